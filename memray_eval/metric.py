@@ -104,7 +104,8 @@ def no_aggregates(columns: Columns) -> Aggregates:
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """What every kind has. `requires` names Sample fields without which the metric is not
-    applicable; `parts` names the counts of its MetricValue; `pooled` is the ratio of them that
+    applicable, and `applies` says why the metric is not applicable to a sample, None where it is;
+    `parts` names the counts of its MetricValue; `pooled` is the ratio of them that
     stands for the metric, None where the mean does; `layout` is its section of the console report;
     a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
     option of a run that changes its figures, for the manifest: runs that differ in it are not
@@ -117,6 +118,7 @@ class Metric:
     name: str = ""
     family: str = ""
     requires: tuple[str, ...] = ("query",)
+    applies: Callable[[Sample], str | None] = lambda sample: None
     parts: tuple[str, ...] = ()
     aggregate: Aggregate = no_aggregates
     pooled: Pooled | None = None
@@ -209,7 +211,9 @@ class JudgedMetric(Metric):
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
     the name of a way, the judgment of a response on which no judge gave a verdict. `worth` is what
-    the rules were found to be worth, None where nobody measured it. A metric that has no rules
+    the rules were found to be worth, None where nobody measured it. A judge that is asked about
+    parts of a response apart fills in one `judgment` for each of the `calls` that a rubric makes,
+    and `join` makes one of them all. A metric that has no rules
     (`has_estimate`) is not applicable without a judge. `described_by` is the rubric that a user's
     metric is made of, as a job would write it."""
 
@@ -227,6 +231,8 @@ class JudgedMetric(Metric):
         default_factory=dict
     )
     worth: RulesWorth | None = None
+    calls: Callable[[str, Sample, Response], Sequence[tuple[Message, ...]]] | None = None
+    join: Callable[[Sequence[Any]], BaseModel] | None = None
     has_estimate: bool = True
     described_by: RubricMetric | None = None
 
@@ -243,6 +249,14 @@ class JudgedMetric(Metric):
         if rubric is None or self.prompt_with is None:
             return self.prompt(sample, response)
         return self.prompt_with(rubric, sample, response)
+
+    def make_calls(
+        self, sample: Sample, response: Response, rubric: str | None = None
+    ) -> Sequence[tuple[Message, ...]]:
+        """The messages of each call that a verdict on a response takes."""
+        if self.calls is None:
+            return (self.messages(sample, response, rubric),)
+        return self.calls(rubric or next(iter(self.rubrics.values()), ""), sample, response)
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -265,11 +279,10 @@ def computed(sample: Sample) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ComputedMetric(Metric):
     """A pure function of sample and response. `scorer` names what computed it, as the score's
-    judge; `applies` says why the metric is not applicable to a sample, None where it is."""
+    judge."""
 
     measure: Callable[[Sample, Response], MetricValue]
     scorer: Callable[[Sample], str] = computed
-    applies: Callable[[Sample], str | None] = lambda sample: None
 
 
 def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None:
@@ -382,8 +395,6 @@ def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) ->
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
-        if (why_not := metric.applies(sample)) is not None:
-            return Score(metric=metric.name, status="not_applicable", error=why_not)
         scorer = metric.scorer(sample)
     except Exception as error:
         return failed_score(metric, error)
@@ -404,6 +415,12 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
             status="not_applicable",
             error=f"the sample has no {', '.join(lacking)}",
         )
+    try:
+        why_not = metric.applies(sample)
+    except Exception as error:  # a user's own
+        return failed_score(metric, error)
+    if why_not is not None:
+        return Score(metric=metric.name, status="not_applicable", error=why_not)
     return None
 
 

@@ -3,8 +3,9 @@ tests inject their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +28,37 @@ class Verdict(Frozen):
     latency_s: float = 0.0
     cached: bool = False
     calls: int = 1
+
+
+class PublishedFile(NamedTuple):
+    """A file of a published dataset: a list in JSON, a table, or a document that is one item; and
+    the files `beside` it that its questions draw on."""
+
+    path: str
+    kind: Literal["json", "csv", "document"]
+    beside: tuple[str, ...] = ()
+
+
+class PublishedQuestion(NamedTuple):
+    """A question out of an item of a published file: where it stands in words, and its fields as a
+    Sample has them; or, for one that is broken, the fields that are wrong and how."""
+
+    place: str
+    fields: Mapping[str, Any]
+    faults: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True)
+class PublishedFiles:
+    """How a benchmark's questions stand in its published files, of which one item, such as a
+    conversation, may hold many.
+
+    `find` gives the files that a dataset's path stands for, None where it is no folder or file of
+    that kind and is read as any other. `questions` gives those of one item of the file at a path;
+    it raises ValueError that says why the item has none."""
+
+    find: Callable[[str], Sequence[PublishedFile] | None]
+    questions: Callable[[Any, str], Iterator[PublishedQuestion]]
 
 
 class Judge(Protocol):

@@ -5,20 +5,47 @@ from __future__ import annotations
 
 import importlib.util
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Any
+from statistics import fmean
+from typing import Any, NamedTuple
 
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError
+from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
 
 def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return raw
+
+
+class Answered(NamedTuple):
+    """What the overall figures of a benchmark are made of: an answer's task, whether the question
+    cannot be answered, and the values and parts of its metrics."""
+
+    task: str
+    is_unanswerable: bool
+    values: Mapping[str, float]
+    parts: Mapping[str, Mapping[str, float]]
+
+
+def mean_of(values: Iterable[float | None]) -> float | None:
+    """The mean of those that there are; None where there are none."""
+    there = [value for value in values if value is not None]
+    return fmean(there) if there else None
+
+
+def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
+    """The mean of a metric's means by task, each task counting once."""
+    by_task: dict[str, list[float]] = {}
+    for one in answered:
+        if metric in one.values:
+            by_task.setdefault(one.task, []).append(one.values[metric])
+    return mean_of(map(fmean, by_task.values()))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,8 +59,13 @@ class Suite:
     such a record lacks. `tasks` are the suite's, in the order of its table. `headline` is the
     metric that stands for quality beside speed: the first of `metrics`, unless named. With
     `reports_speed` a single candidate gets speed beside quality too. `has_contexts`: its samples
-    carry long contexts, several of them the same one. `templated` makes the suite that asks with
-    the benchmark's own templates, read from the folder or file that the user has."""
+    carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
+    a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
+    several questions. `overall` gives the benchmark's own overall figures, by what they are, of
+    answers. `own_metric` is the benchmark's own score, and `judge_rubrics` are the
+    prompts of its judges where the user has them, by metric. `templated` makes the suite that asks,
+    or whose judge asks, with the benchmark's own templates, read from the folder or file that the
+    user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -44,6 +76,11 @@ class Suite:
     tasks: tuple[str, ...] = ()
     headline: str = ""
     has_contexts: bool = False
+    has_arms: bool = False
+    files: PublishedFiles | None = None
+    own_metric: str = "rule_score"
+    overall: Callable[[Sequence[Answered]], dict[str, float | None]] = lambda answered: {}
+    judge_rubrics: Mapping[str, str] = field(default_factory=dict)
     reports_speed: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
@@ -87,6 +124,13 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     """Raises ConfigError if a candidate asks for a prompt variant that the suite lacks, or for a
     file that cannot be read."""
     for candidate in candidates:
+        if not suite.has_arms and (candidate.context or candidate.retrieved):
+            having = ", ".join(name for name, one in all_suites().items() if one.has_arms)
+            raise ConfigError(
+                f"candidate {candidate.name!r}: suite {suite.name!r} has no conversations of which "
+                f"context: {candidate.context or 'retrieved'} could show a part; these have: "
+                f"{having}"
+            )
         if candidate.prompt in suite.prompts:
             continue
         known = ", ".join(suite.prompts)

@@ -12,9 +12,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
+from memray_eval.benchmarks.locomo import rules as locomo
 from memray_eval.benchmarks.longbench import rules as longbench
 from memray_eval.benchmarks.needles import babilong_rules as babilong
 from memray_eval.benchmarks.needles import ruler_rules as ruler
+from memray_eval.benchmarks.personamem import rules as personamem
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -123,6 +125,30 @@ def _babilong(sample: Sample, text: str) -> float:
     return babilong.only_label(text, sample.answers[0], sample.query, labels)
 
 
+def _locomo(sample: Sample, text: str) -> float:
+    """The best over the answers, of which LoCoMo itself has one a question."""
+    if sample.task == "adversarial":
+        return locomo.score(sample.task, text, "")
+    if not sample.answers:
+        raise ValueError("LoCoMo's F1 compares an answer, and the sample has none")
+    return max(locomo.score(sample.task, text, answer) for answer in sample.answers)
+
+
+def _not_locomo(sample: Sample) -> str | None:
+    if sample.task in locomo.TASKS:
+        return None
+    return f"task {sample.task!r} is no category of LoCoMo's; there are: {', '.join(locomo.TASKS)}"
+
+
+def _personamem(sample: Sample, text: str) -> float:
+    offered = (str(sample.metadata.get("label", "")), *sample.answers)
+    letters = (found.strip("() ").lower() for found in offered)
+    letter = next((one for one in letters if one in (*personamem.LETTERS,)), None)
+    if letter is None:
+        raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
+    return personamem.letter_score(text, letter)
+
+
 def _not_infinitebench(sample: Sample) -> str | None:
     return (
         None
@@ -205,6 +231,19 @@ RULES: Mapping[str, Rule] = {
         score=_babilong,
         why_not=_not_babilong,
     ),
+    "locomo_f1": Rule(
+        title="LoCoMo F1",
+        value_label="F1",
+        version=locomo.VERSION,
+        score=_locomo,
+        why_not=_not_locomo,
+    ),
+    "personamem_letter": Rule(
+        title="PersonaMem letter",
+        value_label="Accuracy",
+        version=personamem.VERSION,
+        score=_personamem,
+    ),
 }
 
 LONGBENCH: Mapping[str, str] = {
@@ -250,4 +289,8 @@ SUITES: Mapping[str, Callable[[str], str | None]] = {
     "longbench2": lambda task: "longbench2_choice",
     "infinitebench": _infinitebench_task,
     "needles": _needles_task,
+    "locomo": lambda task: "locomo_f1" if task in locomo.TASKS else None,
+    "longmemeval": lambda task: None,  # its rule is a judge: longmemeval_judge
+    "beam": lambda task: None,  # so is its: beam_rubric, beam_event_order
+    "personamem": lambda task: "personamem_letter",
 }

@@ -176,7 +176,7 @@ def validate(
         for key, column in column_overrides(mapped).items()
     }
     found_suite = find_suite(suite).load()
-    reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt)
+    reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt, files=found_suite.files)
     read = ReadSpec(dataset=path, reader=reader, columns=given, batch_size=1).with_columns(say)
     found = scan(path, read.reader, on_problem=print)
     if found.n_invalid or not found.n_samples:

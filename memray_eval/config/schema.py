@@ -35,7 +35,7 @@ from memray_eval.config.sections import (
     SuiteTemplate,
     WordList,
 )
-from memray_eval.types import EXISTING, Candidate, Frozen, Name, Sample, Temperature
+from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Temperature
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
@@ -89,13 +89,14 @@ class RunConfig(Frozen):
     over tasks and scenarios, the same ones each time and all of them part of a larger limit's, for
     which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
-    for which we have our words. `executor` says where stages run: `local`, in this process without
-    Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is named and
-    there are at most 2,000 units. `tolerance` says how many units may fail before the exit code
-    says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run at the
-    first failed unit, resumably; `record` goes on. `budget` stops it before it would be passed,
-    resumably too. `sinks` are where scores go beside the run's folder. Relative paths are resolved
-    by `load_config`."""
+    for which we have our words. `errata` is a file of questions whose right answer is wrong, beside
+    which figures are given without them. `executor` says where stages run: `local`, in this process
+    without Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is
+    named and there are at most 2,000 units. `tolerance` says how many units may fail before the
+    exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
+    at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
+    passed, resumably too. `sinks` are where scores go beside the run's folder. Relative paths are
+    resolved by `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str
@@ -103,6 +104,7 @@ class RunConfig(Frozen):
     columns: dict[str, Column] = Field(default_factory=dict)
     tasks: tuple[str, ...] = ()
     templates: str | None = None
+    errata: str | None = None
     limit: Count | None = None
     limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
@@ -268,12 +270,13 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
 
 
 class CandidateEntry(Candidate):
-    """A candidate as a job's YAML may give it: with several `temperatures`, several `prompts`, or
-    both, it stands for as many candidates, named "<name>-t<temperature>-<prompt>". Everything else
-    they share, their engine too."""
+    """A candidate as a job's YAML may give it: with several `temperatures`, `prompts` or `contexts`
+    it stands for as many candidates, named "<name>-t<temperature>-<prompt>-<context>". Everything
+    else they share, their engine too."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
     prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    contexts: Annotated[tuple[Arm, ...], Field(min_length=1)] | None = None
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
@@ -283,13 +286,19 @@ class CandidateEntry(Candidate):
             )
         if self.prompts and "prompt" in self.model_fields_set:
             raise ValueError("prompts and prompt are both given; keep one of them")
+        if self.contexts and "context" in self.model_fields_set:
+            raise ValueError("contexts and context are both given; keep one of them")
+        if self.contexts and self.retrieved is not None and "retrieved" not in self.contexts:
+            raise ValueError("retrieved: goes with retrieved among the contexts")
         return self
 
     def expand(self) -> Iterator[Candidate]:
         """The candidates that it stands for, temperature by temperature; one if it names no
         lists."""
         plain = Candidate(**{field: getattr(self, field) for field in Candidate.model_fields})
-        for temperature, prompt in product(self.temperatures or (None,), self.prompts or (None,)):
+        for temperature, prompt, context in product(
+            self.temperatures or (None,), self.prompts or (None,), self.contexts or (None,)
+        ):
             name, changed = self.name, dict[str, Any]()
             if temperature is not None:
                 name += f"-t{temperature}"
@@ -298,6 +307,10 @@ class CandidateEntry(Candidate):
                 file = Path(prompt).name  # a prompt may be a file: its name without the suffix
                 name += f"-{file.removesuffix('.txt').removesuffix('.md')}"
                 changed["prompt"] = prompt
+            if context is not None:
+                name += f"-{context}"
+                changed["context"] = context
+                changed["retrieved"] = self.retrieved if context == "retrieved" else None
             yield plain.model_copy(update={**changed, "name": name})
 
 

@@ -46,6 +46,20 @@ def read_folder(shard: Shard) -> Iterator[Entry]:
         yield Entry(position, position + 1, path, "", raw, len(data), position + 1)
 
 
+def read_document(shard: Shard) -> Iterator[Entry]:
+    """A JSON file that is one item, whatever it holds."""
+    filesystem, inner = locate(shard.path)
+    try:
+        with open_reader(filesystem, inner) as file:
+            data = file.read()
+        raw: Any = parse_json(data)
+    except OSError as error:
+        data, raw = b"", InvalidSample([Fault(message=f"cannot be read: {error}")])
+    except InvalidSample as error:
+        raw = error
+    yield shard.entry(0, 1, "", raw, len(data), 1)
+
+
 def read_jsonl(shard: Shard) -> Iterator[Entry]:
     filesystem, inner = locate(shard.path)
     if shard.take:

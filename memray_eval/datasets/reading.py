@@ -13,6 +13,7 @@ from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
+from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Record, Sample
 
@@ -42,7 +43,8 @@ class SampleReader:
     `adapt` maps a record of a benchmark's published format to a sample's fields. `tasks` are those
     wanted (empty: all), `known_tasks` all that the suite names. With `has_responses`, an entry is a
     response to judge. With `by_context`, entries that share a context are read together. `columns`
-    says what the columns of one's own data are."""
+    says what the columns of one's own data are, and `files` how the benchmark's questions stand in
+    its published files."""
 
     suite: str
     adapt: Adapt = no_adaptation
@@ -51,6 +53,7 @@ class SampleReader:
     has_responses: bool = False
     by_context: bool = False
     columns: ColumnMap | None = None
+    files: PublishedFiles | None = None
 
     def record(self, entry: Entry) -> Record | None:
         """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with

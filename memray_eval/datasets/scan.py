@@ -16,8 +16,9 @@ from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
-from memray_eval.datasets.sources import entries, whole
+from memray_eval.datasets.sources import entries, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
+from memray_eval.ports import PublishedFiles
 from memray_eval.types import Record, Sample, dumps
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
@@ -85,7 +86,7 @@ def scan(
     `each_source` may scan sources at the same time, where all are read; what is found is the same.
     `fingerprint_1` makes the fingerprint as versions before FINGERPRINT_2 did. Raises DataError if
     the path holds no dataset at all."""
-    sources = whole(path)
+    sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None and order == "spread":
@@ -141,7 +142,7 @@ def scan_source(
         if by_context
         else RowSharder(source, rows_per_shard)
     )
-    for entry in entries(source):
+    for entry in _read(source, reading.files):
         if found.n_samples == limit:
             break
         found.context_files.update(context_file_of(entry))
@@ -259,7 +260,7 @@ def _take_spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
     for number, source in enumerate(sources):
-        for entry in entries(source):
+        for entry in _read(source, reading.files):
             if spread.is_settled():
                 return spread.taken()
             try:
@@ -304,6 +305,12 @@ def _named_suites(entry: Entry, reading: SampleReader) -> tuple[str, ...]:
     return (named,) if isinstance(named, str) and named else ()
 
 
+def _read(shard: Shard, files: PublishedFiles | None) -> Iterator[Entry]:
+    if shard.published and files is not None:
+        return read_questions(shard, files)
+    return entries(shard)
+
+
 BrokenEntryHandler: TypeAlias = Callable[[Entry, Exception], None]
 
 
@@ -313,7 +320,7 @@ def read_samples(
     """Reads the samples of a shard that `scan` made, which has no invalid entries any more. If an
     entry raises all the same, `on_broken` is called and the entry left out; without `on_broken` the
     error propagates."""
-    return _read_each(shard, reading.sample, on_broken)
+    return _read_each(shard, reading.files, reading.sample, on_broken)
 
 
 def read_records(
@@ -321,13 +328,16 @@ def read_records(
 ) -> Iterator[Record]:
     """Reads the responses of a shard that `scan` made as records to judge; `on_broken` as in
     `read_samples`."""
-    return _read_each(shard, reading.record, on_broken)
+    return _read_each(shard, reading.files, reading.record, on_broken)
 
 
 def _read_each(
-    shard: Shard, make: Callable[[Entry], T | None], on_broken: BrokenEntryHandler | None
+    shard: Shard,
+    files: PublishedFiles | None,
+    make: Callable[[Entry], T | None],
+    on_broken: BrokenEntryHandler | None,
 ) -> Iterator[T]:
-    for entry in entries(shard):
+    for entry in _read(shard, files):
         if isinstance(entry.raw, InvalidSample):
             continue
         try:

@@ -14,8 +14,9 @@ from pydantic import ValidationError
 
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.shards import Shard
-from memray_eval.datasets.sources import whole
+from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import EvalError
+from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate, translate_cloud_errors
 from memray_eval.types import Frozen
 
@@ -60,11 +61,14 @@ class StoredScan(Frozen):
         )
 
 
-def read_states(path: str, context_files: Collection[str] = ()) -> FileStates:
+def read_states(
+    path: str, context_files: Collection[str] = (), files: PublishedFiles | None = None
+) -> FileStates:
     """The states of a dataset's files, and of those that its samples name for their contexts.
     Raises DataError where there is no dataset, OSError for a folder that cannot be listed."""
-    sources = whole(path)
-    infos = [*_infos_of_sources(sources), *_infos_of_files(sorted(context_files))]
+    sources = sources_of(path, files)
+    drawn_on = {other for one in sources for other in one.beside} | {*context_files}
+    infos = [*_infos_of_sources(sources), *_infos_of_files(sorted(drawn_on))]
     digest = hashlib.blake2b(digest_size=16)
     for place, info in infos:
         digest.update(
@@ -96,11 +100,15 @@ def _infos_of_files(paths: Sequence[str]) -> Iterator[tuple[str, fs.FileInfo]]:
 
 
 def store_scan(
-    found: Scan, path: str, made_by: Mapping[str, Any], started: float
+    found: Scan,
+    path: str,
+    made_by: Mapping[str, Any],
+    started: float,
+    files: PublishedFiles | None = None,
 ) -> dict[str, Any] | None:
     """What a scan that began at `started` (epoch seconds) found, as JSON; None where a file was
     written so late that nobody can tell whether it is the one that was read."""
-    states = read_states(path, found.context_files)
+    states = read_states(path, found.context_files, files)
     if states.newest_s > started - SETTLED_S:
         return None
     stored = StoredScan(
@@ -117,14 +125,16 @@ def store_scan(
     return stored.model_dump(mode="json", exclude_defaults=True)
 
 
-def restore_scan(stored: object, path: str, made_by: Mapping[str, Any]) -> Scan | None:
+def restore_scan(
+    stored: object, path: str, made_by: Mapping[str, Any], files: PublishedFiles | None = None
+) -> Scan | None:
     """The scan that was stored, where it would find the same again; None where a file has changed
     since, the dataset is read in another way, or what is stored is none."""
     try:
         kept = StoredScan.model_validate(stored)
         if json.loads(json.dumps(dict(made_by))) != kept.made_by:
             return None
-        is_same = read_states(path, kept.context_files).digest == kept.files
+        is_same = read_states(path, kept.context_files, files).digest == kept.files
     except (ValidationError, EvalError, OSError):
         return None  # the scan itself says what is wrong with the dataset
     return kept.to_scan() if is_same else None

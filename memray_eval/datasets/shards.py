@@ -9,7 +9,7 @@ from pydantic import Field
 from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.types import Frozen
 
-Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow"]
+Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document"]
 
 
 class Shard(Frozen):
@@ -20,7 +20,8 @@ class Shard(Frozen):
     JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header` holds what
     a JSON object says of all its items (`read_header`); an item that says nothing itself inherits
     it. Lines of a JSONL are numbered from `first_number` on, those in `take` by `numbers`; `label`
-    tells the sources of one dataset apart, where it has several."""
+    tells the sources of one dataset apart, where it has several. Of a `published` file, whose items
+    hold several questions each, positions number the questions; they draw on the files `beside`."""
 
     kind: Kind
     path: str
@@ -35,11 +36,13 @@ class Shard(Frozen):
     first_number: int = 1
     numbers: tuple[int, ...] = ()
     label: str = ""
+    published: bool = False
+    beside: tuple[str, ...] = ()
 
     @property
     def is_read_from_start(self) -> bool:
         """Whether nobody can begin in the middle of it: one task reads it all."""
-        return self.kind in ("json", "csv")
+        return self.kind in ("json", "csv", "document")
 
     def entry(self, position: int, end: int, place: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
 from pyarrow import fs
 
@@ -11,16 +12,19 @@ from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.hub import HUB, fetch_dataset
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
+    read_document,
     read_folder,
     read_header,
     read_json,
     read_jsonl,
 )
+from memray_eval.datasets.parsing import Fault, InvalidSample
 from memray_eval.datasets.shards import Entry, Kind, Shard
-from memray_eval.errors import DataError
+from memray_eval.errors import DataError, describe_error
+from memray_eval.ports import PublishedFiles
 from memray_eval.storage.paths import locate
 
-__all__ = ["Entry", "Shard", "entries", "read_header", "whole"]
+__all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
 
 _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
@@ -84,6 +88,19 @@ def whole(path: str) -> list[Shard]:
     )
 
 
+def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
+    """As `whole`, for a dataset that may lie there as a benchmark published it."""
+    if files is None:
+        return whole(path)
+    path = fetch_dataset(path) if path.startswith(HUB) else path
+    filesystem, inner = locate(path)
+    if filesystem.get_file_info(inner).type not in (fs.FileType.File, fs.FileType.Directory):
+        return whole(path)  # which says what is wrong
+    if (found := files.find(path)) is None:
+        return whole(path)
+    return [Shard(kind=one.kind, path=one.path, published=True, beside=one.beside) for one in found]
+
+
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else."""
     found = [
@@ -131,10 +148,51 @@ def entries(shard: Shard) -> Iterator[Entry]:
         "json": read_json,
         "jsonl": read_jsonl,
         "csv": read_csv,
+        "document": read_document,
         "parquet": read_parquet,
         "arrow": read_arrow,
     }[shard.kind]
     return (entry for entry in read(shard) if entry.position not in skip)
+
+
+def read_questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
+    """The questions of a published file, in its order, but those in `skip`."""
+    wanted, skip, position = frozenset(shard.take), frozenset(shard.skip), 0
+    items = Shard(kind=shard.kind, path=shard.path)
+    for item in entries(items):
+        for entry in _questions_of(item, files, position):
+            position += 1
+            here = entry.position
+            in_stretch = here >= shard.start and (shard.stop is None or here < shard.stop)
+            if (here in wanted if wanted else in_stretch) and here not in skip:
+                yield entry
+        end = shard.take[-1] + 1 if wanted else shard.stop
+        if end is not None and position >= end:
+            return
+
+
+def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[Entry]:
+    """The questions of one item, numbered from `first` on."""
+    position = first
+
+    def entry(place: str, raw: Any) -> Entry:
+        where = ", ".join(part for part in (item.place, place) if part)
+        return Entry(
+            position, position + 1, item.path, where, raw, item.size, position + 1, item.label
+        )
+
+    if isinstance(item.raw, InvalidSample):
+        yield entry("", item.raw)
+        return
+    try:
+        for one in files.questions(item.raw, item.path):
+            faults = [Fault(field=field, message=message) for field, message in one.faults]
+            broken = InvalidSample(faults, str(one.fields.get("id") or ""))
+            yield entry(one.place, broken if faults else dict(one.fields))
+            position += 1
+    except Exception as error:  # an odd item; a layout raises ValueError to say what is wrong
+        told = str(error) if isinstance(error, ValueError) else describe_error(error)
+        yield entry("", InvalidSample([Fault(message=told)]))
 
 
 def _suffix(name: str) -> str:

@@ -354,12 +354,13 @@ def _judge_load(
                 continue
             rubric = choice.rubric.text if choice.rubric else None
             try:
-                messages = metric.messages(record.sample, response, rubric)
+                made = metric.make_calls(record.sample, response, rubric)
             except Exception:  # the unit's error, and no call
                 continue
-            tokens = schema_tokens + sum(_tokens(message.content) for message in messages)
+            texts = (message.content for messages in made for message in messages)
+            tokens = schema_tokens * len(made) + sum(map(_tokens, texts))
             for judge in choice.judges:
-                calls[judge] += spec.judging.repeats
+                calls[judge] += spec.judging.repeats * len(made)
                 inputs[judge] += round(tokens * spec.judging.repeats)
     verdict = spec.assumptions.verdict_tokens
     return {

@@ -25,8 +25,8 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.schema import unanswered
 from memray_eval.stages.generate import new_record
-from memray_eval.stages.render import render
-from memray_eval.types import Candidate, Prompt, Record, Sample, unit_id
+from memray_eval.stages.render import note_passages, render
+from memray_eval.types import Candidate, Passage, Prompt, Record, Sample, unit_id
 
 logger = logging.getLogger(__name__)
 
@@ -90,7 +90,8 @@ ANSWER_SCHEMA = pa.schema(
     ]
 )
 Row = dict[str, Any]
-Asked = Callable[[Prompt, Candidate], Row]  # the columns of a row that ask
+# The columns of a row that ask, and which passages of a conversation they show
+Asked = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,17 +116,18 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
-    def asked(prompt: Prompt, candidate: Candidate) -> Row:
+    def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         sampling = prompt.sampling(candidate)
         rendered = render(
             prompt, tokenizer, _input_tokens(candidate, window, sampling.max_tokens or 0)
         )
-        return {
+        row = {
             TOKENS: np.asarray(rendered.tokens, np.int32).tobytes(),
             SAMPLING: sampling.model_dump(mode="json"),
             FORM: rendered.form,
             TRUNCATED: rendered.truncated_tokens,
         }
+        return row, rendered.kept
 
     unasked = {
         TOKENS: b"",
@@ -138,8 +140,8 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
     """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
     tokenizer and where; a record that has an error already goes without one."""
 
-    def asked(prompt: Prompt, candidate: Candidate) -> Row:
-        truncated = None
+    def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
+        truncated, kept = None, prompt.passages
         if (
             candidate.tokenizer is not None
             and candidate.max_prompt_tokens is not None
@@ -148,11 +150,10 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
             rendered = render(
                 prompt, load_tokenizer(candidate.tokenizer), candidate.max_prompt_tokens
             )
-            prompt, truncated = (
-                prompt.model_copy(update={"messages": rendered.messages}),
-                rendered.truncated_tokens,
-            )
-        return {PROMPT: prompt.model_dump_json(), TRUNCATED: truncated}
+            prompt = prompt.model_copy(update={"messages": rendered.messages})
+            truncated, kept = rendered.truncated_tokens, rendered.kept
+        bare = prompt.model_copy(update={"passages": (), "about": {}})
+        return {PROMPT: bare.model_dump_json(exclude_defaults=True), TRUNCATED: truncated}, kept
 
     return _blocks(table, asking, asked, {PROMPT: None, TRUNCATED: None}, SERVER_SCHEMA)
 
@@ -232,10 +233,13 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
     """What asks the record's candidate; where no prompt can be built or written, only what says
     why."""
     try:
-        return {
-            RECORD: record.model_dump_json(),
-            **asked(suite.prompt(sample, record.candidate), record.candidate),
-        }
+        prompt = suite.prompt(sample, record.candidate)
+        row, kept = asked(prompt, record.candidate)
+        if noted := note_passages(prompt, kept):
+            metadata = {**record.sample.metadata, **noted}
+            bare = record.sample.model_copy(update={"metadata": metadata})
+            record = record.model_copy(update={"sample": bare})
+        return {RECORD: record.model_dump_json(), **row}
     except Exception as error:
         why = f"no prompt can be built: {describe_error(error)}"
         return {RECORD: unanswered(record, why).model_dump_json(), **unasked}

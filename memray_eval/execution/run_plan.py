@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
     AffectConfig,
@@ -28,6 +29,7 @@ from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
+from memray_eval.datasets.sources import sources_of
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
@@ -83,6 +85,8 @@ class ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
         guesses. Raises DataError where a column is missing."""
         reader = self.reader
+        if any(source.published for source in sources_of(self.dataset, reader.files)):
+            return self
         found = find_columns(
             self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
         )
@@ -131,6 +135,7 @@ class RunSpec:
     budget: Budget
     tolerance: int | float
     stops_on_failure: bool
+    errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
     sinks: tuple[SinkConfig, ...] = ()
 

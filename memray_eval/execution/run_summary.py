@@ -16,6 +16,7 @@ from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
+from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
@@ -78,6 +79,11 @@ def _summarise_records(
             records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
         ),
         sweeps=temperature_sweeps(spec.candidates, reduced.metrics),
+        arms=summarise_arms(
+            records, spec.suite, [metric.name for metric in spec.metrics], spec.errata
+        )
+        if spec.suite.has_arms and spec.metrics
+        else (),
         notes=(
             *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
             *_uncounted_note(telemetry.calls),

@@ -67,6 +67,10 @@ class LocalEmbedder:
             raise EmbeddingError(f"cannot load the embedding model in {folder}: {error}") from None
 
     async def embed(self, texts: Sequence[str]) -> FloatArray:
+        return self.encode(texts)
+
+    def encode(self, texts: Sequence[str]) -> FloatArray:
+        """Unit vectors of shape (len(texts), dimensions)."""
         vectors = self._model.encode(
             [valid_text(text) for text in texts],
             batch_size=self._batch_size,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
+from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.marks import NOTHING, fallbacks_of, metric_mark
@@ -68,6 +69,12 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
             )
     if summary.n_disagreements is not None:
         yield from (disagreements_line(summary), "")
+    if summary.arms:
+        yield from _titled_section("CONVERSATION MEMORY", arm_lines(summary.arms))
+    for arm in summary.arms:
+        yield from _titled_section(
+            f"CONVERSATION MEMORY - {arm.candidate} ({arm.arm})", one_arm_lines(arm)
+        )
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled_section(

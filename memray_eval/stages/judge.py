@@ -26,7 +26,7 @@ from memray_eval.metric import (
     score_without_judge,
     unscorable,
 )
-from memray_eval.ports import Judge
+from memray_eval.ports import Judge, Verdict
 from memray_eval.types import (
     JURORS,
     RULES_ON_EMPTY,
@@ -143,7 +143,7 @@ async def _ask_jury(
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
     try:
-        messages = metric.messages(
+        calls = metric.make_calls(
             record.sample,
             response,
             lookup_for_task(options.rubrics, metric.name, record.sample.task),
@@ -151,7 +151,7 @@ async def _ask_jury(
     except Exception as error:
         return failed_score(metric, error)
     outcomes = await _gather_all(
-        _ask_judge(record, response, metric, judge, messages) for judge in jury
+        _ask_judge(record, response, metric, judge, calls) for judge in jury
     )
     score = combine_votes([one.score for one in outcomes], options.vote)
     if options.on_failure in metric.without_judge and not any(one.is_verdict for one in outcomes):
@@ -199,6 +199,39 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     )
 
 
+async def _ask_each(
+    judge: Judge, metric: JudgedMetric, calls: Sequence[Sequence[Message]]
+) -> Verdict:
+    """The verdict of one judge: of its one call, or of all that the metric makes, joined. Raises
+    what the first call that failed raised, with what all of them cost."""
+    if metric.join is None:
+        return await judge.judge(calls[0], metric.judgment)
+    found = await asyncio.gather(
+        *(judge.judge(messages, metric.judgment) for messages in calls), return_exceptions=True
+    )
+    verdicts = [one for one in found if isinstance(one, Verdict)]
+    usage = sum((one.usage for one in verdicts), Usage())
+    cost_usd = sum(one.cost_usd for one in verdicts)
+    n_paid = sum(one.calls for one in verdicts if not one.cached)
+    for one in found:
+        if isinstance(one, JudgeError):
+            one.input_tokens += usage.input_tokens
+            one.output_tokens += usage.output_tokens
+            one.cost_usd += cost_usd
+            one.calls += n_paid
+        if isinstance(one, BaseException):
+            raise one
+    return Verdict(
+        judgment=metric.join([one.judgment for one in verdicts]),
+        judge=verdicts[0].judge,
+        usage=usage,
+        cost_usd=cost_usd,
+        latency_s=max(one.latency_s for one in verdicts),
+        cached=all(one.cached for one in verdicts),
+        calls=n_paid,
+    )
+
+
 class _JudgeOutcome(NamedTuple):
     """The score of one judge, and whether the judge gave a verdict at all."""
 
@@ -211,10 +244,10 @@ async def _ask_judge(
     response: Response,
     metric: JudgedMetric,
     judge: Judge,
-    messages: Sequence[Message],
+    calls: Sequence[Sequence[Message]],
 ) -> _JudgeOutcome:
     try:
-        verdict = await judge.judge(messages, metric.judgment)
+        verdict = await _ask_each(judge, metric, calls)
     except JudgeError as error:
         failed = Score(
             metric=metric.name,

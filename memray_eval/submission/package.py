@@ -143,6 +143,8 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     data["dataset"] = packed.place("dataset", config.dataset, "files/dataset", is_text=False)
     if config.templates is not None:
         data["templates"] = packed.place("templates", config.templates, "files/templates")
+    if config.errata is not None:
+        data["errata"] = packed.place("errata", config.errata, "files/errata")
     for number, candidate in enumerate(config.candidates):
         if names_a_file(candidate.prompt):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen, Name, Temperature
 from memray_eval.types.samples import Message
@@ -30,6 +30,20 @@ class Sampling(Frozen):
     stop: tuple[str, ...] = ()
 
 
+Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a prompt shows
+
+
+class Retrieval(Frozen):
+    """How passages of a conversation are found for a question: the `k` turns or sessions that rank
+    highest by BM25 or by the cosine of embeddings. `model` is the embedding model: `local`, or
+    `local:PATH`."""
+
+    by: Literal["bm25", "embedding"] = "bm25"
+    unit: Literal["turn", "session"] = "turn"
+    k: Annotated[int, Field(gt=0)] = 20
+    model: Annotated[str, Field(pattern=r"^local(:.+)?$")] = "local"
+
+
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and the prompt variant it is given.
 
@@ -41,7 +55,11 @@ class Candidate(Frozen):
 
     Where a suite cuts long prompts in the middle, it does so at `max_prompt_tokens` (default: what
     the engine's window leaves beside the answer), counted by the model's own tokenizer; for a model
-    behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut."""
+    behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
+
+    Of a conversation, `context` says what a prompt shows: `full`, all of it; `oracle`, the sessions
+    that hold the evidence; `none`; or `retrieved`, what the row says that a memory system returned,
+    else what `retrieved` finds."""
 
     name: Name
     model: Name
@@ -53,6 +71,22 @@ class Candidate(Frozen):
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
     sampling: Sampling = Sampling()
     prompt: str = "default"
+    context: Arm | None = None
+    retrieved: Retrieval | None = None
+
+    @property
+    def arm(self) -> str:
+        """What of a conversation it is shown, in words."""
+        if self.context != "retrieved":
+            return self.context or "full"
+        how = self.retrieved or Retrieval()
+        return f"retrieved: {how.k} {how.unit}s by {how.by}"
+
+    @model_validator(mode="after")
+    def _retrieves_where_asked(self) -> Candidate:
+        if self.retrieved is not None and self.context not in (None, "retrieved"):
+            raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
+        return self
 
     @property
     def is_served(self) -> bool:
@@ -60,17 +94,30 @@ class Candidate(Frozen):
         return self.backend in ("openai", "code")
 
 
+class Passage(NamedTuple):
+    """A turn in the text of a prompt, from character `start` to `end`, of the session of that name.
+    `holds` numbers the pieces of the sample's evidence that it holds."""
+
+    start: int
+    end: int
+    session: str
+    holds: tuple[int, ...] = ()
+
+
 class Prompt(Frozen):
     """What a candidate is asked about one sample: `messages` through its chat template, or, where
     not `is_chat`, their contents as plain text. `max_tokens` is the task's own output length and
     `stop` what ends its answers. A prompt longer than the model's window loses its middle where
-    `is_cut`, and is refused otherwise."""
+    `is_cut`, and is refused otherwise. Where the last message shows a conversation, `passages` are
+    its turns, and the cut takes out whole ones. `about` is noted in the record's metadata."""
 
     messages: tuple[Message, ...]
     is_chat: bool = True
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     is_cut: bool = False
+    passages: tuple[Passage, ...] = ()
+    about: dict[str, Any] = Field(default_factory=dict)
 
     def sampling(self, candidate: Candidate) -> Sampling:
         """How this prompt is decoded: the candidate's way, with the task's length and stops where

@@ -95,7 +95,8 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     asked = candidate.model_dump(mode="json")
     asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
     del asked["stream"]  # how the answer comes does not change what is asked
-    for later in ("tokenizer", "max_prompt_tokens"):  # fields that units of older runs did not have
+    # fields that units of older runs did not have
+    for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved"):
         if asked[later] is None:
             del asked[later]
     identity = json.dumps([sample_id, asked, suite], sort_keys=True, ensure_ascii=False)

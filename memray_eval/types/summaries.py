@@ -338,6 +338,87 @@ class Sweep(Frozen):
     average: Literal["mean", "micro"] = "mean"
 
 
+# Why an answer on a conversation is wrong; each wrong answer has one of these
+FAILURES: Mapping[str, str] = {
+    "not_retrieved": "evidence not retrieved",
+    "not_used": "retrieved and not used",
+    "answered": "answered though unanswerable",
+    "abstained": "abstained though answerable",
+    "disputed": "judge and rule disagree",
+}
+
+
+class CategoryFigure(Frozen):
+    """The mean of one metric over the questions of one category (None: all of them), `n` scored,
+    with its 95 % interval, clustered by conversation where there are several."""
+
+    category: str | None
+    metric: str
+    n: int
+    mean: float
+    low: float | None = None
+    high: float | None = None
+
+
+class ErrataFigure(Frozen):
+    """A metric with and without the questions whose right answer is wrong: over all `n` scored and
+    over the other `n_without`. `ceiling` is what a system would score that answers everything
+    rightly: nothing for those questions or, under the benchmark's rule, what the mended answer
+    scores against the wrong one."""
+
+    metric: str
+    n: int
+    mean: float
+    n_without: int
+    mean_without: float | None
+    ceiling: float
+
+
+class ArmSummary(Frozen):
+    """How one candidate answered questions on conversations. `arm` says what of them it was shown.
+
+    `failures` counts the wrong answers by FAILURES, and sums to `n_wrong`: those wrong by the
+    verdict of `judge_metric` or by `rule_metric`, the benchmark's own score. `n_unexplained` more
+    are wrong, of questions that name no evidence. `recall` is the mean recall of the evidence
+    within what was retrieved or shown, over `n_recall` questions. Tokens and seconds are means a
+    question, None where nobody measured them. `n_cut` prompts lost `sessions_left_out` sessions and
+    `turns_left_out` turns to fit the model.
+
+    `overall` are the benchmark's own overall figures, by what they are. `n_abstention` questions
+    cannot be answered: `abstention` are the metrics' means over them alone, `answerable` over the
+    others. `agreement` is that of the two metrics, None where they were not both computed. Of the
+    metrics in `estimated` some values are offline estimates; `accuracy` is the mean of the run's
+    `headline`."""
+
+    candidate: str
+    arm: str
+    n: int
+    n_wrong: int
+    failures: dict[str, int]
+    n_unexplained: int
+    judge_metric: str = ""
+    rule_metric: str = ""
+    recall: float | None = None
+    n_recall: int = 0
+    prompt_tokens_mean: float | None = None
+    output_tokens_mean: float | None = None
+    seconds_mean: float | None = None
+    accuracy: float | None = None
+    headline: str = ""
+    estimated: tuple[str, ...] = ()
+    n_cut: int = 0
+    sessions_left_out: int = 0
+    turns_left_out: int = 0
+    overall: dict[str, float | None] = Field(default_factory=dict)
+    n_abstention: int = 0
+    abstention: dict[str, float] = Field(default_factory=dict)
+    answerable: dict[str, float] = Field(default_factory=dict)
+    categories: tuple[CategoryFigure, ...] = ()
+    agreement: Agreement | None = None
+    errata: tuple[ErrataFigure, ...] = ()
+    n_errata: int = 0
+
+
 class Cause(Frozen):
     """Why `n_units` units failed, as far as they have it in common, and the whole text of one of
     them. A unit whose metrics failed for several causes counts in each."""
@@ -359,9 +440,10 @@ class Summary(Frozen):
     where a run has several candidates, or its suite is about both; `recommendation` where there are
     several, `sweeps` where some differ in temperature alone. `differences` are there where a run
     has several candidates: for each metric, every other candidate (b) against the best (a); the
-    level of their intervals holds for all metrics and pairs together. `intervals` says how those of
-    the metrics' figures were measured. `cost_usd` is what judge calls cost in all sessions; None
-    where no model judged, and in runs of older versions."""
+    level of their intervals holds for all metrics and pairs together. `arms` are there where the
+    suite's questions are on conversations. `intervals` says how those of the metrics' figures were
+    measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
+    in runs of older versions."""
 
     run_id: str
     suite: str
@@ -382,6 +464,7 @@ class Summary(Frozen):
     performance: tuple[Performance, ...] = ()
     recommendation: Recommendation | None = None
     differences: tuple[QualityPair, ...] = ()
+    arms: tuple[ArmSummary, ...] = ()
     intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()

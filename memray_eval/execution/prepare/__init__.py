@@ -253,10 +253,12 @@ def _look_through(
     Ray, which is started for that where the run has none yet. Raises as scan_dataset."""
     read = spec.read
     kept = folder.read_scan() if before else None
-    if (found := restore_scan(kept, read.dataset, _how_read(read))) is not None:
+    files = read.reader.files
+    if (found := restore_scan(kept, read.dataset, _how_read(read), files)) is not None:
         return RunPlan(spec=spec, found=found, capacity=capacity, started=started, before=before)
     each_source = None
-    states = read_states(read.dataset) if read.limit is None and capacity.cpus else None
+    is_whole = read.limit is None and capacity.cpus
+    states = read_states(read.dataset, files=files) if is_whole else None
     if states is not None and states.n_sources > 1 and states.size >= LARGE_BYTES:
         from memray_eval.execution.ray.scan_tasks import ScanTasks
 
@@ -299,7 +301,8 @@ def _keep_scan(plan: RunPlan, folder: RunFolder) -> None:
     """Writes what this session's scan found to the run's folder, for those that go on with it."""
     if plan.scanned_at is not None:
         read = plan.spec.read
-        stored = store_scan(plan.found, read.dataset, _how_read(read), plan.scanned_at)
+        how, files = _how_read(read), read.reader.files
+        stored = store_scan(plan.found, read.dataset, how, plan.scanned_at, files)
         if stored is not None:
             folder.write_scan(stored)
 

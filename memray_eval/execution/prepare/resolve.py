@@ -12,7 +12,8 @@ from memray_eval.affect.speech import SPEECH_BACKENDS
 from memray_eval.affect.text import TEXT_BACKENDS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
-from memray_eval.benchmarks import no_adaptation
+from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks.conversations.errata import Erratum, read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.schema import RunConfig
@@ -24,6 +25,7 @@ from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
+from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.types import EXISTING
@@ -47,6 +49,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         suite = replace(suite, metrics=names)
     options = config.metric_options.model_copy(update={"own": own})
     metrics = () if generate_only else pick(names, options)
+    metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
     request = config.judge_request.model_copy(update={"judging": judging})
     table = load_table(judging.models)
     spec = RunSpec(
@@ -71,6 +74,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         budget=config.budget,
         tolerance=config.tolerance,
         stops_on_failure=config.on_error == "fail",
+        errata=_errata_of(config, suite),
         executor=config.executor,
         sinks=config.sinks,
     )
@@ -79,6 +83,22 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         if candidate.backend == "code":
             _check_function(candidate.model, sources)
     return spec
+
+
+def _errata_of(config: RunConfig, suite: Suite) -> Mapping[str, Erratum]:
+    if config.errata is None:
+        return {}
+    if not suite.has_arms:
+        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
+    return read_errata(config.errata)
+
+
+def _with_official_rubric(rubrics: Mapping[str, str], metric: Metric) -> Metric:
+    """A metric that is judged by the benchmark's own prompts unless the job says otherwise, where
+    the user has them."""
+    if metric.name not in rubrics or not isinstance(metric, JudgedMetric):
+        return metric
+    return replace(metric, rubrics={"official": rubrics[metric.name], **metric.rubrics})
 
 
 def _check_function(model: str, sources: Mapping[str, OwnSource | None]) -> None:
@@ -126,6 +146,7 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
             known_tasks=suite.tasks,
             has_responses=has_responses,
             by_context=suite.has_contexts and not has_responses,
+            files=None if has_responses else suite.files,
         ),
         columns=config.columns,
         batch_size=config.engine.batch_size,

@@ -7,7 +7,8 @@ wanted (metrics/long_context/_correctness.py says when). An empty response is IN
 does not see the context: the reference is taken for true.
 
 Two rubrics, which a run names, for they move scores by tens of points: `strict` (the default) and
-`lenient`. Of a response or a reference over READ_CHARS characters the judge reads the first and the
+`lenient`. For questions about conversations either goes on with what it asks of their type. Of a
+response or a reference over READ_CHARS characters the judge reads the first and the
 last half of so many, so that no answer makes a call of more than about 10,000 English tokens: what
 stands in between, and the middle of a long list of numbers, it cannot judge."""
 
@@ -20,12 +21,15 @@ from pydantic import BaseModel, BeforeValidator, Field
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
+from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.abstaining import says_unknown
 from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
 FOUND_CONFIDENCE, MISSING_CONFIDENCE = 0.99, 0.56  # of the rules, by EVOUNA: see `rules`
+NOT_MEASURED = 0.5  # of a text that declines, or does not
 SECTION: dict[Kind, str] = {
     "any": "ACCEPTED_ANSWERS",
     "all": "REQUIRED_ANSWERS",
@@ -207,9 +211,11 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
             "\n".join(f"{letter}. {text}" for letter, text in named.items()), READ_CHARS
         )
     sections[SECTION[right.kind]] = excerpt(right.text, READ_CHARS)
-    return judge_messages(
-        TASK + rubric.strip(), {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)}
-    )
+    words = TASK + rubric.strip()
+    if rubric in (RUBRICS["strict"], RUBRICS["lenient"]):
+        severity: Severity = "strict" if rubric == RUBRICS["strict"] else "lenient"
+        words = "\n\n".join(filter(None, (words, criteria_of(sample, severity))))
+    return judge_messages(words, {**sections, "RESPONSE": excerpt(response.text, READ_CHARS)})
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -227,14 +233,22 @@ def excerpt(text: str, chars: int) -> str:
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJudgment:
-    """CORRECT where the right answer stands in the response word for word, its numbers in digits or
-    in words, and is not denied there (`is_given`), whichever the rubric and whatever else the
-    response says. It knows no paraphrase: a summary is never found, a list of guesses is not
+    """CORRECT, of a question that cannot be answered, where the response says that it does not
+    know; of others where the right answer stands in the response word for word, its numbers in
+    digits or in words, and is not denied there (`is_given`), whichever the rubric and whatever else
+    the response says. It knows no paraphrase: a summary is never found, a list of guesses is not
     seen through.
 
     Its confidence is how often people agree on answers of five systems to questions of Natural
     Questions (EVOUNA; see `memray-eval calibrate --preset evouna`): 99 % where it is found, 56 %
-    where it is not."""
+    where it is not. Of what declines to answer nobody measured it."""
+    if sample.metadata.get("unanswerable") is True:
+        declines = says_unknown(response.text)
+        return CorrectnessJudgment(
+            reasoning="it declines to answer" if declines else "it does not decline to answer",
+            verdict=CORRECT if declines else INCORRECT,
+            confidence=NOT_MEASURED,
+        )
     if is_given(sample, response.text):
         return CorrectnessJudgment(
             reasoning="an accepted answer stands in it",

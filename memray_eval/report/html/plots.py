@@ -157,10 +157,15 @@ def _shorten_count(count: int) -> str:
     return str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
 
 
-def speed_quality(points: Sequence[Point]) -> Markup:
-    """Tokens per second against quality 0-100, a dot a candidate, whiskers where its interval is
-    known. At least one point; names stand above and below in turn, so that neighbours' do not
-    meet."""
+def speed_quality(
+    points: Sequence[Point],
+    x_name: str = "output tokens per second",
+    y_name: str = "quality",
+    unit: str = "tokens/s",
+) -> Markup:
+    """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers
+    where its interval is known. At least one point; names stand above and below in turn, so that
+    neighbours' do not meet."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
     x = Axis(
@@ -169,13 +174,13 @@ def speed_quality(points: Sequence[Point]) -> Markup:
         _LEFT,
         _WIDTH - _RIGHT,
     )
-    parts = list(_grid(x, y, "output tokens per second", "quality"))
+    parts = list(_grid(x, y, x_name, y_name))
     for place, point in enumerate(sorted(points, key=lambda point: point.x)):
         at_x, at_y = x.at(point.x), y.at(point.y)
         if point.interval is not None:
             low, high = y.at(point.interval.low), y.at(point.interval.high)
             parts.append(tag("line", class_="bar", x1=at_x, x2=at_x, y1=low, y2=high))
-        hint = tag("title", f"{point.label}: {point.x:.1f} tokens/s, quality {point.y:.1f}")
+        hint = tag("title", f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}")
         parts.append(
             tag(
                 "circle",
@@ -198,7 +203,7 @@ def speed_quality(points: Sequence[Point]) -> Markup:
             )
         )
     said = "; ".join(
-        f"{point.label}: {point.x:.1f} tokens/s, quality {point.y:.1f}" for point in points
+        f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}" for point in points
     )
     return drawing(_WIDTH, _HEIGHT, said, parts, "plot")
 

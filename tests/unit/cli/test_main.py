@@ -72,14 +72,18 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         if not line.startswith(" ")
     ]
     assert suites == [
+        "beam",
         "chat",
         "companion",
         "infinitebench",
         "instruction",
+        "locomo",
         "longbench",
         "longbench2",
+        "longmemeval",
         "memory",
         "needles",
+        "personamem",
         "qa",
         "text",
     ]

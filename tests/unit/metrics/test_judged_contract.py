@@ -292,6 +292,41 @@ CASES = {
         ),
         parts={"confidence": 0.7},
     ),
+    "longmemeval_judge": Case(
+        shown={
+            "QUESTION": SAMPLE.query,
+            "REFERENCE": "an iron test",
+            "RESPONSE": ANSWER.text,
+        },
+        judgment={"reply": "Yesterday."},  # as the benchmark reads it
+        value=1.0,
+        empty=0.0,
+        wrong=({"reply": None}, {"reply": 1}),
+    ),
+    "beam_rubric": Case(
+        shown={
+            "QUESTION": SAMPLE.query,
+            "CRITERION": "an iron test",
+            "RESPONSE": ANSWER.text,
+        },
+        judgment={"reason": "r", "score": 0.5},
+        value=0.5,
+        empty=0.0,
+        wrong=out_of_scale("score", 0.7, -1, 2),
+        parts={"as_code": 0.0},
+    ),
+    "beam_event_order": Case(
+        shown={
+            "QUESTION": SAMPLE.query,
+            "EVENTS": "1. an iron test",
+            "RESPONSE": ANSWER.text,
+        },
+        judgment={"reason": "r", "order": [0, 1]},
+        value=0.0,
+        empty=0.0,
+        wrong=({"order": ["first"]}, {"order": None}),
+        parts={"f1": 2 / 3, "final": 0.0},
+    ),
 }
 each_metric = pytest.mark.parametrize("name", JUDGED)
 

@@ -6,8 +6,12 @@ the digests, too."""
 
 from __future__ import annotations
 
+import hashlib
+
+from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.long_context._question_types import CRITERIA
 
 DIGESTS = {
     "coherence": "012eb210e00a84ef",
@@ -30,6 +34,9 @@ DIGESTS = {
     "overall_quality": "602c7f51330244a6",
     "semantic_correctness/strict": "6e4fa354f3278c0a",
     "semantic_correctness/lenient": "c261a20ec391a6ca",
+    "beam_event_order/own words": "cafdbad6c779b6b0",
+    "beam_rubric/own words": "ff4a795e24080286",
+    "longmemeval_judge/own words": "d6e6395f810d0972",
 }
 
 
@@ -44,3 +51,8 @@ def test_no_rubric_has_drifted() -> None:
                 for name, text in metric.rubrics.items()
             }
     assert now == DIGESTS
+
+
+def test_what_is_asked_of_a_type_of_question_has_not_drifted() -> None:
+    told = repr(sorted((*CRITERIA.items(), *KINDS.items()), key=repr)).encode()
+    assert hashlib.blake2b(told, digest_size=8).hexdigest() == "37ddf128c0ae0a0d"

@@ -1,0 +1,74 @@
+"""BEAM's scores out of a judge's verdicts, in both readings: as mohammadtavakoli78/BEAM b2a3ee8
+computes them, and as its paper (arXiv 2510.27246) describes them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+VERSION = "BEAM b2a3ee8"
+ORDERING = "event_ordering"
+
+
+def as_paper(scores: Sequence[float]) -> float:
+    """The mean of the rubric items' scores, each 0, 0.5 or 1."""
+    return sum(scores) / len(scores)
+
+
+def as_code(scores: Sequence[float], ability: str) -> float:
+    """The same with 0.5 cut to 0, as the code does in nine abilities; event ordering keeps it."""
+    return as_paper(scores if ability == ORDERING else [int(score) for score in scores])
+
+
+class Order(NamedTuple):
+    """How a list of events compares with the right one. `tau` is Kendall's tau-b laid over 0-1,
+    which the code reports as the ability's score; `f1` is that of the events listed; `final` is
+    their product, which it computes and does not report."""
+
+    tau: float
+    f1: float
+
+    @property
+    def final(self) -> float:
+        return self.tau * self.f1
+
+
+def order_score(n_events: int, listed: Sequence[int]) -> Order:
+    """Compares the events that a response lists, in its order, with those of the reference, which
+    are numbered 1 to n. 0 stands for something listed that is none of them.
+
+    Both lists rank the events of either; what a list lacks ties behind its last. Where all tie, as
+    for a response that lists nothing, tau-b is not defined: 0.0 here, NaN in the code."""
+    mine: list[int] = []
+    others = n_events
+    for event in listed:
+        if event in mine or not 1 <= event <= n_events:
+            others += 1  # what is listed twice is nothing of the reference the second time
+            mine.append(others)
+        else:
+            mine.append(event)
+    reference = list(range(1, n_events + 1))
+    both = list(dict.fromkeys([*reference, *mine]))
+    last = len(both) + 1
+    wanted = [reference.index(one) + 1 if one in reference else last for one in both]
+    given = [mine.index(one) + 1 if one in mine else last for one in both]
+    hits = len(set(reference) & set(mine))
+    f1 = 2 * hits / (n_events + len(mine)) if hits else 0.0
+    tau = kendall_tau_b(wanted, given)
+    return Order(tau=0.0 if tau is None else (tau + 1) / 2, f1=f1)
+
+
+def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
+    """Kendall's tau-b; None where all of a list tie."""
+    agree = ties_x = ties_y = total = 0
+    for first in range(len(x)):
+        for second in range(first):
+            by_x = (x[first] > x[second]) - (x[first] < x[second])
+            by_y = (y[first] > y[second]) - (y[first] < y[second])
+            agree += by_x * by_y
+            ties_x += by_x == 0
+            ties_y += by_y == 0
+            total += 1
+    scale = math.sqrt((total - ties_x) * (total - ties_y))
+    return agree / scale if scale else None

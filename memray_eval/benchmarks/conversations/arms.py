@@ -1,0 +1,150 @@
+"""What of a conversation a candidate is shown, and the prompt that shows it.
+
+The arms: `full`, all of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`,
+what a retriever of ours finds, or what the row says that a memory system returned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from memray_eval.benchmarks.conversations.conversation import Session, Turn, from_context
+from memray_eval.benchmarks.conversations.retrieval import retrieve
+from memray_eval.types import Candidate, Frozen, Message, Passage, Prompt, Retrieval, Sample
+
+EVIDENCE = "evidence"  # of a sample's metadata: pairs of a turn and its session; "" for no turn
+RETRIEVED = "retrieved"
+NOTHING = "(No earlier conversation is shown.)"
+
+
+class Wording(Frozen):
+    """How a benchmark is asked, in our words: what stands before the conversation and, with the
+    place {question}, after it."""
+
+    before: str
+    after: str
+    max_tokens: int
+
+
+class Shown(NamedTuple):
+    """Sessions to show, in the order of time, and what was retrieved, best first, where the arm
+    does that: ids of turns or sessions, "" for a text without one."""
+
+    sessions: Sequence[Session]
+    retrieved: list[str] | None = None
+
+
+def choose(sample: Sample, candidate: Candidate) -> Shown:
+    """What the candidate's arm shows. Raises ValueError where the sample lacks what it needs."""
+    arm = candidate.context or "full"
+    if arm == "none":
+        return Shown(())
+    if arm == "retrieved" and (own := sample.metadata.get(RETRIEVED)) is not None:
+        return _show_own(sample, own)
+    if sample.context is None:
+        raise ValueError(f"the sample has no context, which context: {arm} shows")
+    sessions = from_context(sample.context)
+    if arm == "full":
+        return Shown(sessions)
+    if arm == "oracle":
+        wanted = {session for _, session in evidence_of(sample)}
+        return Shown([one for one in sessions if one.id in wanted])
+    how = candidate.retrieved or Retrieval()
+    found = retrieve(sample.context, sample.query, how)
+    ids = [one.turns[0].id if how.unit == "turn" else one.id for one in found]
+    kept = {turn.id for one in found for turn in one.turns}
+    parts = (
+        one._replace(turns=tuple(turn for turn in one.turns if turn.id in kept)) for one in sessions
+    )
+    return Shown([one for one in parts if one.turns], ids)
+
+
+def evidence_of(sample: Sample) -> list[tuple[str, str]]:
+    """The evidence of a sample: (turn, session) pairs. Of evidence that is a whole session the turn
+    is ""."""
+    found = sample.metadata.get(EVIDENCE) or []
+    return [(str(turn), str(session)) for turn, session in found]
+
+
+def retrieved_ids(given: Any) -> list[str]:
+    """The ids in what a memory system returned, best first. Each item is an id, or an object with
+    `id`, `session` or neither ("", a text that names no source). Raises ValueError for what is no
+    list of these."""
+    if not isinstance(given, list | tuple):
+        raise ValueError("retrieved: must be a list of ids, or of objects with text and id")
+    ids = []
+    for item in given:
+        if isinstance(item, str):
+            ids.append("" if any(map(str.isspace, item)) else item)
+        elif isinstance(item, Mapping):
+            ids.append(str(item.get("id") or item.get("session") or ""))
+        else:
+            raise ValueError(f"retrieved: {item!r:.60} is neither an id nor an object with text")
+    return ids
+
+
+def _show_own(sample: Sample, given: Any) -> Shown:
+    """What the row says was retrieved: texts as they are; ids as the turns and sessions they are
+    of."""
+    ids = retrieved_ids(given)
+    known = from_context(sample.context) if sample.context is not None else ()
+    by_id: dict[str, Session] = {one.id: one for one in known}
+    by_id |= {turn.id: one._replace(turns=(turn,)) for one in known for turn in one.turns}
+    shown = []
+    for number, (id_, item) in enumerate(zip(ids, given, strict=True), 1):
+        text = item.get("text") if isinstance(item, Mapping) else None
+        if text is None and id_ in by_id:
+            shown.append(by_id[id_])
+            continue
+        if text is None and (not isinstance(item, str) or id_):
+            raise ValueError(f"retrieved: item {number} has no text, and no turn is called {id_!r}")
+        turn = Turn(id_ or f"memory {number}", "", str(item if text is None else text))
+        date = str(item.get("date", "")) if isinstance(item, Mapping) else ""
+        session = str(item.get("session", "")) if isinstance(item, Mapping) else ""
+        shown.append(Session(session or id_ or f"memory {number}", date, (turn,)))
+    return Shown(shown, ids)
+
+
+def conversation_prompt(
+    sample: Sample,
+    candidate: Candidate,
+    wording: Wording,
+    question: str,
+) -> Prompt:
+    """One message: what is the same for all questions, the conversation, and what differs, so that
+    questions on one conversation share their prefix. Too long a conversation loses whole sessions,
+    or turns, out of its middle (stages/render.py)."""
+    shown = choose(sample, candidate)
+    wanted = evidence_of(sample)
+    text, passages = f"{wording.before}\n\n", list[Passage]()
+    for session in shown.sessions:
+        head = f"[{session.date}]\n" if session.date else ""
+        for number, turn in enumerate(session.turns):
+            said = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"
+            last = number == len(session.turns) - 1
+            said = f"{'' if number else head}{said}{chr(10) if last else ''}"
+            holds = tuple(_held(turn.id, session.id, wanted))
+            passages.append(Passage(len(text), len(text) + len(said), session.id, holds))
+            text += said
+    if not passages:
+        text += f"{NOTHING}\n\n"
+    text += wording.after.replace("{question}", question)
+    about: dict[str, Any] = {"evidence_shown": []}
+    if shown.retrieved is not None:
+        about[RETRIEVED] = shown.retrieved
+    return Prompt(
+        messages=(Message(role="user", content=text),),
+        max_tokens=wording.max_tokens,
+        is_cut=True,
+        passages=tuple(passages),
+        about=about,
+    )
+
+
+def _held(turn: str, session: str, wanted: Iterable[tuple[str, str]]) -> Iterable[int]:
+    """Which pieces of the evidence a turn holds, by their places."""
+    return (
+        place
+        for place, (one, other) in enumerate(wanted)
+        if (one == turn if one else other == session)
+    )

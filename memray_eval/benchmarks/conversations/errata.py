@@ -1,0 +1,80 @@
+"""Errata: questions whose right answer, or whose evidence, an audit found to be wrong, in the
+format of dial481/locomo-audit."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.errors import ConfigError
+from memray_eval.storage.paths import locate, open_reader
+from memray_eval.types import Frozen
+
+CITATION = "WRONG_CITATION"  # its evidence is wrong, and its answer right
+# The conversations of locomo10.json in their order, by which the audit numbers them
+LOCOMO = ("conv-26", "conv-30", "conv-41", "conv-42", "conv-43", "conv-44", "conv-47", "conv-48",
+          "conv-49", "conv-50")  # fmt: skip
+_AUDITED = re.compile(r"locomo_(\d+)_qa(\d+)")
+
+
+class Erratum(Frozen):
+    """What is wrong with one question. `golden` is the answer that its benchmark has."""
+
+    question_id: str
+    error_type: str
+    golden: str
+    correct: str
+
+    @property
+    def is_answer_wrong(self) -> bool:
+        return self.error_type != CITATION
+
+
+def sample_id(question_id: str) -> str:
+    """The id of our sample for a question as the audit numbers it: locomo_0_qa1 is conv-26:qa1."""
+    found = _AUDITED.fullmatch(question_id)
+    if found is None or int(found[1]) >= len(LOCOMO):
+        return question_id
+    return f"{LOCOMO[int(found[1])]}:qa{int(found[2])}"
+
+
+def read_errata(path: str) -> Mapping[str, Erratum]:
+    """The errata by the ids of samples. Raises ConfigError that names file, entry and field."""
+    filesystem, inner = locate(path)
+    try:
+        with open_reader(filesystem, inner) as file:
+            found = json.loads(file.read().decode("utf-8-sig"))
+    except FileNotFoundError:
+        raise ConfigError(f"errata: no file {path}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise ConfigError(f"errata: cannot read {path}: {error}") from None
+    if not isinstance(found, list) or not found:
+        raise ConfigError(f"errata: {path} must be a list of objects with question_id")
+    errata: dict[str, Erratum] = {}
+    for number, raw in enumerate(found, 1):
+        one = _read_erratum(path, number, raw)
+        key = sample_id(one.question_id)
+        if key in errata:
+            raise ConfigError(f"errata: {path}, entry {number}: {one.question_id} stands twice")
+        errata[key] = one
+    return errata
+
+
+def _read_erratum(path: str, number: int, raw: Any) -> Erratum:
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"errata: {path}, entry {number}: must be an object")
+    for name in ("question_id", "error_type"):
+        if not isinstance(raw.get(name), str) or not raw[name]:
+            raise ConfigError(f"errata: {path}, entry {number}: {name} is missing, or no text")
+    return Erratum(
+        question_id=raw["question_id"],
+        error_type=raw["error_type"].upper(),
+        golden=_as_text(raw.get("golden_answer")),
+        correct=_as_text(raw.get("correct_answer")),
+    )
+
+
+def _as_text(value: Any) -> str:
+    return "" if value is None else str(value)

@@ -1,0 +1,1 @@
+"""LoCoMo: questions on ten long conversations between two people."""

@@ -1,0 +1,130 @@
+"""locomo10.json: a list of conversations, each with its questions."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from memray_eval.benchmarks.conversations.conversation import (
+    Conversation,
+    Session,
+    Turn,
+    check_sessions,
+    read_turn,
+    to_context,
+)
+from memray_eval.benchmarks.conversations.files import (
+    Fault,
+    as_text,
+    find_json,
+    find_lacking,
+    require,
+)
+from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY
+from memray_eval.ports import PublishedFiles, PublishedQuestion
+
+_SESSION = re.compile(r"session_(\d+)")
+_DIALOG_ID = re.compile(r"D:?(\d+):(\d+)")  # D1:3; the file has "D:11:26" and "D30:05" too
+# What a judge reads as the right answer where the conversation has none
+UNANSWERED = "Not mentioned in the conversation"
+
+
+def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
+    """The questions of one conversation; of a sample in our own format, that one."""
+    if isinstance(raw, Mapping) and "query" in raw:
+        yield PublishedQuestion("", raw)
+        return
+    require(raw, "conversation of LoCoMo's", ("sample_id", "conversation", "qa"))
+    name, asked = str(raw["sample_id"]), raw["qa"]
+    sessions = read_sessions(raw["conversation"])
+    context = to_context(sessions)
+    session_of = {turn.id: one.id for one in sessions for turn in one.turns}
+    if not isinstance(asked, list):
+        raise ValueError("qa: must be a list of questions")
+    for number, one in enumerate(asked):
+        fields = {"id": f"{name}:qa{number}"}
+        place = f"{name}, question {number}"
+        if not isinstance(one, Mapping):
+            yield PublishedQuestion(place, fields, (("", "a question must be an object"),))
+            continue
+        faults = find_lacking(one, ("question", "category", "evidence"))
+        task = TASK_OF_CATEGORY.get(one.get("category", 0))
+        if not faults and task is None:
+            faults.append(("category", f"must be 1 to 5, not {one['category']!r}"))
+        evidence = read_evidence(one.get("evidence"), session_of, faults)
+        answers = read_answers(one, task, faults)
+        metadata: dict[str, Any] = {
+            "conversation": name,
+            "evidence": evidence,
+            "unanswerable": task == "adversarial",
+        }
+        if "retrieved" in one:
+            metadata["retrieved"] = one["retrieved"]
+        yield PublishedQuestion(
+            place,
+            {
+                **fields,
+                "task": task,
+                "query": one.get("question"),
+                "context": context,
+                "answers": answers,
+                "metadata": metadata,
+            },
+            tuple(faults),
+        )
+
+
+def read_sessions(raw: Any) -> Conversation:
+    """The sessions of a conversation in the order of their numbers. Raises ValueError where it has
+    none."""
+    if not isinstance(raw, Mapping):
+        raise ValueError("conversation: must be an object with session_1, session_2, ...")
+    numbers = sorted(
+        int(found[1]) for key in raw if (found := _SESSION.fullmatch(key)) and raw[key]
+    )
+    sessions = []
+    for number in numbers:
+        turns = raw[f"session_{number}"]
+        if not isinstance(turns, list):
+            raise ValueError(f"session_{number}: must be a list of turns")
+        date = raw.get(f"session_{number}_date_time", "")
+        sessions.append(Session(f"D{number}", str(date), tuple(map(_read_turn, turns))))
+    return check_sessions(sessions)
+
+
+def _read_turn(raw: Any) -> Turn:
+    """A turn; a picture is what its caption says."""
+    turn = read_turn(raw, str(raw.get("dia_id") if isinstance(raw, Mapping) else raw), "speaker",
+                     "text")  # fmt: skip
+    caption = raw.get("blip_caption")
+    if not isinstance(caption, str):
+        return turn
+    return turn._replace(text=f"{turn.text} [shares a picture: {caption}]".strip())
+
+
+def read_evidence(
+    given: Any, session_of: Mapping[str, str], faults: list[Fault]
+) -> list[list[str]]:
+    """The turns that a question rests on, each with its session. Of several in one text each
+    counts, and what points nowhere is a fault."""
+    found: list[list[str]] = []
+    for one in given if isinstance(given, list) else []:
+        ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(one))]
+        if wrong := [name for name in ids if name not in session_of] or ([] if ids else [one]):
+            faults.append(("evidence", f"{wrong[0]!r} is no turn of the conversation"))
+        found += [[name, session_of[name]] for name in ids if name in session_of]
+    return [list(pair) for pair in dict.fromkeys(map(tuple, found))]
+
+
+def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) -> list[str]:
+    """The right answers: of an adversarial question, whatever its `answer`, that there is none."""
+    if task == "adversarial":
+        return [UNANSWERED]
+    answer = as_text(raw.get("answer"))
+    if answer is None:
+        faults.append(("answer", f"must be a text or a number, not {raw.get('answer')!r:.60}"))
+    return [] if answer is None else [answer]
+
+
+FILES = PublishedFiles(find=find_json, questions=questions)

@@ -1,0 +1,52 @@
+"""LoCoMo's score: F1 over Porter-stemmed words, by category, as snap-research/LoCoMo 3eb6f2c has it
+in task_eval/evaluation.py."""
+
+from __future__ import annotations
+
+import re
+import string
+
+import numpy as np
+
+from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.text_processing.porter import porter_stem
+
+VERSION = "LoCoMo 3eb6f2c"
+# The official map; two others go about, with the same names for other numbers.
+TASK_OF_CATEGORY = {
+    1: "multi_hop",
+    2: "temporal",
+    3: "open_domain",
+    4: "single_hop",
+    5: "adversarial",
+}
+TASKS: tuple[str, ...] = tuple(TASK_OF_CATEGORY.values())
+_PUNCTUATION = str.maketrans("", "", string.punctuation)
+_DROPPED = re.compile(r"\b(a|an|the|and)\b")
+_NO_ANSWER = ("no information available", "not mentioned")
+
+
+def score(task: str, prediction: str, answer: str) -> float:
+    """The score of one prediction, 0-1. Multi-hop answers and predictions are lists with commas:
+    each part of the answer counts by the part of the prediction that fits it best. An open-domain
+    answer ends at its first ";". An adversarial question, whatever its `answer`, is right where the
+    prediction says one of two phrases. Raises ValueError for another task."""
+    if task == "adversarial":
+        said = prediction.lower()
+        return float(any(phrase in said for phrase in _NO_ANSWER))
+    if task == "multi_hop":
+        parts = [_stems(part) for part in prediction.split(",")]
+        wanted = [_stems(part) for part in answer.split(",")]
+        return float(np.mean([max(token_f1(part, one) for part in parts) for one in wanted]))
+    if task == "open_domain":
+        answer = answer.split(";")[0]
+    if task not in TASKS:
+        raise ValueError(f"LoCoMo has no category {task!r}; there are: {', '.join(TASKS)}")
+    return token_f1(_stems(prediction), _stems(answer))
+
+
+def _stems(text: str) -> list[str]:
+    """Lower-case words without punctuation (which joins what it stood between), articles and
+    "and", stemmed."""
+    bare = text.replace(",", "").lower().translate(_PUNCTUATION)
+    return [porter_stem(word) for word in _DROPPED.sub(" ", bare).split()]

@@ -1,0 +1,1 @@
+"""PersonaMem: which reply fits what the user has said of themselves."""

@@ -1,0 +1,93 @@
+"""PersonaMem: which of four replies fits what a user has said of themselves over many chats."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.personamem.files import FILES, read_options
+from memray_eval.benchmarks.templates.records import drop_fields, is_own_record
+from memray_eval.types import Candidate, Prompt, Sample
+
+# The names of the seven types as the published tables have them: they differ by length.
+TASKS = (
+    "recall_user_shared_facts",
+    "recalling_facts_mentioned_by_the_user",
+    "acknowledge_latest_user_preferences",
+    "track_full_preference_evolution",
+    "recalling_the_reasons_behind_previous_updates",
+    "revisit_reasons_behind_preference_updates",
+    "provide_preference_aligned_recommendations",
+    "suggest_new_ideas",
+    "generalizing_to_new_scenarios",
+    "generalize_to_new_scenarios",
+)
+_USED = ("question_id", "question_type", "user_question_or_message", "correct_answer",
+         "all_options")  # fmt: skip
+WORDING = Wording(
+    before="Below are a user's earlier chats with an assistant, oldest first.",
+    after="{question}\n\n"
+    "Exactly one of these replies fits what the user has told of themselves, as it stands by now. "
+    "Say which: give its letter in brackets, such as (b), after <final_answer>.",
+    max_tokens=64,
+)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A row of our own format as it is; a published question with a response (model_response in
+    the benchmark's own results), as a Sample's fields. Raises ValueError that says what is
+    wrong."""
+    if "all_options" not in raw and "correct_answer" not in raw:
+        if not is_own_record(raw):
+            raise ValueError("not a question of PersonaMem's: it lacks all_options")
+        return raw
+    faults: list[tuple[str, str]] = []
+    options = read_options(raw["all_options"], faults) if "all_options" in raw else {}
+    if faults:
+        raise ValueError("; ".join(": ".join(fault) for fault in faults))
+    letter = str(raw.get("correct_answer", "")).strip("() ").lower()
+    fields = {
+        **drop_fields(raw, (*_USED, "model_response")),
+        "task": str(raw.get("question_type", "")),
+        "query": raw.get("query") or raw.get("user_question_or_message"),
+        "answers": [f"({letter})", *([f"({letter}) {options[letter]}"] if options else [])],
+        "label": f"({letter})",
+        "choices": options,
+        "conversation": str(raw.get("shared_context_id") or raw.get("persona_id") or ""),
+    }
+    if raw.get("question_id") is not None:
+        fields["id"] = str(raw["question_id"])
+    if isinstance(raw.get("model_response"), str):
+        fields["response"] = raw["model_response"]
+    return fields
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, the same for every type. The options are shown in their order. Raises
+    ValueError for a sample without options."""
+    choices = sample.metadata.get("choices")
+    if not isinstance(choices, Mapping) or not choices:
+        raise ValueError("metadata.choices: must give the text of each of a, b, c and d")
+    listed = "\n\n".join(f"({letter}) {text}" for letter, text in choices.items())
+    asked = f"The user now says: {sample.query}\n\nReplies:\n\n{listed}"
+    return conversation_prompt(sample, candidate, WORDING, asked)
+
+
+def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
+    """The share of right letters over all questions."""
+    return {"accuracy": mean_of(one.values.get("rule_score") for one in answered)}
+
+
+SUITE = Suite(
+    description="PersonaMem: which of four replies fits what a user has said of themselves",
+    metrics=("rule_score", "semantic_correctness", "evidence_recall"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+    has_arms=True,
+    files=FILES,
+    overall=overall,
+)

@@ -1,0 +1,69 @@
+"""Whether the response declines exactly where the question has no answer in the conversation.
+
+1.0 where the response says that it does not know (by its English words: "not mentioned", "I don't
+know", "cannot be determined" and the like) and the question cannot be answered, or where neither
+holds; else 0.0. Whether an answer that is given is right is not asked. An empty response declines
+nothing."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
+from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.types import Response, Sample, SummaryLine, SummarySection
+
+DECLINED, UNANSWERABLE = "declined", "unanswerable"
+
+
+def is_unanswerable(sample: Sample) -> bool:
+    return sample.metadata.get("unanswerable") is True
+
+
+def measure(sample: Sample, response: Response) -> MetricValue:
+    declined, wanted = says_unknown(response.text), is_unanswerable(sample)
+    parts = {DECLINED: float(declined), UNANSWERABLE: float(wanted)}
+    return MetricValue(float(declined == wanted), parts)
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    """How many of the unanswerable questions are declined, and how many of the others."""
+    declined, wanted = columns[DECLINED], columns[UNANSWERABLE]
+    both = float(np.dot(declined, wanted))
+    n = float(wanted.sum())
+    return Aggregates(
+        extras={
+            "declined_unanswerable": ratio(both, n),
+            "declined_answerable": ratio(float(declined.sum()) - both, wanted.size - n),
+        }
+    )
+
+
+METRIC = ComputedMetric(
+    title="ABSTENTION",
+    value_label="Abstention",
+    scale=(0, 1),
+    measure=measure,
+    parts=(DECLINED, UNANSWERABLE),
+    aggregate=aggregate,
+    layout=(
+        SummarySection(
+            lines=(
+                SummaryLine(label="Declines Rightly", field="mean", form="percent"),
+                SummaryLine(
+                    label="Unanswerable, Declined",
+                    field="extras.declined_unanswerable",
+                    form="percent",
+                    note="higher is better",
+                ),
+                SummaryLine(
+                    label="Answerable, Declined",
+                    field="extras.declined_answerable",
+                    form="percent",
+                    note="lower is better",
+                ),
+                SummaryLine(label="Total Samples", field="n_scored", form="count"),
+            )
+        ),
+    ),
+)

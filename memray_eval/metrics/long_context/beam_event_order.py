@@ -1,0 +1,105 @@
+"""Whether the response lists events in the right order: Kendall's tau-b, laid over 0-1.
+
+A judge says which of the reference's events each item of the response is; the order is compared
+here: what BEAM's code reports for event ordering is (tau-b + 1) / 2 over the union of both lists,
+what a list lacks tied behind its last. Parts: `f1` of the events listed, and `final`, tau times F1,
+which the code computes and leaves out of its table. The code asks a judge about every pair of an
+item and an event; one call that names the matches is ours. Source: benchmarks/beam/rules.py."""
+
+from __future__ import annotations
+
+import re
+
+from pydantic import BaseModel, Field
+
+from memray_eval.benchmarks.beam.rules import ORDERING, order_score
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics.long_context.beam_rubric import items_of
+from memray_eval.ports import Vectors
+from memray_eval.text_processing.matching import stems
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+
+_MATCH = 0.5  # of an event's words, for the offline estimate
+
+TASK = """
+A user asked an assistant to list events in their order. EVENTS are the right ones, numbered; the RESPONSE lists some.
+Go through what the response lists, from first to last, and write in `order`, for each item, the number of the event that it is.
+Write 0 for an item that is none of the events, and give each number once. Do not sort: keep the response's order.
+A response that lists nothing has an empty order.
+"""  # noqa: E501
+
+
+class EventOrderJudgment(BaseModel):
+    """Which events the response lists, in its order."""
+
+    reason: str = Field(description="How the items match the events, in one or two sentences.")
+    order: list[int] = Field(description="The event numbers in the response's order, 0 for none.")
+
+
+def applies(sample: Sample) -> str | None:
+    if sample.task in ("", ORDERING):
+        return None
+    return f"{sample.task} asks for no order; {ORDERING} does"
+
+
+def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+    events = "\n".join(f"{number}. {item}" for number, item in enumerate(items_of(sample), 1))
+    return judge_messages(
+        rubric, {"QUESTION": sample.query, "EVENTS": events, "RESPONSE": response.text}
+    )
+
+
+def rules(sample: Sample, response: Response, vectors: Vectors) -> EventOrderJudgment:
+    """Each line or numbered item of the response is the first event, not listed yet, half of whose
+    content words it has."""
+    events, order = [stems(item) for item in items_of(sample)], list[int]()
+    for line in re.split(r"\n+|(?<=[.;,])\s*(?=\d+[.)])", response.text):
+        said = stems(line)
+        if not said:
+            continue
+        fits = (
+            number
+            for number, wanted in enumerate(events, 1)
+            if number not in order and wanted and len(wanted & said) >= _MATCH * len(wanted)
+        )
+        order.append(next(fits, 0))
+    return EventOrderJudgment(reason="words in common", order=order)
+
+
+def measure(judgment: EventOrderJudgment, sample: Sample, response: Response) -> MetricValue:
+    found = order_score(len(items_of(sample)), judgment.order)
+    return MetricValue(found.tau, {"f1": found.f1, "final": found.final})
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    return Aggregates(extras={name: float(columns[name].mean()) for name in ("f1", "final")})
+
+
+METRIC = JudgedMetric(
+    title="BEAM EVENT ORDER (BEAM b2a3ee8)",
+    value_label="Tau-b",
+    scale=(0, 1),
+    judgment=EventOrderJudgment,
+    requires=("answers",),
+    prompt=lambda sample, response: prompt_with(TASK, sample, response),
+    prompt_with=prompt_with,
+    applies=applies,
+    rubrics={"own words": TASK},
+    rules=rules,
+    measure=measure,
+    on_empty=lambda sample: EventOrderJudgment(reason="the response is empty", order=[]),
+    preferred_judge="openai/gpt-4o-mini",
+    parts=("f1", "final"),
+    aggregate=aggregate,
+    layout=(
+        SummarySection(
+            lines=(
+                SummaryLine(label="Tau-b, 0 to 1", field="mean", note="higher is better"),
+                SummaryLine(label="F1 of the Events", field="extras.f1"),
+                SummaryLine(label="Tau-b times F1", field="extras.final"),
+                SummaryLine(label="Total Samples", field="n_scored", form="count"),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,133 @@
+"""How far the response meets the items of BEAM's rubric: one judge call an item, 0, 0.5 or 1.
+
+value = the mean over the question's items, as the paper says; the part `as_code` is the same with
+0.5 cut to 0, as the code computes it in nine of ten abilities (event ordering keeps it). With
+`templates:` a copy of the benchmark's repository, the judge is asked by its own prompt, whose
+<question> its code never fills; otherwise in our words, with the question. Source:
+benchmarks/beam/rules.py."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import BaseModel, Field, field_validator
+
+from memray_eval.benchmarks.beam.judge_prompts import TASK, fill_official
+from memray_eval.benchmarks.beam.rules import as_code, as_paper
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics.long_context.abstention import is_unanswerable
+from memray_eval.ports import Vectors
+from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.matching import stems
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+
+AS_CODE = "as_code"
+_MOST, _SOME = 0.8, 0.4  # shares of an item's words that the offline estimate wants
+
+
+class ItemJudgment(BaseModel):
+    """How far the response meets one item."""
+
+    reason: str = Field(description="Why, in one or two sentences.")
+    score: float = Field(description="1.0, 0.5 or 0.0")
+
+    @field_validator("score")
+    @classmethod
+    def _is_a_step(cls, score: float) -> float:
+        if score not in (0.0, 0.5, 1.0):
+            raise ValueError("score must be 1.0, 0.5 or 0.0")
+        return score
+
+
+class RubricJudgment(BaseModel):
+    """The judgments of all items, in their order."""
+
+    items: list[ItemJudgment]
+
+
+def items_of(sample: Sample) -> list[str]:
+    """The rubric's items; of a sample without one its answers, each of which must be met."""
+    items = sample.metadata.get("rubric")
+    return [str(item) for item in items] if isinstance(items, list) and items else [*sample.answers]
+
+
+def calls(rubric: str, sample: Sample, response: Response) -> list[tuple[Message, ...]]:
+    """One call an item."""
+    made: list[tuple[Message, ...]] = []
+    for item in items_of(sample):
+        official = fill_official(rubric, item, response.text)
+        if official is not None:
+            made.append((Message(role="user", content=official),))
+            continue
+        sections = {"QUESTION": sample.query, "CRITERION": item, "RESPONSE": response.text}
+        made.append(judge_messages(rubric, sections))
+    return made
+
+
+def join(judgments: Sequence[ItemJudgment]) -> RubricJudgment:
+    return RubricJudgment(items=list(judgments))
+
+
+def rules(sample: Sample, response: Response, vectors: Vectors) -> RubricJudgment:
+    """By the share of an item's content words whose stems stand in the response: 1 from 0.8 on,
+    0.5 from 0.4 on. Of a question that cannot be answered: 1 where the response says that it does
+    not know."""
+    said, found = stems(response.text), []
+    for item in items_of(sample):
+        wanted = stems(item.partition(":")[2] or item)
+        share = len(wanted & said) / len(wanted) if wanted else 0.0
+        score = 1.0 if share >= _MOST else 0.5 if share >= _SOME else 0.0
+        if is_unanswerable(sample):
+            score = float(says_unknown(response.text))
+        found.append(ItemJudgment(reason="words in common", score=score))
+    return RubricJudgment(items=found)
+
+
+def measure(
+    judgment: RubricJudgment | ItemJudgment, sample: Sample, response: Response
+) -> MetricValue:
+    items = judgment.items if isinstance(judgment, RubricJudgment) else [judgment]
+    scores = [one.score for one in items]
+    return MetricValue(as_paper(scores), {AS_CODE: as_code(scores, sample.task)})
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    return Aggregates(extras={AS_CODE: float(columns[AS_CODE].mean())})
+
+
+def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+    """The call about the first item."""
+    return next(iter(calls(rubric, sample, response)), judge_messages(rubric, {}))
+
+
+METRIC = JudgedMetric(
+    title="BEAM RUBRIC (BEAM b2a3ee8)",
+    value_label="Rubric Score",
+    scale=(0, 1),
+    judgment=ItemJudgment,
+    requires=("answers",),
+    prompt=lambda sample, response: prompt_with(TASK, sample, response),
+    prompt_with=prompt_with,
+    calls=calls,
+    join=join,
+    rubrics={"own words": TASK},
+    rules=rules,
+    measure=measure,
+    on_empty=lambda sample: RubricJudgment(
+        items=[ItemJudgment(reason="the response is empty", score=0.0) for _ in items_of(sample)]
+    ),
+    preferred_judge="openai/gpt-4o-mini",
+    parts=(AS_CODE,),
+    aggregate=aggregate,
+    layout=(
+        SummarySection(
+            lines=(
+                SummaryLine(label="As the Paper Says", field="mean", note="higher is better"),
+                SummaryLine(label="As the Code Has It", field=f"extras.{AS_CODE}"),
+                SummaryLine(label="Std Deviation", field="std"),
+                SummaryLine(label="Total Samples", field="n_scored", form="count"),
+            )
+        ),
+    ),
+)

@@ -1,0 +1,61 @@
+"""Recall of the evidence: how much of what the answer rests on was retrieved, or stood in the
+prompt.
+
+Pieces of evidence found / all pieces. Of the arm `retrieved`, and of responses with a `retrieved`
+list of their own, found is what is among its k items: the turn, or the session it stands in. Of the
+other arms it is what stood in the prompt after it was cut to the window. Not applicable where a
+question names no evidence, or nobody noted what was shown. An empty response counts as any."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from memray_eval.benchmarks.conversations.arms import EVIDENCE, RETRIEVED, retrieved_ids
+from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.types import Response, Sample
+
+FOUND, PIECES = "found", "pieces"
+SHOWN = "evidence_shown"
+
+
+def found_evidence(sample: Sample) -> list[int] | None:
+    """Which pieces of the evidence were found, by their numbers; None where nobody noted it.
+    Raises ValueError where `retrieved` holds what is neither an id nor an object."""
+    evidence: Sequence[Sequence[Any]] = sample.metadata.get(EVIDENCE) or []
+    retrieved = sample.metadata.get(RETRIEVED)
+    if isinstance(retrieved, list):
+        ids = {*retrieved_ids(retrieved)} - {""}
+        if ids or not retrieved:
+            return [
+                place
+                for place, (turn, session) in enumerate(evidence)
+                if turn in ids
+                or session in ids
+                or (not turn and any(one.startswith(f"{session}:") for one in ids))
+            ]
+    shown = sample.metadata.get(SHOWN)
+    return list(shown) if isinstance(shown, list) else None
+
+
+def applies(sample: Sample) -> str | None:
+    if not sample.metadata.get(EVIDENCE):
+        return "the question names no evidence"
+    if found_evidence(sample) is None:
+        return "nobody noted what was retrieved: give `retrieved`, a list of ids"
+    return None
+
+
+def measure(sample: Sample, response: Response) -> MetricValue:
+    found, pieces = found_evidence(sample) or [], len(sample.metadata[EVIDENCE])
+    return MetricValue(len(found) / pieces, {FOUND: float(len(found)), PIECES: float(pieces)})
+
+
+METRIC = ComputedMetric(
+    title="EVIDENCE RECALL",
+    value_label="Recall",
+    scale=(0, 1),
+    measure=measure,
+    applies=applies,
+    parts=(FOUND, PIECES),
+)

@@ -1,0 +1,195 @@
+"""Porter's stemmer with the departures of NLTK's default mode, which published scores rest on.
+
+The algorithm is M. F. Porter, An algorithm for suffix stripping, Program 14 (1980). NLTK departs
+from it: a list of irregular words; words of up to two letters stay; "dies" and "died" give "die";
+a final y turns to i after a consonant alone (snowball's "enjoi" is "enjoy" here); -alli, -fulli
+and -logi; and *o holds for words such as "ate" too. Snowball's `porter` has none of these."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from itertools import pairwise
+
+_VOWELS = "aeiou"
+_IRREGULAR = {
+    "sky": "sky",
+    "skies": "sky",
+    "dying": "die",
+    "lying": "lie",
+    "tying": "tie",
+    "news": "news",
+    "innings": "inning",
+    "inning": "inning",
+    "outings": "outing",
+    "outing": "outing",
+    "cannings": "canning",
+    "canning": "canning",
+    "howe": "howe",
+    "proceed": "proceed",
+    "exceed": "exceed",
+    "succeed": "succeed",
+}
+Rule = tuple[str, str, Callable[[str], bool] | None]  # suffix, what replaces it, which stems
+
+
+@lru_cache(maxsize=1 << 16)
+def porter_stem(word: str) -> str:
+    """The stem of one lower-case word."""
+    if word in _IRREGULAR:
+        return _IRREGULAR[word]
+    if len(word) <= 2:
+        return word
+    word = _step_1c(_step_1b(_step_1a(word)))
+    word = _step_2(word)
+    word = _replace(word, _STEP_3)
+    word = _replace(word, _STEP_4)
+    return _step_5(word)
+
+
+def _is_consonant(word: str, place: int) -> bool:
+    """Whether a letter is a consonant; y is one at the start and after a vowel."""
+    is_consonant = word[place] not in _VOWELS
+    while word[place] == "y" and place > 0:
+        place -= 1
+        if word[place] != "y":
+            return word[place] in _VOWELS if is_consonant else word[place] not in _VOWELS
+        is_consonant = not is_consonant
+    return is_consonant
+
+
+def _measure(stem: str) -> int:
+    """m of [C](VC){m}[V]."""
+    kinds = [_is_consonant(stem, place) for place in range(len(stem))]
+    return sum(not before and after for before, after in pairwise(kinds))
+
+
+def _has_vowel(stem: str) -> bool:
+    return any(not _is_consonant(stem, place) for place in range(len(stem)))
+
+
+def _ends_in_double(word: str) -> bool:
+    return len(word) >= 2 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
+
+
+def _ends_in_cvc(word: str) -> bool:
+    """*o: consonant, vowel, consonant other than w, x, y; or just vowel and consonant."""
+    last = len(word) - 1
+    if len(word) >= 3:
+        return (
+            _is_consonant(word, last - 2)
+            and not _is_consonant(word, last - 1)
+            and _is_consonant(word, last)
+            and word[-1] not in "wxy"
+        )
+    return len(word) == 2 and not _is_consonant(word, 0) and _is_consonant(word, 1)
+
+
+def _is_measured(stem: str) -> bool:
+    return _measure(stem) > 0
+
+
+def _is_long(stem: str) -> bool:
+    return _measure(stem) > 1
+
+
+def _replace(word: str, rules: Sequence[Rule]) -> str:
+    """The first rule whose suffix the word has decides, whether its condition holds or not."""
+    for suffix, instead, holds in rules:
+        if word.endswith(suffix):
+            stem = word[: len(word) - len(suffix)]
+            return stem + instead if holds is None or holds(stem) else word
+    return word
+
+
+def _step_1a(word: str) -> str:
+    if word.endswith("ies") and len(word) == 4:
+        return word[:-1]
+    return _replace(word, (("sses", "ss", None), ("ies", "i", None), ("ss", "ss", None),
+                           ("s", "", None)))  # fmt: skip
+
+
+def _step_1b(word: str) -> str:
+    if word.endswith("ied"):
+        return word[:-1] if len(word) == 4 else word[:-2]
+    if word.endswith("eed"):
+        return word[:-1] if _is_measured(word[:-3]) else word
+    for suffix in ("ed", "ing"):
+        stem = word[: len(word) - len(suffix)]
+        if word.endswith(suffix) and _has_vowel(stem):
+            break
+    else:
+        return word
+    if stem.endswith(("at", "bl", "iz")):
+        return stem + "e"
+    if _ends_in_double(stem):
+        return stem if stem[-1] in "lsz" else stem[:-1]
+    return stem + "e" if _measure(stem) == 1 and _ends_in_cvc(stem) else stem
+
+
+def _step_1c(word: str) -> str:
+    if word.endswith("y") and len(word) > 2 and _is_consonant(word, len(word) - 2):
+        return word[:-1] + "i"
+    return word
+
+
+def _step_2(word: str) -> str:
+    if word.endswith("alli") and _is_measured(word[:-4]):
+        return _step_2(word[:-2])
+    if word.endswith("logi"):  # its l counts in the stem
+        return word[:-1] if _is_measured(word[:-3]) else word
+    return _replace(word, _STEP_2)
+
+
+def _step_5(word: str) -> str:
+    if word.endswith("e"):
+        stem = word[:-1]
+        if _measure(stem) > 1 or (_measure(stem) == 1 and not _ends_in_cvc(stem)):
+            word = stem
+    return word[:-1] if word.endswith("ll") and _is_long(word[:-1]) else word
+
+
+_STEP_2: tuple[Rule, ...] = tuple(
+    (suffix, instead, _is_measured)
+    for suffix, instead in (
+        ("ational", "ate"),
+        ("tional", "tion"),
+        ("enci", "ence"),
+        ("anci", "ance"),
+        ("izer", "ize"),
+        ("bli", "ble"),
+        ("alli", "al"),
+        ("entli", "ent"),
+        ("eli", "e"),
+        ("ousli", "ous"),
+        ("ization", "ize"),
+        ("ation", "ate"),
+        ("ator", "ate"),
+        ("alism", "al"),
+        ("iveness", "ive"),
+        ("fulness", "ful"),
+        ("ousness", "ous"),
+        ("aliti", "al"),
+        ("iviti", "ive"),
+        ("biliti", "ble"),
+        ("fulli", "ful"),
+    )
+)
+_STEP_3: tuple[Rule, ...] = tuple(
+    (suffix, instead, _is_measured)
+    for suffix, instead in (
+        ("icate", "ic"),
+        ("ative", ""),
+        ("alize", "al"),
+        ("iciti", "ic"),
+        ("ical", "ic"),
+        ("ful", ""),
+        ("ness", ""),
+    )
+)
+_STEP_4: tuple[Rule, ...] = (
+    *((suffix, "", _is_long) for suffix in ("al", "ance", "ence", "er", "ic", "able", "ible")),
+    *((suffix, "", _is_long) for suffix in ("ant", "ement", "ment", "ent")),
+    ("ion", "", lambda stem: _is_long(stem) and stem[-1] in "st"),
+    *((suffix, "", _is_long) for suffix in ("ou", "ism", "ate", "iti", "ous", "ive", "ize")),
+)

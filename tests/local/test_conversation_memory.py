@@ -1,0 +1,162 @@
+"""Whole runs of the conversation-memory suites: the shipped examples asked of a server in two arms,
+judged, and sorted by where they failed."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import DataError
+from memray_eval.execution.prepare import resume, run
+from memray_eval.report.console import render
+from memray_eval.report.html.page import render_html
+from tests.conftest import REPOSITORY
+from tests.servers.provider import Answer, Fault, Provider, serving
+
+Job = Callable[..., RunConfig]
+DATASETS = {
+    "locomo": ("locomo", 14),
+    "longmemeval": ("longmemeval", 8),
+    "beam": ("beam/chats", 20),
+    "personamem": ("personamem", 8),
+}
+
+
+def reply(body: dict[str, Any]) -> str | Answer | Fault:
+    """The candidate declines; the judge finds every other answer right by its length."""
+    if body.get("stream"):
+        return "That was not mentioned, (b)."
+    schema = json.dumps(body.get("response_format", {}))
+    is_odd = len(body["messages"][-1]["content"]) % 2
+    if "verdict" in schema:
+        verdict = "CORRECT" if is_odd else "INCORRECT"
+        return json.dumps({"reasoning": "r", "verdict": verdict, "confidence": 0.9})
+    if '"order"' in schema:
+        return json.dumps({"reason": "r", "order": [2, 1]})
+    if '"reply"' in schema:
+        return json.dumps({"reply": "yes" if is_odd else "no"})
+    return json.dumps({"reason": "r", "score": 0.5})
+
+
+@pytest.fixture
+def memory_job(job: Job) -> Callable[..., RunConfig]:
+    def make(server: Provider, suite: str, **fields: Any) -> RunConfig:
+        arms = [("full", {}), ("found", {"context": "retrieved", "retrieved": {"k": 2}})]
+        candidates = [
+            {"name": name, "model": "m", "backend": "openai", "base_url": server.base_url, **arm}
+            for name, arm in arms
+        ]
+        own = {
+            "candidates": candidates,
+            "metrics": [],
+            "judging": {"base_urls": {"openai": server.base_url}},
+            "dataset": str(REPOSITORY / "dataset" / DATASETS[suite][0]),
+            "judge": "openai/judge",
+        }
+        return job(server, suite=suite, **{**own, **fields})
+
+    return make
+
+
+@pytest.mark.parametrize("suite", DATASETS)
+def test_every_wrong_answer_has_its_place_in_either_arm(
+    memory_job: Callable[..., RunConfig], suite: str
+) -> None:
+    with serving(reply) as server:
+        done = run(memory_job(server, suite), say=lambda text: None, quiet=True)
+    summary = done.summary
+    assert (summary.n_units, summary.n_failed_units) == (2 * DATASETS[suite][1], 0)
+    assert [one.arm for one in summary.arms] == ["retrieved: 2 turns by bm25", "full"]
+    found, full = summary.arms
+    for arm in summary.arms:
+        assert sum(arm.failures.values()) == arm.n_wrong
+        assert arm.n_wrong + arm.n_unexplained > 0
+        assert all(value is not None for value in arm.overall.values())
+        assert {one.category for one in arm.categories} > {None}
+    assert full.failures["not_retrieved"] == 0
+    if suite != "personamem":  # whose tables name no evidence
+        assert (full.recall, found.recall is not None) == (1.0, True)
+        assert (found.recall or 0.0) < 1.0
+        assert full.n_abstention > 0
+    assert "CONVERSATION MEMORY" in render(summary)
+    assert 'id="memory"' in render_html(done.folder)
+
+
+def test_a_rubric_is_asked_item_by_item(memory_job: Callable[..., RunConfig]) -> None:
+    with serving(reply) as server:
+        job = memory_job(server, "beam", metrics=["beam_rubric", "beam_event_order"])
+        done = run(job, say=lambda text: None, quiet=True)
+    items = sum(len(record.sample.metadata["rubric"]) for record in done.folder.each())
+    calls = Counter[str]()
+    for record in done.folder.each():
+        for score in record.scores:
+            calls[score.metric] += score.calls or 0
+    # what was asked twice, such as an item in both arms, is in the cache
+    assert items / 2 <= calls["beam_rubric"] <= items
+    paper, code = (
+        done.summary.arms[0].overall[name] for name in ("as the paper says", "as the code has it")
+    )
+    assert paper is not None
+    assert code is not None
+    assert paper > code
+
+
+def test_gold_is_in_no_prompt_of_a_whole_run(
+    memory_job: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text("utf-8"))
+    for one in raw:
+        for question in one["qa"]:
+            question["answer"] = question["adversarial_answer"] = "PLANTED"
+    path = tmp_path / "locomo.json"
+    path.write_text(json.dumps(raw))
+    asked: list[str] = []
+
+    def listen(body: dict[str, Any]) -> str | Answer | Fault:
+        if body.get("stream"):
+            asked.append(json.dumps(body))
+        return reply(body)
+
+    with serving(listen) as server:
+        run(memory_job(server, "locomo", dataset=str(path)), say=lambda text: None, quiet=True)
+    assert len(asked) == 28
+    assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in asked)
+
+
+def test_errata_stand_in_the_summary_and_after_a_resume(
+    memory_job: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    errata = tmp_path / "errata.json"
+    wrong = {"question_id": "example-1:qa4", "error_type": "HALLUCINATION",
+             "golden_answer": "Blue", "correct_answer": "Green"}  # fmt: skip
+    errata.write_text(json.dumps([wrong]))
+    with serving(reply) as server:
+        job = memory_job(server, "locomo", errata=str(errata), metrics=["rule_score"])
+        done = run(job, say=lambda text: None, quiet=True)
+        again = resume(done.folder.path, say=lambda text: None, quiet=True)
+    for summary in (done.summary, again.summary):
+        [figure] = summary.arms[0].errata
+        assert (figure.n, figure.n_without) == (14, 13)
+        assert figure.ceiling == pytest.approx(13 / 14)
+
+
+def test_what_points_nowhere_is_skipped_only_when_asked(
+    memory_job: Callable[..., RunConfig], tmp_path: Path
+) -> None:
+    raw = json.loads((REPOSITORY / "dataset/locomo/locomo_example.json").read_text("utf-8"))
+    raw[1]["qa"][2]["evidence"] = ["D9:9"]
+    path = tmp_path / "locomo.json"
+    path.write_text(json.dumps(raw))
+    with serving(reply) as server:
+        fields = {"dataset": str(path), "metrics": ["rule_score"]}
+        with pytest.raises(DataError, match=r"example-2, question 2.*'D9:9' is no turn"):
+            run(memory_job(server, "locomo", **fields), say=lambda text: None, quiet=True)
+        job = memory_job(server, "locomo", skip_invalid=True, **fields)
+        done = run(job, say=lambda text: None, quiet=True)
+    assert (done.summary.n_samples, done.summary.n_invalid) == (13, 1)

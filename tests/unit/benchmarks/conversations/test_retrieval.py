@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from memray_eval.benchmarks.conversations import retrieval
+from memray_eval.benchmarks.conversations.arms import retrieved_ids
+from memray_eval.benchmarks.conversations.conversation import (
+    Session,
+    Turn,
+    check_sessions,
+    from_context,
+    to_context,
+)
+from memray_eval.benchmarks.conversations.retrieval import retrieve
+from memray_eval.ports import FloatArray
+from memray_eval.types import Retrieval
+
+TALK = (
+    Session("s1", "1 May", (Turn("1", "Ann", "I bought tomatoes."), Turn("2", "Ben", "Nice day."))),
+    Session("s2", "2 May", (Turn("3", "Ann", "The whale was grey."), Turn("4", "Ben", "A whale!"))),
+)
+
+
+def ids(how: Retrieval, query: str = "What did she say of whales?") -> list[list[str]]:
+    found = retrieve(to_context(TALK), query, how)
+    return [[one.id, *(turn.id for turn in one.turns)] for one in found]
+
+
+def test_a_conversation_is_the_same_after_it_was_a_context() -> None:
+    assert from_context(to_context(TALK)) == TALK
+    for broken in ("", "{}x", '{"a": 1}', "[1]", '[["s", "d", [["t"]]]]'):
+        with pytest.raises(ValueError, match="is no conversation"):
+            from_context(broken)
+
+
+def test_sessions_without_turns_are_left_out_and_ids_are_unique() -> None:
+    assert check_sessions([*TALK, Session("s3", "", ())]) == TALK
+    with pytest.raises(ValueError, match="two turns with the id '1'"):
+        check_sessions([TALK[0], TALK[0]])
+
+
+def test_turns_are_ranked_by_words() -> None:
+    # stems: "whales" finds "whale"; the shorter turn counts it for more
+    assert ids(Retrieval(k=2)) == [["s2", "4"], ["s2", "3"]]
+    assert ids(Retrieval(k=10))[2:] == [["s1", "1"], ["s1", "2"]]  # equals in their order
+
+
+def test_sessions_are_ranked_whole() -> None:
+    assert ids(Retrieval(k=1, unit="session")) == [["s2", "3", "4"]]
+
+
+def test_words_that_nobody_said_rank_nothing_higher() -> None:
+    assert ids(Retrieval(k=1), "zebra") == [["s1", "1"]]
+    nothing = to_context([Session("s", "", (Turn("1", "the", "and"),))])
+    assert len(retrieve(nothing, "the", Retrieval())) == 1
+
+
+def test_turns_are_ranked_by_vectors_that_are_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def encode(texts: Sequence[str]) -> FloatArray:
+        """Texts with "whale" lie one way, others the other way."""
+        calls.append(texts)
+        return np.array([[1.0, 0.0] if "whale" in text else [0.0, 1.0] for text in texts])
+
+    monkeypatch.setattr(retrieval, "load_encoder", lambda model: encode)
+    how = Retrieval(by="embedding", k=1)
+    assert ids(how) == [["s2", "3"]]
+    assert ids(how, "and tomatoes?") == [["s1", "1"]]
+    assert len(calls) == 3  # the conversation, then each question
+
+
+def test_what_a_memory_system_returned_is_read() -> None:
+    given = ["D1:3", {"text": "x", "id": "D2:1"}, {"text": "x", "session": "s9"}, {"text": "x"},
+             "Ann has a cat"]  # fmt: skip
+    assert retrieved_ids(given) == ["D1:3", "D2:1", "s9", "", ""]
+    for broken in ("D1:3", [1], {"a": 1}):
+        with pytest.raises(ValueError, match="retrieved: "):
+            retrieved_ids(broken)

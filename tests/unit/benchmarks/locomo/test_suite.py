@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.locomo.suite import adapt, prompt
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.types import Candidate, Retrieval, Sample
+
+SUITE = get_suite("locomo")
+READER = SampleReader(
+    suite="locomo", adapt=SUITE.adapt, known_tasks=SUITE.tasks, by_context=True, files=SUITE.files
+)
+
+
+def turn(number: int, at: int, speaker: str, text: str, **more: Any) -> dict[str, Any]:
+    return {"speaker": speaker, "dia_id": f"D{number}:{at}", "text": text, **more}
+
+
+def conversation(name: str = "conv-1") -> dict[str, Any]:
+    return {
+        "sample_id": name,
+        "conversation": {
+            "speaker_a": "Ann",
+            "speaker_b": "Ben",
+            "session_1_date_time": "1:56 pm on 8 May, 2023",
+            "session_1": [
+                turn(1, 1, "Ann", "I adopted a cat yesterday."),
+                turn(1, 2, "Ben", "Look!", blip_caption="a photo of a red kite", img_url=["GOLD"]),
+            ],
+            "session_2_date_time": "9 June, 2023",
+            "session_2": [turn(2, 1, "Ben", "I moved to Porto.")],
+            "session_3_date_time": "a date without a session",
+        },
+        "qa": [
+            {
+                "question": "When did Ann adopt a cat?",
+                "answer": "7 May 2023",
+                "evidence": ["D1:1"],
+                "category": 2,
+            },
+            {
+                "question": "Where did Ben move?",
+                "answer": 2022,
+                "evidence": ["D2:1; D:1:02"],
+                "category": 4,
+            },
+            {
+                "question": "What did Ann paint?",
+                "evidence": ["D1:1"],
+                "category": 5,
+                "adversarial_answer": "GOLD a boat",
+            },
+        ],
+        "event_summary": "GOLD",
+    }
+
+
+def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Scan, list[Any]]:
+    """The scan, then its problems or, where there are none, its samples."""
+    path, problems = tmp_path / "locomo.json", list[Problem]()
+    path.write_text(json.dumps(conversations))
+    found = scan(str(path), READER, on_problem=problems.append, **how)
+    samples = [one for shard in found.shards for one in read_samples(shard, READER)]
+    return found, problems or samples
+
+
+def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation(), conversation("conv-2"))
+    assert [one.id for one in samples][:4] == [
+        "conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0",
+    ]  # fmt: skip
+    first, second, third = samples[:3]
+    assert (first.task, first.answers) == ("temporal", ("7 May 2023",))
+    assert first.metadata == {
+        "conversation": "conv-1",
+        "evidence": [["D1:1", "D1"]],
+        "unanswerable": False,
+    }
+    assert (second.answers, second.metadata["evidence"]) == (
+        ("2022",),
+        [["D2:1", "D2"], ["D1:2", "D1"]],
+    )
+    assert (third.task, third.metadata["unanswerable"]) == ("adversarial", True)
+    assert first.context == third.context
+
+
+def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_path: Path) -> None:
+    found, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
+    assert found.n_samples == 4
+    assert [one.id for one in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
+    again = read(tmp_path, conversation(), conversation("conv-2"), limit=2, order="first")
+    assert [one.id for one in again[1]] == ["conv-1:qa0", "conv-1:qa1"]
+
+
+def one(**of_candidate: Any) -> Candidate:
+    return Candidate(name="a", model="m", **of_candidate)
+
+
+def asked(sample: Sample, candidate: Candidate) -> str:
+    return prompt(sample, candidate).messages[0].content
+
+
+def test_a_prompt_shows_the_conversation_then_the_question(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation())
+    said = asked(samples[0], one())
+    assert said.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < said.index("Ben: I moved")
+    assert "Ben: Look! [shares a picture: a photo of a red kite]" in said
+    assert said.endswith("Answer:")
+    shared = said.index("Question:")
+    assert asked(samples[1], one())[:shared] == said[:shared]  # what the prefix cache serves
+
+
+def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
+    _, samples = read(tmp_path, conversation())
+    moved = samples[1]
+    oracle, none = one(context="oracle"), one(context="none")
+    assert "Porto" not in asked(samples[0], oracle)
+    assert "cat yesterday" in asked(samples[0], oracle)
+    assert "Porto" not in asked(moved, none)
+    assert "No earlier conversation is shown" in asked(moved, none)
+    best = one(context="retrieved", retrieved=Retrieval(k=1))
+    found = prompt(moved, best)
+    assert found.about["retrieved"] == ["D2:1"]
+    assert "I moved to Porto" in found.messages[0].content
+    assert "cat yesterday" not in found.messages[0].content
+    session = one(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
+    assert prompt(moved, session).about["retrieved"] == ["D2"]
+
+
+def test_a_row_may_bring_what_a_memory_system_returned(tmp_path: Path) -> None:
+    raw = conversation()
+    raw["qa"][0]["retrieved"] = [{"text": "Ann has a cat", "id": "D1:1"}, "D2:1"]
+    raw["qa"][1]["retrieved"] = ["Ben lives in Porto now"]
+    _, samples = read(tmp_path, raw)
+    found = prompt(samples[0], one(context="retrieved"))
+    assert found.about["retrieved"] == ["D1:1", "D2:1"]
+    assert "Ann has a cat\n" in found.messages[0].content
+    assert "Ben: I moved to Porto." in found.messages[0].content
+    assert prompt(samples[1], one(context="retrieved")).about["retrieved"] == [""]
+    wrong = samples[0].model_copy(update={"metadata": {"retrieved": ["D9:9"]}})
+    with pytest.raises(ValueError, match="no turn is called 'D9:9'"):
+        prompt(wrong, one(context="retrieved"))
+
+
+def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
+    raw = conversation()
+    for number, question in enumerate(raw["qa"]):
+        question["answer"] = f"GOLD answer {number}"
+    for name in ("observation", "session_summary"):
+        raw[name] = "GOLD"
+    raw["conversation"]["session_1"][0]["query"] = "GOLD"
+    _, samples = read(tmp_path, raw)
+    assert len(samples) == 3
+    for sample in samples:
+        for arm in ("full", "oracle", "none", "retrieved"):
+            said = asked(sample, one(context=arm))
+            assert "GOLD" not in said
+            assert not any(task in said for task in SUITE.tasks)
+            assert "evidence" not in said
+
+
+def broken(**changes: Any) -> dict[str, Any]:
+    raw = copy.deepcopy(conversation())
+    raw["qa"][0] |= changes
+    return raw
+
+
+@pytest.mark.parametrize(
+    ("raw", "message"),
+    [
+        (broken(evidence=["D7:1"]), "locomo.json, item 1, conv-1, question 0: sample conv-1:qa0: "
+         "evidence: 'D7:1' is no turn of the conversation"),
+        (broken(evidence=["D"]), "evidence: 'D' is no turn"),
+        (broken(category=6), "category: must be 1 to 5, not 6"),
+        (broken(answer=None), "answer: must be a text or a number"),
+        (broken(question=None), "question: missing"),
+        ({"sample_id": "x", "conversation": {}, "qa": []}, "item 1: the conversation has no sess"),
+        ({"sample_id": "x", "qa": []}, "no conversation of LoCoMo's: it lacks conversation"),
+        ({"data": 1}, "it lacks sample_id, conversation, qa; has the file another version"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_is_named_with_file_record_and_field(
+    raw: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    found, problems = read(tmp_path, raw)
+    assert found.n_invalid == 1
+    assert message in str(problems[0])
+
+
+def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
+    found, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
+    samples = [one for shard in found.shards for one in read_samples(shard, READER)]
+    assert (found.n_samples, found.n_invalid) == (5, 1)
+    assert "conv-1:qa0" not in {one.id for one in samples}
+
+
+def test_predictions_as_vendors_write_them_are_samples_too() -> None:
+    row = {"question_id": "locomo_0_qa1", "category": 5, "query": "What?", "prediction": "Nothing"}
+    fields = adapt(row, "scored.jsonl")
+    assert fields["task"] == "adversarial"
+    assert fields["answers"] == ["Not mentioned in the conversation"]
+    assert fields["prediction"] == "Nothing"
+    with pytest.raises(ValueError, match="no task '9'"):
+        adapt({"category": 9, "query": "x"}, "scored.jsonl")
+    with pytest.raises(ValueError, match="lacks category"):
+        adapt({"text": "x"}, "scored.jsonl")

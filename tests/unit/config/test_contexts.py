@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import pytest
+from pydantic import ValidationError
+
+from memray_eval.benchmarks import check_prompts, get_suite
+from memray_eval.config.schema import JobFile
+from memray_eval.errors import ConfigError
+from memray_eval.types import Candidate, Retrieval, unit_id
+
+
+def job(**candidate: object) -> JobFile:
+    entry = {"name": "a", "model": "m", **candidate}
+    return JobFile.model_validate({"suite": "locomo", "dataset": "d", "candidates": [entry]})
+
+
+def test_contexts_stand_for_a_candidate_each() -> None:
+    made = job(contexts=["full", "retrieved"], retrieved={"k": 5}).expand().candidates
+    assert [one.name for one in made] == ["a-full", "a-retrieved"]
+    assert [one.context for one in made] == ["full", "retrieved"]
+    assert (made[0].retrieved, made[1].retrieved) == (None, Retrieval(k=5))
+    assert made[1].arm == "retrieved: 5 turns by bm25"
+    several = job(contexts=["none"], temperatures=[0.0, 1.0]).expand().candidates
+    assert [one.name for one in several] == ["a-t0.0-none", "a-t1.0-none"]
+
+
+@pytest.mark.parametrize(
+    ("candidate", "message"),
+    [
+        ({"contexts": ["full"], "context": "none"}, "both given"),
+        ({"contexts": ["full"], "retrieved": {}}, "goes with retrieved among the contexts"),
+        ({"context": "oracle", "retrieved": {}}, "goes with context: retrieved, not oracle"),
+        ({"context": "all"}, "full"),
+        ({"context": "retrieved", "retrieved": {"k": 0}}, "greater than 0"),
+        ({"context": "retrieved", "retrieved": {"by": "vibes"}}, "bm25"),
+        ({"context": "retrieved", "retrieved": {"model": "openai/x"}}, "match pattern"),
+    ],
+)
+def test_what_does_not_fit_is_refused(candidate: dict[str, object], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
+        job(**candidate)
+
+
+def test_a_suite_without_conversations_takes_no_arm() -> None:
+    shown = Candidate(name="a", model="m", context="oracle")
+    with pytest.raises(ConfigError, match="has no conversations of which context: oracle"):
+        check_prompts(get_suite("longbench"), (shown,))
+    check_prompts(get_suite("locomo"), (shown,))
+
+
+def test_an_arm_makes_another_unit_and_none_the_old_one() -> None:
+    plain = Candidate(name="a", model="m")
+    assert unit_id("s", plain, "memory") == "e6acc0335591b8b0"  # as before there were arms
+    others = {
+        unit_id("s", plain.model_copy(update={"context": arm}), "memory")
+        for arm in ("full", "oracle", "none", "retrieved")
+    }
+    assert len(others) == 4
+    assert unit_id("s", plain, "memory") not in others
