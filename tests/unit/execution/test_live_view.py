@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.execution import live_view, waiting
+from memray_eval.execution import live_view, terminal, waiting
 from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
 from memray_eval.execution.progress import (
     FailedUnit,
@@ -84,7 +84,8 @@ def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> Non
     left = TimeLeft(outline(), 0.0)
     found = left.update(Snapshot(stages=counts(generate=50)), "generate", 100.0)
     assert found is not None
-    assert (found.seconds, found.is_least) == (pytest.approx(100), False)
+    assert found.seconds == pytest.approx(100)
+    assert not found.is_least
     assert left_s(left, 200.0, "generate", generate=100) is None
     judging = Snapshot(stages=counts(generate=100) | counts(300.0, judge=20, write=20))
     found = TimeLeft(outline(), 0.0).update(judging, "judge", 320.0)
@@ -226,7 +227,7 @@ class Source:
 def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (live_view.PLAIN_EVERY_S, live_view.PLAIN_POLL_S) == (10.0, 1.0)
+    assert (terminal.PLAIN_EVERY_S, live_view.PLAIN_POLL_S) == (10.0, 1.0)
     monkeypatch.setattr(live_view, "PLAIN_EVERY_S", 0.2)
     monkeypatch.setattr(live_view, "PLAIN_POLL_S", 0.02)
     monkeypatch.setattr(live_view, "SOON_S", 0.01)
@@ -256,17 +257,17 @@ def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr(live_view, "POLL_S", 0.02)
-    terminal, source = Terminal(), Source(None, snapshot())
+    screen, source = Terminal(), Source(None, snapshot())
 
     @contextmanager
     def stderr() -> Iterator[Terminal]:
-        yield terminal
+        yield screen
 
     monkeypatch.setattr(live_view, "open_stderr", stderr)
     with RunDisplay(source, outline(), lambda: None).showing(quiet=False):
         assert source.asked.wait(20)
         print("from elsewhere", file=sys.stderr)
-    said = terminal.getvalue()
+    said = screen.getvalue()
     assert "waiting for Ray's workers" in said.partition("128 calls")[0]
     assert said.count("a line for a person") == said.count("from elsewhere") == 1
     last = said[said.rindex("memory-x") :]

@@ -195,7 +195,7 @@ def test_csv_and_parquet_hold_what_the_figures_are_made_of(
 
 def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
     summary = folder.read_summary()
-    found = {}
+    found: dict[tuple[str, str], str] = {}
     names: list[str] = []
     for line in render_brief(summary, "run").splitlines():
         cells = re.split(r"\s{2,}", line.strip())
