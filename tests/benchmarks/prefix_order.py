@@ -76,7 +76,8 @@ def config_of(dataset: Path, out: Path, kv_tokens: int, suite: str) -> RunConfig
             "metrics": ["rule_score"],
             "engine": {
                 "max_num_seqs": 4,
-                "max_model_len": min(WINDOW, kv_tokens),
+                # vLLM keeps a block for itself
+                "max_model_len": min(WINDOW, kv_tokens - 2 * BLOCK_TOKENS),
                 "engine_kwargs": {
                     "block_size": BLOCK_TOKENS,
                     "num_gpu_blocks_override": kv_tokens // BLOCK_TOKENS,

@@ -111,7 +111,7 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
         (
             Origin(what="x", suite="tau2"),
             {},
-            "which is none of ours (there are: chat, companion, infinitebench,",
+            "which is none of ours (there are: beam, chat, companion, infinitebench,",
         ),
     ],
 )
