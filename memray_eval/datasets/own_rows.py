@@ -30,24 +30,17 @@ def read_by(reader: str, dataset: str, out: str) -> str:
         raise ConfigError(f"reader: {found.attribute} of {found.source.place} is no function")
 
     def rows() -> Iterator[Any]:
-        n_read = 0
-        try:
-            for row in read(dataset):
-                yield row
-                n_read += 1
-        except Exception as error:
-            why = f"failed after {n_read} rows of {dataset}: {describe_error(error)}"
-            raise DataError(f"reader: {reader} {why}") from error
+        yield from read(dataset)
 
-    return write_rows(rows(), out)
+    return write_rows(_each(rows(), f"reader: {reader}", f" of {dataset}"), out)
 
 
-def to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
+def to_rows(data: Any) -> Iterator[Mapping[str, Any]]:
     """The rows of a table, whoever's it is: its methods tell, so that no package of tables needs to
     be installed. What is streamed (a generator, an iterable dataset) stays a stream.
 
-    Raises ConfigError for what is no table, DataError for one that names two columns alike or
-    cannot be made rows of."""
+    Raises ConfigError for what is no table, DataError for one that names two columns alike, cannot
+    be made rows of, or fails while it is streamed."""
     kind = type(data).__name__
     if isinstance(data, Mapping) and hasattr(data, "column_names"):  # a DatasetDict
         raise ConfigError(f"data is a {kind} with the splits {', '.join(data)}; give one of them")
@@ -80,24 +73,24 @@ def to_rows(data: Any) -> Iterable[Mapping[str, Any]]:
             f"data is a {kind}; give a path, a list of mappings, or a table of pandas, polars, "
             "Arrow or Hugging Face"
         )
-    return rows
+    return _each(rows, "the data")
 
 
 def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
     """Writes rows to a JSONL file below `out` that is named by what is in it, and returns its path.
-    Raises DataError where there is no row, for one that is no mapping of fields, for what JSON
-    cannot hold, and where the rows stop with an exception."""
+    Raises DataError where there is no row, for one that is no mapping of fields, and for what JSON
+    cannot hold."""
     digest = hashlib.blake2b(digest_size=6)
     number = 0
     with tempfile.TemporaryFile() as kept:
-        for number, row in enumerate(_each(rows), 1):
+        for number, row in enumerate(rows, 1):
             if not isinstance(row, Mapping):
                 raise DataError(
                     f"row {number} of the data is a {type(row).__name__}, not a mapping of fields"
                 )
             try:
                 line = f"{_to_json(dict(row))}\n".encode("utf-8", "backslashreplace")
-            except (TypeError, ValueError, RecursionError) as error:  # of keys, or without an end
+            except Exception as error:  # keys of odd types, no end, a value's own __str__
                 raise DataError(
                     f"row {number} of the data cannot be written as JSON: {describe_error(error)}"
                 ) from error
@@ -115,7 +108,7 @@ def write_rows(rows: Iterable[Mapping[str, Any]], out: str) -> str:
     return path
 
 
-def _each(rows: Iterable[Any]) -> Iterator[Any]:
+def _each(rows: Iterable[Any], whose: str, of: str = "") -> Iterator[Any]:
     """The rows; what the code behind them raises becomes a DataError that says how far it came."""
     n_read = 0
     try:
@@ -125,7 +118,8 @@ def _each(rows: Iterable[Any]) -> Iterator[Any]:
     except EvalError:
         raise
     except Exception as error:
-        raise DataError(f"the data fail after row {n_read}: {describe_error(error)}") from error
+        why = f"failed after {n_read} rows{of}: {describe_error(error)}"
+        raise DataError(f"{whose} {why}") from error
 
 
 def _to_json(row: dict[str, Any]) -> str:

@@ -114,6 +114,11 @@ def test_what_pandas_misses_is_missing(tmp_path: Path) -> None:
     ]
 
 
+class Untold:
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
 def endless() -> list[dict[str, Any]]:
     row: dict[str, Any] = {"query": "Q?"}
     row["self"] = row
@@ -138,8 +143,9 @@ def failing(after: int) -> Iterator[dict[str, Any]]:
         (pd.DataFrame(ROWS)["query"], DataError, "row 1 of the data is a str, not a mapping"),
         (b"Q?", DataError, "row 1 of the data is a int, not a mapping"),
         ([*ROWS, ("Q?", "A.")], DataError, "row 3 of the data is a tuple, not a mapping"),
-        (failing(0), DataError, "the data fail after row 0: OSError: the line is down"),
-        (failing(2), DataError, "the data fail after row 2: OSError: the line is down"),
+        (failing(0), DataError, "the data failed after 0 rows: OSError: the line is down"),
+        (failing(2), DataError, "the data failed after 2 rows: OSError: the line is down"),
+        ([{"query": Untold()}], DataError, "row 1 of the data cannot be written as JSON: Runtime"),
         ([{("a", "b"): 1}], DataError, "row 1 of the data cannot be written as JSON: TypeError"),
         (endless(), DataError, "row 1 of the data cannot be written as JSON: ValueError"),
         (
