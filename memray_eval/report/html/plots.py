@@ -10,6 +10,7 @@ from typing import NamedTuple
 from markupsafe import Markup, escape
 
 from memray_eval.report.statistics import Interval
+from memray_eval.stages.rates import period_per_s
 
 # Of a plot with axes: narrow, so that its text stays readable on a phone
 _WIDTH, _HEIGHT = (
@@ -245,7 +246,10 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
     """What was counted per second, under one or more names, over the session's own clock: a step a
     bin of `bin_s` seconds."""
     n_bins = max(map(len, counted.values()))
-    rates = {name: [count / bin_s for count in counts] for name, counts in counted.items()}
+    rates = {
+        name: [period_per_s(count, bin_s) or 0.0 for count in counts]
+        for name, counts in counted.items()
+    }
     x = Axis(0.0, n_bins * bin_s, _LEFT, _WIDTH - _RIGHT)
     y = Axis(
         0.0,

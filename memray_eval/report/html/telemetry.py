@@ -11,6 +11,7 @@ from markupsafe import Markup
 from memray_eval.report.html.plots import throughput
 from memray_eval.report.html.view_model import Cell, Grid, label, number
 from memray_eval.report.marks import NOTHING
+from memray_eval.stages.rates import rows_per_s
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
 
@@ -27,7 +28,8 @@ def stages(manifest: Mapping[str, Any]) -> Grid | None:
     starts = [stage["started"] for stage in found.values() if stage.get("started") is not None]
     for name, stage in found.items():
         span, begun = stage.get("span_s"), stage.get("started")
-        rate = f"{stage['rows'] / span:,.1f}" if span else NOTHING
+        per_s = rows_per_s(stage["rows"], span)
+        rate = NOTHING if per_s is None else f"{per_s:,.1f}"
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
         rows.append(
             (name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate)))
