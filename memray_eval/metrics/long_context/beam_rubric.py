@@ -30,7 +30,7 @@ class ItemJudgment(BaseModel):
     """How far the response meets one item."""
 
     reason: str = Field(description="Why, in one or two sentences.")
-    score: float = Field(description="1.0, 0.5 or 0.0")
+    score: float = Field(description="1.0, 0.5 or 0.0", json_schema_extra={"enum": [1.0, 0.5, 0.0]})
 
     @field_validator("score")
     @classmethod
