@@ -15,6 +15,7 @@ from memray_eval.execution.prepare import resolve
 from memray_eval.execution.prepare.stored_config import read_config, write_config
 from memray_eval.judges.prices import Price
 from memray_eval.judges.router import (
+    KEYS,
     check_judge,
     key_variable,
     limits_of,
@@ -74,7 +75,7 @@ def test_a_judge_has_its_servers_address_key_limits_and_price(
         check_judge("lab/m", judging)
     monkeypatch.setenv("LAB_KEY", "k")
     check_judge("lab/m", judging)
-    with pytest.raises(ConfigError, match="one of: openai, anthropic, google, local, lab"):
+    with pytest.raises(ConfigError, match=f"one of: {', '.join(KEYS)}, local, lab"):
         check_judge("loca/m", judging)
 
 

@@ -35,7 +35,7 @@ DIGESTS = {
     "semantic_correctness/strict": "6e4fa354f3278c0a",
     "semantic_correctness/lenient": "c261a20ec391a6ca",
     "beam_event_order/own words": "cafdbad6c779b6b0",
-    "beam_rubric/own words": "ff4a795e24080286",
+    "beam_rubric/own words": "ab0074179dbb47f9",
     "longmemeval_judge/own words": "d6e6395f810d0972",
 }
 
