@@ -150,7 +150,11 @@ def _row(
     found: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
     records = [found.get((side, *unit)) for side in chosen.sides]
-    told = [_format_value(value, scale) for value in values]
+    digits = digits_of(scale)
+    told = [
+        f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits}f}"
+        for value in values
+    ]
     change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
     return WhyRow(
@@ -223,11 +227,6 @@ def _plain(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} …"
-
-
-def _format_value(value: float, scale: tuple[float, float]) -> str:
-    """A unit's score: whole numbers without decimals."""
-    return f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits_of(scale)}f}"
 
 
 def shorten(text: str) -> str:
