@@ -43,7 +43,11 @@ def rule_name(sample: Sample) -> str | None:
     the default). None: no rule."""
     if (named := sample.metadata.get("rule")) is not None:
         return str(named)
-    name = SUITES.get(sample.suite, _any_suite)(sample.task)
+    if sample.suite in SUITES:
+        name = SUITES[sample.suite](sample.task)
+    else:  # such as one that is read back as given answers
+        task = sample.task
+        name = LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
     return (
         f"infinitebench_{sample.metadata.get('rules', 'v2')}" if name == "infinitebench" else name
     )
@@ -276,12 +280,6 @@ def _infinitebench_task(task: str) -> str | None:
 
 def _needles_task(task: str) -> str | None:
     return "ruler_recall" if task.startswith("niah_") else _NEEDLES.get(task)
-
-
-def _any_suite(task: str) -> str | None:
-    """The rule of a task whose suite has no table of its own, such as one read back as given
-    answers."""
-    return LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
 
 
 SUITES: Mapping[str, Callable[[str], str | None]] = {

@@ -61,14 +61,16 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
 def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("metric", "figure", "95 % interval", "n")]
     for one in metrics:
-        # of how many, if not all that the metric applies to were scored
         applicable = one.n - one.n_not_applicable
+        count = f"{one.n_scored:,}"
+        if one.n_scored != applicable:
+            count += f"/{applicable:,}"
         rows.append(
             (
                 _shorten(name_figure(one), _NAME_WIDTH),
                 format_figure(one.figure, one.scale),
                 _format_interval(one),
-                f"{one.n_scored:,}" + f"/{applicable:,}" * (one.n_scored != applicable),
+                count,
             )
         )
     taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))

@@ -150,6 +150,13 @@ def _row(
     found: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
     records = [found.get((side, *unit)) for side in chosen.sides]
+    answers = []
+    for side, one in zip(chosen.sides, records, strict=True):
+        if one is None:
+            answers.append(Answer(side, "(not in the records)"))
+            continue
+        said = one.response or Response(error="no response")
+        answers.append(describe_answer(side, said.text, said.error, one.scores, chosen.metric))
     digits = digits_of(scale)
     told = [
         f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits}f}"
@@ -163,19 +170,9 @@ def _row(
         query=shorten(next((one.sample.query for one in records if one), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(
-            _answer(side, one, chosen.metric)
-            for side, one in zip(chosen.sides, records, strict=True)
-        ),
+        answers=tuple(answers),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
-
-
-def _answer(side: str, record: Record | None, metric: str) -> Answer:
-    if record is None:
-        return Answer(side, "(not in the records)")
-    response = record.response or Response(error="no response")
-    return describe_answer(side, response.text, response.error, record.scores, metric)
 
 
 def describe_answer(
