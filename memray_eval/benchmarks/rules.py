@@ -138,12 +138,6 @@ def _locomo(sample: Sample, text: str) -> float:
     return max(locomo.score(sample.task, text, answer) for answer in sample.answers)
 
 
-def _not_locomo(sample: Sample) -> str | None:
-    if sample.task in locomo.TASKS:
-        return None
-    return f"task {sample.task!r} is no category of LoCoMo's; there are: {', '.join(locomo.TASKS)}"
-
-
 def _personamem(sample: Sample, text: str) -> float:
     offered = (str(sample.metadata.get("label", "")), *sample.answers)
     letters = (found.strip("() ").lower() for found in offered)
@@ -151,14 +145,6 @@ def _personamem(sample: Sample, text: str) -> float:
     if letter is None:
         raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
     return personamem.letter_score(text, letter)
-
-
-def _not_infinitebench(sample: Sample) -> str | None:
-    return (
-        None
-        if sample.task in infinitebench.RULES["v2"]
-        else f"InfiniteBench has no rule for task {sample.task!r}"
-    )
 
 
 def _not_babilong(sample: Sample) -> str | None:
@@ -184,7 +170,11 @@ def _of_infinitebench(version: infinitebench.Version) -> Rule:
         value_label="Score",
         version=infinitebench.VERSIONS[version],
         score=_infinitebench(version),
-        why_not=_not_infinitebench,
+        why_not=lambda sample: (
+            None
+            if sample.task in infinitebench.RULES["v2"]
+            else f"InfiniteBench has no rule for task {sample.task!r}"
+        ),
     )
 
 
@@ -240,7 +230,12 @@ RULES: Mapping[str, Rule] = {
         value_label="F1",
         version=locomo.VERSION,
         score=_locomo,
-        why_not=_not_locomo,
+        why_not=lambda sample: (
+            None
+            if sample.task in locomo.TASKS
+            else f"task {sample.task!r} is no category of LoCoMo's; there are: "
+            f"{', '.join(locomo.TASKS)}"
+        ),
     ),
     "personamem_letter": Rule(
         title="PersonaMem letter",

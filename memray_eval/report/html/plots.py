@@ -135,7 +135,9 @@ def distribution(counts: Mapping[str, int]) -> Markup:
         )
         middle = round(x + width / 2, 2)
         if count:
-            parts.append(_small(_shorten_count(count), middle, 40 - height))
+            # at most four characters, up to a million
+            shown = str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
+            parts.append(_small(shown, middle, 40 - height))
         if len(bins) <= _NAMED_BINS:
             parts.append(_small(name, middle, 54))
     if len(bins) > _NAMED_BINS:
@@ -147,11 +149,6 @@ def distribution(counts: Mapping[str, int]) -> Markup:
 
 def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
     return tag("text", text, class_="small", x=x, y=round(y, 2), text_anchor=anchor)
-
-
-def _shorten_count(count: int) -> str:
-    """A count in at most four characters, up to a million."""
-    return str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
 
 
 def speed_quality(
