@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
 
@@ -186,10 +187,9 @@ class RunReader:
         manifest = _parse(_Manifest, self.folder.read_manifest(), MANIFEST)
         spending = _parse(_Spending, self.folder.read_spending(), "spending.json").usd
         status, note = self._find_status(manifest, SUMMARY in has)
-        try:
+        started_s = next((one.started_s for one in manifest.sessions if one.started_s), None)
+        with suppress(ValueError):
             started_s = datetime.fromisoformat(manifest.started).timestamp()
-        except ValueError:
-            started_s = next((one.started_s for one in manifest.sessions if one.started_s), None)
         known: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
