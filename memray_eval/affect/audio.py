@@ -96,7 +96,12 @@ def decode_wav(data: bytes) -> Clip:
         )
     frames = min(len(raw) // layout.frame_bytes, int(LONGEST_S * layout.rate_hz))
     raw = raw[: frames * layout.frame_bytes]
-    numbers = _decode_24_bits(raw) if dtype is None else np.frombuffer(raw, dtype)
+    if dtype is None:  # 24 bits become the upper ones of 32
+        wide = np.zeros((len(raw) // 3, 4), np.uint8)
+        wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
+        numbers = wide.view("<i4").ravel()
+    else:
+        numbers = np.frombuffer(raw, dtype)
     mono = _scale(numbers).reshape(frames, layout.channels).mean(axis=1, dtype=np.float32)
     return Clip(np.asarray(mono, np.float32), layout.rate_hz)
 
@@ -109,7 +114,10 @@ def _read_chunks(data: bytes) -> tuple[_Layout, bytes]:
         name, size = struct.unpack_from("<4sI", data, position)
         body = data[position + 8 : position + 8 + size]
         if name == b"fmt " and len(body) >= 16:
-            layout = _parse_layout(body)
+            encoding, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", body)
+            if encoding == _EXTENSIBLE and len(body) >= 26:
+                encoding = struct.unpack_from("<H", body, 24)[0]
+            layout = _Layout(encoding, channels, rate_hz, bits)
         elif name == b"data":
             if layout is None:
                 raise DataError("a wav whose sound comes before its format")
@@ -118,19 +126,6 @@ def _read_chunks(data: bytes) -> tuple[_Layout, bytes]:
             return layout, body
         position += 8 + size + size % 2
     raise DataError("a wav without sound" if layout else "a wav without a format")
-
-
-def _parse_layout(body: bytes) -> _Layout:
-    encoding, channels, rate_hz, _, _, bits = struct.unpack_from("<HHIIHH", body)
-    if encoding == _EXTENSIBLE and len(body) >= 26:
-        encoding = struct.unpack_from("<H", body, 24)[0]
-    return _Layout(encoding, channels, rate_hz, bits)
-
-
-def _decode_24_bits(raw: bytes) -> NDArray[np.int32]:
-    wide = np.zeros((len(raw) // 3, 4), np.uint8)
-    wide[:, 1:] = np.frombuffer(raw, np.uint8).reshape(-1, 3)
-    return wide.view("<i4").ravel()
 
 
 def _scale(numbers: NDArray[Any]) -> Samples:

@@ -43,7 +43,11 @@ def rule_name(sample: Sample) -> str | None:
     the default). None: no rule."""
     if (named := sample.metadata.get("rule")) is not None:
         return str(named)
-    name = SUITES.get(sample.suite, _any_suite)(sample.task)
+    if sample.suite in SUITES:
+        name = SUITES[sample.suite](sample.task)
+    else:  # such as one that is read back as given answers
+        task = sample.task
+        name = LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
     return (
         f"infinitebench_{sample.metadata.get('rules', 'v2')}" if name == "infinitebench" else name
     )
@@ -134,12 +138,6 @@ def _locomo(sample: Sample, text: str) -> float:
     return max(locomo.score(sample.task, text, answer) for answer in sample.answers)
 
 
-def _not_locomo(sample: Sample) -> str | None:
-    if sample.task in locomo.TASKS:
-        return None
-    return f"task {sample.task!r} is no category of LoCoMo's; there are: {', '.join(locomo.TASKS)}"
-
-
 def _personamem(sample: Sample, text: str) -> float:
     offered = (str(sample.metadata.get("label", "")), *sample.answers)
     letters = (found.strip("() ").lower() for found in offered)
@@ -147,14 +145,6 @@ def _personamem(sample: Sample, text: str) -> float:
     if letter is None:
         raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
     return personamem.letter_score(text, letter)
-
-
-def _not_infinitebench(sample: Sample) -> str | None:
-    return (
-        None
-        if sample.task in infinitebench.RULES["v2"]
-        else f"InfiniteBench has no rule for task {sample.task!r}"
-    )
 
 
 def _not_babilong(sample: Sample) -> str | None:
@@ -180,7 +170,11 @@ def _of_infinitebench(version: infinitebench.Version) -> Rule:
         value_label="Score",
         version=infinitebench.VERSIONS[version],
         score=_infinitebench(version),
-        why_not=_not_infinitebench,
+        why_not=lambda sample: (
+            None
+            if sample.task in infinitebench.RULES["v2"]
+            else f"InfiniteBench has no rule for task {sample.task!r}"
+        ),
     )
 
 
@@ -236,7 +230,12 @@ RULES: Mapping[str, Rule] = {
         value_label="F1",
         version=locomo.VERSION,
         score=_locomo,
-        why_not=_not_locomo,
+        why_not=lambda sample: (
+            None
+            if sample.task in locomo.TASKS
+            else f"task {sample.task!r} is no category of LoCoMo's; there are: "
+            f"{', '.join(locomo.TASKS)}"
+        ),
     ),
     "personamem_letter": Rule(
         title="PersonaMem letter",
@@ -276,12 +275,6 @@ def _infinitebench_task(task: str) -> str | None:
 
 def _needles_task(task: str) -> str | None:
     return "ruler_recall" if task.startswith("niah_") else _NEEDLES.get(task)
-
-
-def _any_suite(task: str) -> str | None:
-    """The rule of a task whose suite has no table of its own, such as one read back as given
-    answers."""
-    return LONGBENCH.get(task) or _infinitebench_task(task) or _needles_task(task)
 
 
 SUITES: Mapping[str, Callable[[str], str | None]] = {

@@ -243,10 +243,6 @@ def print_report(folder: str, as_json: bool = False, full: bool = False) -> None
     if as_json:
         show(summary.model_dump_json(indent=2))
     else:
-        show(render(summary) if full else render_brief(summary, _from_here(folder)), end="")
-
-
-def _from_here(folder: str) -> str:
-    """A folder below this one by its path from here; any other as it is."""
-    here = f"{os.getcwd()}{os.sep}"
-    return folder.removeprefix(here).rstrip("/")
+        # a folder below this one by its path from here
+        path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
+        show(render(summary) if full else render_brief(summary, path), end="")

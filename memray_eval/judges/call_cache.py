@@ -49,13 +49,11 @@ CREATE TABLE calls (
 )"""  # the long column last: what reads the others need not go past it
 
 
-def _encodable(text: str) -> str:
-    """Half of a surrogate pair, which has no UTF-8, as the JSON escape that means the same: one
-    must not fail a batch."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-_Json = Annotated[str, AfterValidator(_encodable)]
+# Half of a surrogate pair, which has no UTF-8, becomes the JSON escape that means the same: one
+# must not fail a batch.
+_Json = Annotated[
+    str, AfterValidator(lambda text: text.encode("utf-8", "backslashreplace").decode())
+]
 _Count = Annotated[int, Field(ge=0)]
 _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 

@@ -62,9 +62,14 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
-    for text in (metric.formulas, *_docstrings(metric)):
-        if text:
-            yield from ("", *text.split("\n"))
+    texts = [metric.formulas]
+    # what the functions say that make its figures
+    for function in (getattr(metric, "measure", None), metric.aggregate):
+        module = getattr(function, "__module__", "")
+        if function is not None and module.endswith(f".{metric.name}"):
+            texts.append(_without_source(getdoc(function) or ""))
+    for text in filter(None, texts):
+        yield from ("", *text.split("\n"))
     if isinstance(metric, JudgedMetric):
         yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
         if doc := getdoc(metric.rules):
@@ -111,14 +116,6 @@ def _figure_in_words(metric: Metric) -> str:
         f"micro: one ratio over all {metric.pooled.whole} of the run; the mean of the answers' "
         "scores stands beside it as macro"
     )
-
-
-def _docstrings(metric: Metric) -> Iterator[str]:
-    """What the functions say that make its figures."""
-    for function in (getattr(metric, "measure", None), metric.aggregate):
-        module = getattr(function, "__module__", "")
-        if function is not None and module.endswith(f".{metric.name}"):
-            yield _without_source(getdoc(function) or "")
 
 
 def _rubric_lines(metric: JudgedMetric) -> Iterator[str]:

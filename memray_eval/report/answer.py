@@ -113,7 +113,12 @@ def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
     if len(known) == 1:
         yield f"{_figure(known[0])}."
         return
-    ranked = sorted(known, key=_share)
+    ranked = sorted(
+        known,
+        key=lambda one: (
+            ((one.figure.value or 0.0) - one.scale[0]) / ((one.scale[1] - one.scale[0]) or 1.0)
+        ),
+    )
     yield f"Highest in its scale: {_figure(ranked[-1])}; lowest: {_figure(ranked[0])}."
 
 
@@ -130,11 +135,6 @@ def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
                 f"{abs(group.difference):.{digits}f} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}] "
                 f"{'higher' if sign > 0 else 'lower'} than over all."
             )
-
-
-def _share(one: MetricSummary) -> float:
-    low, high = one.scale
-    return ((one.figure.value or 0.0) - low) / ((high - low) or 1.0)
 
 
 def _figure(one: MetricSummary) -> str:

@@ -41,7 +41,10 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
     elif summary.metrics:
         yield from align_columns(_table_of_one(summary.metrics), left=(0, 4))
     yield from _legend(summary)
-    yield from _advice(summary)
+    if advice := summary.recommendation:
+        yield ""
+        which = f"Use {advice.use}" if advice.use else "No recommendation"
+        yield from _wrap(f"{which}: {advice.reason}")
     yield from _failures(summary)
     notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
     if notes:
@@ -58,12 +61,16 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
 def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
     rows: list[tuple[str, ...]] = [("metric", "figure", "95 % interval", "n")]
     for one in metrics:
+        applicable = one.n - one.n_not_applicable
+        count = f"{one.n_scored:,}"
+        if one.n_scored != applicable:
+            count += f"/{applicable:,}"
         rows.append(
             (
                 _shorten(name_figure(one), _NAME_WIDTH),
                 format_figure(one.figure, one.scale),
                 _format_interval(one),
-                _format_count(one),
+                count,
             )
         )
     taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
@@ -122,12 +129,6 @@ def _format_interval(one: MetricSummary) -> str:
     return NOTHING if found is None else f"{found.low:.{digits}f}, {found.high:.{digits}f}"
 
 
-def _format_count(one: MetricSummary) -> str:
-    """How many units were scored, and of how many if not all that the metric applies to."""
-    applicable = one.n - one.n_not_applicable
-    return f"{one.n_scored:,}" if one.n_scored == applicable else f"{one.n_scored:,}/{applicable:,}"
-
-
 def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
     """Who scored most units, and _EST where any of them is an offline estimate."""
     judges = sorted(
@@ -177,13 +178,6 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
     counts = sorted({one.n_scored for one in metrics})
     n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return f"judged by {', '.join(parts)}; n {n} a figure"
-
-
-def _advice(summary: Summary) -> Iterator[str]:
-    if found := summary.recommendation:
-        yield ""
-        which = f"Use {found.use}" if found.use else "No recommendation"
-        yield from _wrap(f"{which}: {found.reason}")
 
 
 def _failures(summary: Summary) -> Iterator[str]:

@@ -121,7 +121,10 @@ def send_run(
     interruption is raised."""
     now = tuple(_send(folder, sink, environ) for sink in sinks)
     try:
-        before = _read_deliveries(folder)
+        try:
+            before = [Delivery.model_validate(row) for row in folder.read_deliveries()]
+        except ValidationError:  # somebody else's file
+            before = []
         replaced = [old for old in before if any(new.replaces(old) for new in now)]
         folder.write_deliveries([*(old for old in before if old not in replaced), *now])
         summary = folder.read_summary()
@@ -140,13 +143,6 @@ def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Deliv
     kept = [note for note in summary.notes if note not in old]
     new = [delivery.note for delivery in now if delivery.note is not None]
     return summary.model_copy(update={"notes": (*kept, *new)})
-
-
-def _read_deliveries(folder: RunFolder) -> list[Delivery]:
-    try:
-        return [Delivery.model_validate(row) for row in folder.read_deliveries()]
-    except ValidationError:  # somebody else's file
-        return []
 
 
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:

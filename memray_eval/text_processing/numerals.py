@@ -92,7 +92,12 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
     text = _DIGITS_SCALED.sub(
         lambda found: _format_number(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text
     )
-    text = _SCALED.sub(_replace_scaled, text)
+    text = _SCALED.sub(
+        lambda found: _format_number(
+            Decimal(found[1].replace(",", "")) * {"hundred": 100, **_SCALES}[found[2]]
+        ),
+        text,
+    )
     text = (
         _ORDINAL.sub(_replace_ordinal, _SUFFIXED.sub(r"\1th", text))
         if ordinals
@@ -109,12 +114,6 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
 def _format_number(number: Decimal) -> str:
     """Without an exponent or zeros after the fraction."""
     return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
-
-
-def _replace_scaled(found: re.Match[str]) -> str:
-    return _format_number(
-        Decimal(found[1].replace(",", "")) * (100 if found[2] == "hundred" else _SCALES[found[2]])
-    )
 
 
 def _replace_percentage(found: re.Match[str]) -> str:

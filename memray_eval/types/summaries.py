@@ -102,15 +102,13 @@ class MetricSummary(Frozen):
         estimated = sum(count for judge, count in judges.items() if is_estimate(judge))
         replaced = sum(count for judge, count in judges.items() if judge in FALLBACKS)
         counts = {"n_estimated": estimated, "n_fallbacks": replaced}
-        return {"figure": _figure_of(data), **data, **counts}
-
-
-def _figure_of(data: Mapping[str, Any]) -> Figure:
-    """The figure of a metric of which only statistics and aggregates are known."""
-    ratio, whole = _RATIOS.get(data.get("metric", ""), ("", ""))
-    if ratio in (data.get("micro") or {}):
-        return Figure(average="micro", value=data["micro"][ratio], whole=whole)
-    return Figure(value=data.get("mean"), stderr=data.get("stderr"))
+        # The figure of a metric of which only statistics and aggregates are known
+        ratio, whole = _RATIOS.get(data.get("metric", ""), ("", ""))
+        if ratio in (data.get("micro") or {}):
+            figure = Figure(average="micro", value=data["micro"][ratio], whole=whole)
+        else:
+            figure = Figure(value=data.get("mean"), stderr=data.get("stderr"))
+        return {"figure": figure, **data, **counts}
 
 
 class GenerationSummary(Frozen):

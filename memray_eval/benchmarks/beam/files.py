@@ -49,13 +49,14 @@ def find(path: str) -> list[PublishedFile] | None:
     below = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
     names = (str(info.path).removeprefix(f"{base}/") for info in below)
     found = [name for name in names if name == QUESTIONS or name.endswith(f"/{QUESTIONS}")]
-    paths = [f"{path.rstrip('/')}/{name}" for name in sorted(found, key=_by_numbers)]
+    # by the numbers in a name: chat 2 stands before chat 10
+    found.sort(
+        key=lambda name: [
+            (int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)
+        ]
+    )
+    paths = [f"{path.rstrip('/')}/{name}" for name in found]
     return [PublishedFile(one, "document", (chat_of(one),)) for one in paths] or None
-
-
-def _by_numbers(name: str) -> list[tuple[int, str]]:
-    """Sorts chat 2 before chat 10."""
-    return [(int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)]
 
 
 def chat_of(path: str) -> str:

@@ -103,22 +103,20 @@ def _step_structure(steps: Any) -> Check:
     """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
     if not isinstance(steps, list) or not steps:
         return Check(0)
-    faults = [
-        fault for number, step in enumerate(steps, start=1) if (fault := _fault(number, step))
-    ]
+    faults = []
+    for number, step in enumerate(steps, start=1):
+        if not isinstance(step, dict):
+            faults.append(
+                f"Step {number} is {_kind(step)}, not an object with action and parameters"
+            )
+        elif found := list(_field_faults(step)):
+            faults.append(f"Step {number}: {'; '.join(found)}")
     if not faults:
         return Check(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
     return Check(
         round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more)
     )
-
-
-def _fault(number: int, step: Any) -> str:
-    """What is wrong with a step; "" for nothing."""
-    if not isinstance(step, dict):
-        return f"Step {number} is {_kind(step)}, not an object with action and parameters"
-    return f"Step {number}: {'; '.join(found)}" if (found := list(_field_faults(step))) else ""
 
 
 def _field_faults(step: dict[str, Any]) -> Iterator[str]:

@@ -163,7 +163,16 @@ def _place(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int
     """The index of a node with room for one actor, added where its group may grow; None without
     any."""
     workers = sum(not one.group.is_head for one in up)
-    for group in sorted(cluster_spec.groups, key=lambda group: _distance(group, pool)):
+    # as an actor looks for room: the fewest GPUs left over, the fewest GPUs, the head last
+    in_order = sorted(
+        cluster_spec.groups,
+        key=lambda one: (
+            one.gpus % pool.gpus if pool.gpus else one.gpus,
+            one.gpus,
+            one.is_head,
+        ),
+    )
+    for group in in_order:
         for place, one in enumerate(up):
             if one.group == group and has_room(one.node, pool):
                 return place
@@ -176,12 +185,6 @@ def _place(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int
             up.append(_RunningNode(group, group.node))
             return len(up) - 1
     return None
-
-
-def _distance(group: NodeGroup, pool: Pool) -> tuple[float, int, bool]:
-    """Groups in the order in which an actor looks for room."""
-    over = group.gpus % pool.gpus if pool.gpus else group.gpus
-    return over, group.gpus, group.is_head
 
 
 def _has_accelerator(group: NodeGroup, accelerator_type: str | None) -> bool:

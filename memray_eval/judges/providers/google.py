@@ -84,7 +84,12 @@ class GoogleAdapter:
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
-            text, reason = _candidate_text(candidate), text_in(candidate, "finishReason")
+            text = ""
+            if candidate.get("content") is not None:
+                content = mapping_in(candidate, "content")
+                parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
+                text = "".join(text_in(part, "text") for part in parts)
+            reason = text_in(candidate, "finishReason")
             if reason in _REFUSALS:
                 return Reply(text, usage, "refused", known)
             return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done", known)
@@ -98,14 +103,6 @@ class GoogleAdapter:
             )
             return self._edge.refusal(int(status), headers.get("retry-after"), body)
         return self._edge.lost(error)
-
-
-def _candidate_text(candidate: Mapping[str, Any]) -> str:
-    if candidate.get("content") is None:
-        return ""
-    content = mapping_in(candidate, "content")
-    parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
-    return "".join(text_in(part, "text") for part in parts)
 
 
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:

@@ -229,18 +229,14 @@ def stances(sentence: str) -> Iterator[Stance]:
     conditions = frozenset(_QUALIFIED.findall(normalise(sentence)))
     for clause in _CLAUSE.split(sentence):
         said = words(clause)
-        if not said or _CONDITION.search(normalise(clause)) or not _is_advice_or_fact(said):
+        if not said or _CONDITION.search(normalise(clause)) or not _REPORTED.isdisjoint(said):
             continue
+        if "you" in said[:-1] and said[said.index("you") + 1] not in _MODAL:
+            continue  # neither advice nor a fact
         copula = next((place for place, word in enumerate(said) if word in _COPULA), None)
         topic, sign = _read_advice(said) if copula is None else _read_state(said, copula)
         if all(topic):
             yield Stance(topic, sign, clause.strip(" .!"), conditions)
-
-
-def _is_advice_or_fact(said: list[str]) -> bool:
-    if not _REPORTED.isdisjoint(said):
-        return False
-    return "you" not in said[:-1] or said[said.index("you") + 1] in _MODAL
 
 
 def _read_advice(said: list[str]) -> tuple[Topic, int]:

@@ -178,21 +178,17 @@ def is_given(sample: Sample, response: str) -> bool:
     one run. It is not asked what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
-        return _holds(
-            _NUMBER.findall(_drop_accents(normalise(response))),
-            [_canonical_number(answer) for answer in answers],
-        )
+        numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))
+        wanted = " ".join(_canonical_number(answer) for answer in answers)
+        return f" {wanted} " in f" {numbers} "
     said = _Said(response, sample.query)
     if kind == "all":
         return all(_gives(said, answer) for answer in answers)
-    return any(_gives(said, answer) for answer in (*answers, *_as_options(sample, answers)))
-
-
-def _as_options(sample: Sample, answers: Sequence[str]) -> list[str]:
-    """The letters of answers that are options, and the options of answers that are letters."""
+    # the letters of answers that are options, and the options of answers that are letters
     named = options(sample)
     letters = [letter for letter, text in named.items() if text.strip() in answers]
-    return [*letters, *(named[answer] for answer in answers if answer in named)]
+    texts = [named[answer] for answer in answers if answer in named]
+    return any(_gives(said, answer) for answer in (*answers, *letters, *texts))
 
 
 def _gives(said: _Said, answer: str) -> bool:
@@ -230,11 +226,6 @@ def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
         response[found.end() : found.end() + LOOKS_ON],
     )
     return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
-
-
-def _holds(said: Sequence[str], wanted: Sequence[str]) -> bool:
-    """Whether the wanted tokens stand in what was said, next to each other."""
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(said)} "
 
 
 def _drop_accents(text: str) -> str:

@@ -14,7 +14,7 @@ stands in between, and the middle of a long list of numbers, it cannot judge."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -184,12 +184,6 @@ def _rubric(criteria: str, is_strict: bool) -> str:
 RUBRICS = {"strict": _rubric(STRICT, is_strict=True), "lenient": _rubric(LENIENT, is_strict=False)}
 
 
-def _tidy(verdict: Any) -> Any:
-    """A verdict with its case and surrounding space mended; compared as a whole, for INCORRECT
-    holds CORRECT."""
-    return verdict.strip().upper() if isinstance(verdict, str) else verdict
-
-
 class CorrectnessJudgment(BaseModel):
     """Whether the response gives the right answer."""
 
@@ -197,7 +191,11 @@ class CorrectnessJudgment(BaseModel):
         description="Which answer the response gives, and how it compares: one or two short "
         "sentences."
     )
-    verdict: Annotated[Literal["CORRECT", "INCORRECT"], BeforeValidator(_tidy)]
+    # Case and surrounding space are mended. Compared as a whole, for INCORRECT holds CORRECT.
+    verdict: Annotated[
+        Literal["CORRECT", "INCORRECT"],
+        BeforeValidator(lambda said: said.strip().upper() if isinstance(said, str) else said),
+    ]
     confidence: float = Field(ge=0.0, le=1.0, description="How sure the verdict is, from 0 to 1.")
 
 

@@ -37,7 +37,9 @@ def arm_lines(arms: Sequence[ArmSummary]) -> Iterator[str]:
     names = [one.candidate[:_NAME] for one in arms]
     table = [("", *names)]
     for key, words in FAILURES.items():
-        table.append((f"{words:<{width}}", *(_failures(one, key) for one in arms)))
+        counts = [(one.failures.get(key, 0), one.n_wrong) for one in arms]
+        cells = (f"{n:,} ({n / wrong:6.1%})" if wrong else f"{n:,}" for n, wrong in counts)
+        table.append((f"{words:<{width}}", *cells))
     table.append(("all wrong answers", *(f"{one.n_wrong:,} (100.0%)" if one.n_wrong else "0"
                                          for one in arms)))  # fmt: skip
     if any(one.n_unexplained for one in arms):
@@ -111,11 +113,6 @@ def _errata_lines(one: ArmSummary) -> Iterator[str]:
         )
     yield from align_columns(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
-
-
-def _failures(one: ArmSummary, key: str) -> str:
-    count = one.failures.get(key, 0)
-    return f"{count:,} ({count / one.n_wrong:6.1%})" if one.n_wrong else f"{count:,}"
 
 
 def _share(value: float | None) -> str:

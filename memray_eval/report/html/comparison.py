@@ -248,18 +248,17 @@ def _changed_unit(
     first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
     second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
     query = (first or second or Text("", "", "")).query
-    sides = ((comparison.baseline, "A", first), (row.other, row.letter, second))
+    sides = (
+        (f"A: {comparison.shown_as(comparison.baseline)}", first),
+        (f"{row.letter}: {comparison.shown_as(row.other)}", second),
+    )
     a, b = (
-        _answer(f"{letter}: {comparison.shown_as(name)}", text, row.metric)
-        for name, letter, text in sides
+        Answer(side, "(not in the records)")
+        if text is None
+        else describe_answer(side, text.response, text.error, text.scores, row.metric)
+        for side, text in sides
     )
     return Changed(flip, shorten(query), (a, b))
-
-
-def _answer(side: str, text: Text | None, metric: str) -> Answer:
-    if text is None:
-        return Answer(side, "(not in the records)")
-    return describe_answer(side, text.response, text.error, text.scores, metric)
 
 
 def _format_signed(value: float | None, digits: int = 4) -> str:
@@ -267,10 +266,7 @@ def _format_signed(value: float | None, digits: int = 4) -> str:
 
 
 def _format_interval(row: MetricComparison) -> str:
-    return _format_between(row.paired.low, row.paired.high)
-
-
-def _format_between(low: float | None, high: float | None) -> str:
+    low, high = row.paired.low, row.paired.high
     return "" if low is None or high is None else f"{low:+.4f} to {high:+.4f}"
 
 

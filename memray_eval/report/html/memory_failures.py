@@ -18,7 +18,10 @@ def render_arms(summary: Summary) -> Markup:
     arms = summary.arms
     if not arms:
         return Markup("")
-    failures = tag("div", tag("h3", "Where did it fail?"), _failure_table(arms), _note(arms))
+    unexplained = sum(one.n_unexplained for one in arms)
+    told = f"Beside them {unexplained:,} wrong answers to questions that name no evidence."
+    note = tag("p", told if unexplained else "", class_="quiet")
+    failures = tag("div", tag("h3", "Where did it fail?"), _failure_table(arms), note)
     parts = [
         tag("h2", "Conversation memory"),
         tag("div", *_plot(summary), failures, class_="pair"),
@@ -67,12 +70,6 @@ def _failure_table(arms: Sequence[ArmSummary]) -> Markup:
     ]
     rows.append(("all wrong answers", *(_share(one.n_wrong, one.n_wrong) for one in arms)))
     return _table(("", *(one.candidate for one in arms)), rows)
-
-
-def _note(arms: Sequence[ArmSummary]) -> Markup:
-    unexplained = sum(one.n_unexplained for one in arms)
-    told = f"Beside them {unexplained:,} wrong answers to questions that name no evidence."
-    return tag("p", told if unexplained else "", class_="quiet")
 
 
 def _arm_table(arms: Sequence[ArmSummary]) -> Markup:

@@ -80,8 +80,10 @@ def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> 
     axis: a dot (hollow for estimates) and the interval as a bar."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     height = max(1, len(figures)) * _LANE + 4
-    parts = list(_scale_lines(height))
-    said = []
+    parts, said = [], []
+    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
+        at = _SCALE.at(share)
+        parts.append(tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height))
     for place, one in enumerate(figures):
         if one is None:
             continue
@@ -105,12 +107,6 @@ def scale_axis() -> Markup:
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     ]
     return drawing(240, 15, "axis: percent of each metric's scale", parts, "onscale")
-
-
-def _scale_lines(height: float) -> Iterator[Markup]:
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        at = _SCALE.at(share)
-        yield tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height)
 
 
 _BARS = 168  # pixels that all bars of a distribution share
@@ -139,7 +135,9 @@ def distribution(counts: Mapping[str, int]) -> Markup:
         )
         middle = round(x + width / 2, 2)
         if count:
-            parts.append(_small(_shorten_count(count), middle, 40 - height))
+            # at most four characters, up to a million
+            shown = str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
+            parts.append(_small(shown, middle, 40 - height))
         if len(bins) <= _NAMED_BINS:
             parts.append(_small(name, middle, 54))
     if len(bins) > _NAMED_BINS:
@@ -151,11 +149,6 @@ def distribution(counts: Mapping[str, int]) -> Markup:
 
 def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
     return tag("text", text, class_="small", x=x, y=round(y, 2), text_anchor=anchor)
-
-
-def _shorten_count(count: int) -> str:
-    """A count in at most four characters, up to a million."""
-    return str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
 
 
 def speed_quality(

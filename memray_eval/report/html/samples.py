@@ -116,6 +116,12 @@ def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) ->
     failed, the starts of query and answer, duration, output tokens, and the scores. A score is
     [metric, status], then its value if it has one, then a 1 if that is an estimate."""
     response = record.response or Response()
+    outcomes = []
+    for score in record.scores:
+        outcome: list[Any] = [metrics.number(score.metric), STATUSES.index(score.status)]
+        if score.value is not None and math.isfinite(score.value):
+            outcome += [round(score.value, 6), *[1] * score.is_estimate]
+        outcomes.append(outcome)
     return [
         record.sample.id,
         candidates.number(record.candidate.name),
@@ -125,15 +131,8 @@ def list_row(record: Record, metrics: Names, candidates: Names, tasks: Names) ->
         (response.error or response.text)[:SNIPPET],
         response.duration_s,
         response.output_tokens,
-        [_outcome(score, metrics) for score in record.scores],
+        outcomes,
     ]
-
-
-def _outcome(score: Score, metrics: Names) -> list[Any]:
-    pair = [metrics.number(score.metric), STATUSES.index(score.status)]
-    if score.value is None or not math.isfinite(score.value):
-        return pair
-    return [*pair, round(score.value, 6), *[1] * score.is_estimate]
 
 
 def whole_record(record: Record, metrics: Names) -> dict[str, Any]:

@@ -150,7 +150,18 @@ def _row(
     found: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
     records = [found.get((side, *unit)) for side in chosen.sides]
-    told = [_format_value(value, scale) for value in values]
+    answers = []
+    for side, one in zip(chosen.sides, records, strict=True):
+        if one is None:
+            answers.append(Answer(side, "(not in the records)"))
+            continue
+        said = one.response or Response(error="no response")
+        answers.append(describe_answer(side, said.text, said.error, one.scores, chosen.metric))
+    digits = digits_of(scale)
+    told = [
+        f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits}f}"
+        for value in values
+    ]
     change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
     return WhyRow(
@@ -159,19 +170,9 @@ def _row(
         query=shorten(next((one.sample.query for one in records if one), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(
-            _answer(side, one, chosen.metric)
-            for side, one in zip(chosen.sides, records, strict=True)
-        ),
+        answers=tuple(answers),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
-
-
-def _answer(side: str, record: Record | None, metric: str) -> Answer:
-    if record is None:
-        return Answer(side, "(not in the records)")
-    response = record.response or Response(error="no response")
-    return describe_answer(side, response.text, response.error, record.scores, metric)
 
 
 def describe_answer(
@@ -223,11 +224,6 @@ def _plain(value: Any) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= _MOST_SAID else f"{text[:_MOST_SAID]} …"
-
-
-def _format_value(value: float, scale: tuple[float, float]) -> str:
-    """A unit's score: whole numbers without decimals."""
-    return f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits_of(scale)}f}"
 
 
 def shorten(text: str) -> str:

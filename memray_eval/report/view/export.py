@@ -31,9 +31,13 @@ def export_rows(
     index: Index, query: Query, form: Form, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Iterator[bytes]:
     """Yields the file in pieces. Raises DataError if a part can no longer be read."""
-    write = _csv_writer(list(index.metrics.numbers)) if form == "csv" else _to_lines
+    write_csv = _csv_writer(list(index.metrics.numbers)) if form == "csv" else None
     for records in _selected(index, query, is_cancelled):
-        yield write(records)
+        if write_csv is not None:
+            yield write_csv(records)
+        else:
+            rows = (json.dumps(evaluated_row(one), ensure_ascii=False) + "\n" for one in records)
+            yield "".join(rows).encode("utf-8", "backslashreplace")
 
 
 def _selected(
@@ -46,11 +50,6 @@ def _selected(
     for held in sorted(index.held.values(), key=lambda one: one.part.name):
         places = units[(units >= held.first) & (units < held.first + held.n)] - held.first
         yield from index.records(held, places) if places.size and not is_cancelled() else ()
-
-
-def _to_lines(records: Sequence[Record]) -> bytes:
-    rows = (json.dumps(evaluated_row(one), ensure_ascii=False) + "\n" for one in records)
-    return "".join(rows).encode("utf-8", "backslashreplace")
 
 
 def _csv_writer(metrics: Sequence[str]) -> Callable[[Sequence[Record]], bytes]:

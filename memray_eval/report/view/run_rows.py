@@ -7,6 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, Literal, TypeVar, get_args
 
@@ -186,11 +187,14 @@ class RunReader:
         manifest = _parse(_Manifest, self.folder.read_manifest(), MANIFEST)
         spending = _parse(_Spending, self.folder.read_spending(), "spending.json").usd
         status, note = self._find_status(manifest, SUMMARY in has)
+        started_s = next((one.started_s for one in manifest.sessions if one.started_s), None)
+        with suppress(ValueError):
+            started_s = datetime.fromisoformat(manifest.started).timestamp()
         known: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
             "note": note,
-            "started_s": _started(manifest),
+            "started_s": started_s,
             "took_s": self._took(manifest, status),
         }
         # Another status has no summary, or that of an earlier session
@@ -307,13 +311,6 @@ def _parse(model: type[Model], values: Any, name: str) -> Model:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"])) or "the whole"
         raise DataError(f"{name} is not one of a run: {where}: {first['msg']}") from None
-
-
-def _started(manifest: _Manifest) -> float | None:
-    try:
-        return datetime.fromisoformat(manifest.started).timestamp()
-    except ValueError:
-        return next((one.started_s for one in manifest.sessions if one.started_s), None)
 
 
 def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
