@@ -21,7 +21,8 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/local -n 4
-	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu tests/processes tests/clusters -n 2 --dist loadgroup --durations=25
+	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu tests/processes -n 2 --dist loadgroup --durations=25
+	$(BIN)/python -m pytest tests/clusters --durations=5
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -40,9 +40,10 @@ SAMPLES = REPOSITORY / "dataset" / "samples"
 
 
 # Which tests share a cluster, an engine or a local server, and so a worker of xdist
-_WORKERS = {"ray": "cluster", "benchmarks": "cluster", "e2e": "engine", "clusters": "nodes"}
+_WORKERS = {"ray": "cluster", "benchmarks": "cluster", "e2e": "engine"}
 
 
+@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """`-n 2 --dist loadgroup`: what shares a fixture that takes a minute stays together, and a file
     of tests/processes is a group of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,10 @@ from tests.e2e.conftest import command
 pytestmark = pytest.mark.engine
 
 
+@pytest.mark.skipif(
+    "MEMRAY_EVAL_ENGINES" not in os.environ,
+    reason="one more engine, a minute: set MEMRAY_EVAL_ENGINES=1",
+)
 def test_an_engine_of_the_embedded_model_answers(tmp_path: Path) -> None:
     done = command("doctor", "--engine", "embedded", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
