@@ -11,7 +11,7 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c '
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOB ?= jobs/quickstart.yaml
 
-.PHONY: run test check setup lock platform model clean
+.PHONY: run test test-cluster test-engine check setup lock platform model clean
 
 run: setup
 	$(BIN)/memray-eval run $(JOB)
@@ -21,8 +21,14 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire -n 2
 	$(BIN)/python -m pytest tests/local -n 4
-	$(BIN)/python -m pytest tests/ray tests/benchmarks tests/e2e tests/gpu tests/processes -n 2 --dist loadgroup --durations=25
+	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
 	$(BIN)/python -m pytest tests/clusters --durations=5
+
+# Two at a time: what shares one Ray cluster, and what shares one engine or starts processes of its own
+test-cluster:
+	$(BIN)/python -m pytest tests/ray tests/benchmarks --durations=15
+test-engine:
+	$(BIN)/python -m pytest tests/e2e tests/gpu tests/processes --durations=15
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -39,21 +39,6 @@ REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"
 
 
-# Which tests share a cluster, an engine or a local server, and so a worker of xdist
-_WORKERS = {"ray": "cluster", "benchmarks": "cluster", "e2e": "engine"}
-
-
-@pytest.hookimpl(tryfirst=True)  # before xdist looks for groups
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """`-n 2 --dist loadgroup`: what shares a fixture that takes a minute stays together, and a file
-    of tests/processes is a group of its own."""
-    for item in items:
-        folder = item.path.relative_to(Path(__file__).parent).parts[0]
-        group = item.path.stem if folder == "processes" else _WORKERS.get(folder)
-        if group is not None:
-            item.add_marker(pytest.mark.xdist_group(group))
-
-
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Makes captured logs sendable: xdist cannot send half a character to its main process."""
