@@ -2,4 +2,4 @@
 resumed.
 
 prepare/ reads the config (RunSpec, RunPlan); session.py runs a plan to its summary; ray/ is the
-only room that imports Ray and, through ray.data.llm, vLLM."""
+only room that imports Ray and, through Ray Data LLM, vLLM."""
