@@ -1,6 +1,6 @@
 """kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit
-is in the output once, and what was paid twice is at most what was in flight. CI kills a driver and
-a judge actor; MEMRAY_EVAL_KILLS=3 kills all, three times each, and -s shows the books."""
+is in the output once, and what was paid twice is at most what was in flight. CI kills a driver on
+either executor; MEMRAY_EVAL_KILLS=3 kills all, three times each, and -s shows the books."""
 
 from __future__ import annotations
 
@@ -79,15 +79,9 @@ def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
     assert 0 < killed["total_s"] <= finished["started_s"] - killed["started_s"]
 
 
+@on_demand
 @rounds
-@pytest.mark.parametrize(
-    "victim",
-    [
-        "JudgeRecords",
-        pytest.param("LimiterActor", marks=on_demand),
-        pytest.param("CallsActor", marks=on_demand),
-    ],
-)
+@pytest.mark.parametrize("victim", ["JudgeRecords", "LimiterActor", "CallsActor"])
 def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
     """The run survives it, or is resumed."""
     with serving_process(latency_s=LATENCY_S) as server:
