@@ -28,6 +28,7 @@ from memray_eval.types import Frozen, Summary
 logger = logging.getLogger(__name__)
 
 EXPERIMENT = "memray_eval"
+IMPORT_AFTER_S = 10.0  # once the stages have imported what they need: until then nothing waits
 # How long an import keeps the interpreter before the stages have their turn. With Python's 5 ms, each
 # reply of a judge waits that long while MLflow is imported.
 IMPORT_TURN_S = 0.0002
@@ -103,7 +104,8 @@ def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
 
 def import_ahead(sinks: Sequence[SinkConfig]) -> None:
     """Imports in a thread what the sinks will need, MLflow for seconds, while a run's stages
-    work. What fails is told when it is sent."""
+    work. What fails is told when it is sent, and what a short run has not imported by then is
+    imported there."""
     names = {module for sink in sinks for module in MODULES.get(sink.kind, ())}
     if not names:
         return
@@ -119,7 +121,9 @@ def import_ahead(sinks: Sequence[SinkConfig]) -> None:
         finally:
             sys.setswitchinterval(pause)
 
-    threading.Thread(target=load, daemon=True, name="import-sinks").start()
+    later = threading.Timer(IMPORT_AFTER_S, load)
+    later.daemon, later.name = True, "import-sinks"
+    later.start()
 
 
 def send_run(

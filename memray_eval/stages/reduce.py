@@ -23,6 +23,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.errors import cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
+from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.pooled import part_columns
 from memray_eval.stages.rates import generated_tokens_per_s
@@ -46,7 +47,7 @@ _OF_UNITS = (
     *_OF_ENGINE,
 )
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
-_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES), "unit_id")
+_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES))
 _UNITS = pa.schema(
     [*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())]
 )
@@ -91,17 +92,18 @@ def reduce_records(
     wall time of generation, for tokens per second."""
     files = list(records.get_fragments())
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        kept = _mark_first(list(pool.map(_read_unit_ids, files)))
+        ids = list(pool.map(_read_unit_ids, files))
+        reduce_file = partial(_reduce_file, metrics=metrics)
         found = [
             block
-            for blocks in pool.map(partial(_reduce_file, metrics=metrics), files, kept)
+            for blocks in pool.map(reduce_file, files, ids, _rank_units(ids))
             for block in blocks
         ]
     units = pa.Table.from_batches([block.units for block in found], _UNITS)
-    outcomes: defaultdict[tuple[str, str], list[MetricColumns]] = defaultdict(list)
+    outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
     for block in found:
         for metric, outcome in block.outcomes:
-            outcomes[metric, outcome.candidate].append(outcome)
+            outcomes[metric, outcome.of_metric.candidate].append(outcome)
     generation = tuple(_summarise_generation(units, generation_s))
     return Reduced(
         n_units=units.num_rows,
@@ -124,14 +126,24 @@ def _read_unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
         return pq.ParquetFile(stream).read(columns=["unit_id"])["unit_id"]
 
 
-def _mark_first(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
-    """Marks, file by file, the first row of each unit. A retried write task may leave a unit in two
-    files; both rows are the same."""
+def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:
+    """Ranks the rows of each file by their unit's id, over all files; -1 for a row whose unit an
+    earlier row has. A retried write task may leave a unit in two files; both rows are the same."""
     column = pa.chunked_array([chunk for file in ids for chunk in file.chunks], pa.string())
-    rows = pa.table({"unit_id": column, "row": np.arange(len(column))})
-    kept = np.zeros(len(column), dtype=np.bool_)
-    kept[rows.group_by("unit_id").aggregate([("row", "min")])["row_min"].to_numpy()] = True
-    return np.split(kept, np.cumsum([len(file) for file in ids])[:-1])
+    order = pc.sort_indices(column).to_numpy()  # stable: of equal ids the first row comes first
+    in_order = column.take(pa.array(order)).combine_chunks()
+    ranks = np.empty(len(column), dtype=np.int64)
+    ranks[order] = np.arange(len(column))
+    is_again = pc.equal(in_order[1:], in_order[:-1]).to_numpy(zero_copy_only=False)
+    ranks[order[1:][is_again]] = -1
+    return np.split(ranks, np.cumsum([len(file) for file in ids])[:-1])
+
+
+class _Outcomes(NamedTuple):
+    """The outcomes of one metric and candidate in a block, and the rank of each scored unit."""
+
+    of_metric: MetricColumns
+    ranks: Indices
 
 
 class _Block(NamedTuple):
@@ -139,34 +151,38 @@ class _Block(NamedTuple):
     and why units failed."""
 
     units: pa.RecordBatch
-    outcomes: list[tuple[str, MetricColumns]]
+    outcomes: list[tuple[str, _Outcomes]]
     causes: dict[str, Cause]
 
 
 def _reduce_file(
-    file: pads.ParquetFileFragment, kept: Flags, metrics: Sequence[Metric]
+    file: pads.ParquetFileFragment, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
 ) -> list[_Block]:
-    """Reads the rows of a file that are `kept`, in blocks of _UNITS_AT_ONCE."""
+    """Reads the rows of a file that have a rank, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
     with file.open() as stream:
         parquet = pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)
         # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
         for group in range(parquet.num_row_groups):
             for batch in parquet.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS):
-                wanted = kept[row : row + batch.num_rows]
+                here, there = ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
                 row += batch.num_rows
-                if not wanted.all():
-                    batch = batch.filter(pa.array(wanted))
-                blocks.append(_reduce_block(batch, metrics))
+                if (there < 0).any():
+                    wanted = pa.array(there >= 0)
+                    batch, here = batch.filter(wanted), here.filter(wanted)
+                    there = there[there >= 0]
+                blocks.append(_reduce_block(batch, here, there, metrics))
     return blocks
 
 
-def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
+def _reduce_block(
+    batch: pa.RecordBatch, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
+) -> _Block:
     """Splits a batch of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
-    scores, unit = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"]).to_numpy()
+    scores, unit = batch["scores"].flatten(), batch["scores"].value_parent_indices().to_numpy()
     names = {name: _encode(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
-    unanswered = batch["error"].is_valid().to_numpy(zero_copy_only=False)
+    unanswered = pc.is_valid(batch["error"]).to_numpy(zero_copy_only=False)
     is_error = names["status"].where("error")
     failed = unanswered.copy()
     failed[unit[is_error]] = True
@@ -175,30 +191,34 @@ def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
         pa.array(unanswered),
         pa.array(failed),
     ]
-    outcomes = _metric_columns(scores, names, _encode(batch["candidate"]), unit, metrics)
-    errors = pc.struct_field(scores, "error").filter(pa.array(is_error))
-    causes = _find_causes(batch, unit[is_error], errors)
-    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes)
+    outcomes = _split_by_metric(scores, names, _encode(batch["candidate"]), unit, ranks, metrics)
+    # If an answer failed, its error is the cause, not those of its scores.
+    counted = is_error & ~unanswered[unit]
+    errors = pc.struct_field(scores, "error").filter(pa.array(counted))
+    rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
+    texts = pa.concat_arrays([batch["error"].drop_null(), errors])
+    return _Block(
+        pa.record_batch(columns, schema=_UNITS), list(outcomes), _find_causes(rows, texts, ids)
+    )
 
 
-def _find_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:
-    """Counts the failed units of a block by cause. `errors` are the errors of scores, and `unit`
-    the row of each. If an answer failed, its error is the cause, not those of its scores."""
-    answers = {row: text for row, text in enumerate(batch["error"].to_pylist()) if text is not None}
-    texts = {row: {text: None} for row, text in answers.items()}
-    for row, text in zip(unit.tolist(), errors.to_pylist(), strict=True):
-        if row not in answers:
-            texts.setdefault(row, {})[text or "no reason was given"] = None
-    n_units, examples = Counter[str](), dict[str, tuple[str, int]]()
-    for row, in_row in texts.items():
-        for cause, text in {cause_of(text): text for text in in_row}.items():
-            n_units[cause] += 1
-            examples.setdefault(cause, (text, row))
-    ids = batch["unit_id"]
+def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> dict[str, Cause]:
+    """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
+    `ids` the units of all rows."""
+    if not len(texts):
+        return {}
+    coded = _encode(texts.fill_null("no reason was given"))
+    causes = list(map(cause_of, coded.names))
+    number = {cause: n for n, cause in enumerate(dict.fromkeys(causes))}
+    numbers = np.array([number[cause] for cause in causes])[coded.codes]
+    # A unit counts once for a cause, however many of its scores have it.
+    in_rows = np.unique(rows * len(number) + numbers) % len(number)
+    first = np.unique(numbers, return_index=True)[1]
     return {
-        cause: Cause(cause=cause, n_units=n, example=text, unit_id=ids[row].as_py())
-        for cause, n in n_units.items()
-        for text, row in [examples[cause]]
+        cause: Cause(
+            cause=cause, n_units=int(n), example=texts[at].as_py(), unit_id=ids[rows[at]].as_py()
+        )
+        for cause, n, at in zip(number, np.bincount(in_rows), first.tolist(), strict=True)
     }
 
 
@@ -222,13 +242,14 @@ def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
     )
 
 
-def _metric_columns(
+def _split_by_metric(
     scores: pa.StructArray,
     names: Mapping[str, _CodedColumn],
     candidates: _CodedColumn,
     unit: Indices,
+    ranks: Indices,
     metrics: Sequence[Metric],
-) -> Iterator[tuple[str, MetricColumns]]:
+) -> Iterator[tuple[str, _Outcomes]]:
     """Yields the outcomes of each metric and candidate of a block. `unit` holds the row that each
     score belongs to."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
@@ -243,15 +264,13 @@ def _metric_columns(
                 part: parts[part][figures] if part in parts else np.zeros(figures.size)
                 for part in metric.columns
             }
-            yield (
-                metric.name,
-                MetricColumns(
-                    candidate=name,
-                    by_status=names["status"].tally(rows),
-                    by_judge=names["judge"].tally(figures),
-                    columns={"value": values[figures], **columns},
-                ),
+            found = MetricColumns(
+                candidate=name,
+                by_status=names["status"].tally(rows),
+                by_judge=names["judge"].tally(figures),
+                columns={"value": values[figures], **columns},
             )
+            yield metric.name, _Outcomes(found, ranks[unit[figures]])
 
 
 class _CodedColumn(NamedTuple):
@@ -276,19 +295,20 @@ def _encode(names: pa.Array) -> _CodedColumn:
     return _CodedColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _concatenate(candidate: str, outcomes: Sequence[MetricColumns]) -> MetricColumns:
+def _concatenate(candidate: str, outcomes: Sequence[_Outcomes]) -> MetricColumns:
     """Joins the outcomes of one metric and candidate from all blocks. Rows are put in the order of
-    their figures: which block came first must not change a sum's last digits."""
-    names = sorted(outcomes[0].columns) if outcomes else []
-    columns = {
-        name: np.concatenate([outcome.columns[name] for outcome in outcomes]) for name in names
-    }
-    order: Indices | None = np.lexsort(tuple(columns.values())) if columns else None
+    their units' ids: which block came first must not change a sum's last digits."""
+    blocks = [outcome.of_metric for outcome in outcomes]
+    columns: dict[str, FloatArray] = {}
+    if outcomes:
+        order = np.argsort(np.concatenate([outcome.ranks for outcome in outcomes]))
+        for name in blocks[0].columns:
+            columns[name] = np.concatenate([block.columns[name] for block in blocks])[order]
     return MetricColumns(
         candidate=candidate,
-        by_status=_sum_counts(outcome.by_status for outcome in outcomes),
-        by_judge=_sum_counts(outcome.by_judge for outcome in outcomes),
-        columns={name: column[order] for name, column in columns.items()},
+        by_status=_sum_counts(block.by_status for block in blocks),
+        by_judge=_sum_counts(block.by_judge for block in blocks),
+        columns=columns,
     )
 
 

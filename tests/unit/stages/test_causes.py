@@ -59,7 +59,7 @@ def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
         (1, "Refused: no"),
         (1, "Unavailable: no answer: h refused the connection"),
     ]
-    assert (found.causes[0].unit_id, found.causes[0].example) == ("u1", ODD + "{2}")
+    assert (found.causes[0].unit_id, found.causes[0].example) == ("u1", ODD + "{1}")
 
 
 def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
