@@ -29,8 +29,8 @@ logger = logging.getLogger(__name__)
 
 EXPERIMENT = "memray_eval"
 IMPORT_AFTER_S = 10.0  # once the stages have imported what they need: until then nothing waits
-# How long an import keeps the interpreter before the stages have their turn. With Python's 5 ms, each
-# reply of a judge waits that long while MLflow is imported.
+# How long an import keeps the interpreter before the stages have their turn. With Python's 5 ms,
+# each reply of a judge waits that long while MLflow is imported.
 IMPORT_TURN_S = 0.0002
 LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
 # What a sink imports, and the extra that brings it; Inspect's logs are written without its package
