@@ -260,6 +260,7 @@ def test_the_local_voice_takes_a_long_sentence_in_pieces() -> None:
         asyncio.run(speak("broken"))
 
 
+@pytest.mark.heavy
 def test_the_local_voice_that_is_installed_speaks() -> None:
     pytest.importorskip("hibari")
 

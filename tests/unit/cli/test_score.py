@@ -100,6 +100,7 @@ def test_wrong_usage_is_code_2(score, words: list[str], told: str) -> None:  # t
     assert told in err
 
 
+@pytest.mark.heavy
 def test_no_ray_is_imported() -> None:
     script = (
         "import sys; from memray_eval.cli import app\n"

@@ -203,6 +203,7 @@ def test_output_that_is_no_utf8_is_escaped_as_json_is(
     assert notes.getvalue().decode().count("note: the output is") == 1
 
 
+@pytest.mark.heavy
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="there is no /dev/full")
 def test_a_full_disk_below_the_output_is_a_message() -> None:
     command = [sys.executable, "-m", "memray_eval", "list", "suites"]

@@ -260,6 +260,7 @@ def test_a_wave_begins_beside_the_end_of_the_last_where_it_fits() -> None:
     assert sorted(done) == ["a", "b", "last"]
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize(("has_ended", "has_room"), [(True, False), (False, True)])
 def test_a_wave_waits_for_the_end_of_the_last_else(has_ended: bool, has_room: bool) -> None:
     done = []

@@ -5,7 +5,10 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
 
+
+@pytest.mark.heavy
 def test_clients_of_servers_are_imported_where_they_are_used() -> None:
     heavy = ("ray", "openai", "anthropic", "google.genai", "sentence_transformers", "torch", "vllm")
     code = (

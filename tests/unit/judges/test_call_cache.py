@@ -139,6 +139,7 @@ def made(key: str, **changed: Any) -> CachedCall:
     return CachedCall.model_validate({"key": key, "created": 1e9, **fields, **changed})
 
 
+@pytest.mark.heavy
 @given(CALL, CALL)
 def test_keys_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
     assert re.fullmatch("[0-9a-f]{32}", call_key(**first))

@@ -81,6 +81,7 @@ def keys_in(folder: Path) -> list[str]:
     return sorted(keys)
 
 
+@pytest.mark.heavy
 def test_many_puts_are_few_objects(tmp_path: Path) -> None:
     log = FarLog(tmp_path / "log", write_s=0.02)
 

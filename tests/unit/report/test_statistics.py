@@ -466,6 +466,7 @@ def test_a_comparison_finds_5_percent_where_there_is_no_difference() -> None:
     assert 0.04 <= found_by_chance(each=1, clustered=False) <= 0.06
 
 
+@pytest.mark.heavy
 def test_so_does_a_clustered_one_where_a_plain_one_finds_too_many() -> None:
     assert 0.04 <= found_by_chance(each=4, clustered=True) <= 0.06
     assert found_by_chance(each=4, clustered=False) > 0.10

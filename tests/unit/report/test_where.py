@@ -174,6 +174,7 @@ def test_one_candidate_stands_out_where_it_is_far_from_its_own_figure(tmp_path: 
     assert said.endswith("lower than over all.")
 
 
+@pytest.mark.heavy
 def test_chance_alone_stands_nowhere(tmp_path: Path) -> None:
     """Of ten runs of equal candidates the level leaves about one half with a difference."""
     shown = 0

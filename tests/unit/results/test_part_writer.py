@@ -181,6 +181,7 @@ def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
     assert sorted(units(folder)) == whole[:16] + whole[48:]
 
 
+@pytest.mark.heavy
 def test_the_order_of_rows_does_not_depend_on_when_they_came(
     tmp_path: Path, blocks: Blocks
 ) -> None:
@@ -222,6 +223,7 @@ asyncio.run(main())
 """
 
 
+@pytest.mark.heavy
 def test_a_kill_at_any_moment_loses_no_row_whose_write_had_ended(folder: WatchedFolder) -> None:
     words = [sys.executable, "-c", KILLED_WRITER, folder.path]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:

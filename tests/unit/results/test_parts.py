@@ -145,6 +145,7 @@ def test_parts_hold_so_many_bytes(rows: Rows) -> None:
     assert alone.num_rows == 1
 
 
+@pytest.mark.heavy
 def test_a_copy_of_the_records_has_the_same_rows_in_the_same_order(rows: Rows) -> None:
     """To the last digit: sums depend on the order of their terms."""
     folder = RunFolder("mock:///run")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ records = st.builds(
 )
 
 
+@pytest.mark.heavy
 @given(st.lists(records, max_size=4))
 def test_records_come_back_as_they_went(batch: list[Record]) -> None:
     table = to_table(batch)

@@ -101,6 +101,7 @@ def test_any_text_can_be_read(text: str) -> None:
     assert stems(text) is stems(text)
 
 
+@pytest.mark.heavy
 @given(
     st.lists(
         st.from_regex(r"[A-Z][a-z]{2,8}( [a-z]{2,8}){2,6}\.", fullmatch=True),

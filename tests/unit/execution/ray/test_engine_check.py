@@ -96,6 +96,7 @@ def test_an_engine_that_says_nothing_is_told_so(python: Python) -> None:
         check_engine(EngineConfig(), "org/model", "gpu")
 
 
+@pytest.mark.heavy
 def test_an_engine_that_never_answers_is_ended_with_its_processes(python: Python) -> None:
     folder = python("echo loading; sleep 60 & echo $! > child; wait")
     before = time.monotonic()

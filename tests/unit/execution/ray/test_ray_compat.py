@@ -34,6 +34,7 @@ def test_the_actors_of_a_stage_can_be_placed_one_by_one() -> None:
     assert taken | placed <= parameters.keys()
 
 
+@pytest.mark.heavy
 def test_the_engine_stage_can_be_subclassed_as_ours_is() -> None:
     pytest.importorskip("vllm")
     stage = engine_stage_class()

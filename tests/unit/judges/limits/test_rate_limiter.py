@@ -191,6 +191,7 @@ def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
     )
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("per_min", [50, 600, 3000])
 def test_all_but_two_percent_of_a_limit_is_used(per_min: int) -> None:
     pace = RatePacer(RateLimits(requests_per_min=per_min), is_firm=True)

@@ -40,6 +40,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     return call
 
 
+@pytest.mark.heavy
 def test_a_sweep_is_written(make, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     out = str(tmp_path / "n.parquet")
     code, said, progress = make(

@@ -93,6 +93,7 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
     assert not whole_adds_up(0, "math_calc", "en", 8192, resources)
 
 
+@pytest.mark.heavy
 def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
     among_others = {
         sample.id: sample

@@ -31,6 +31,7 @@ def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path
     assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == made
 
 
+@pytest.mark.heavy
 def test_row_groups_are_bounded(tmp_path: Path) -> None:
     size = ROW_GROUP_BYTES // 3
     rows = (Sample(id=str(n), query="q", context=f"{n}" * size) for n in range(7))
