@@ -2,6 +2,7 @@
 limit, with 200 ms latency, from the start of the run to the end of all sending.
 
     python -m tests.benchmarks.sinks [--units 1000] [--calls-per-s 100] [--rounds 3]
+        [--only mlflow]
 
 Prints units/s, and two medians for each sink: in one run, its throughput over the one that it would
 have had without sending (what a sink imports while stages work is not in it); and over the runs
@@ -64,6 +65,7 @@ def main() -> None:
     parser.add_argument("--units", type=int, default=1000)
     parser.add_argument("--calls-per-s", type=float, default=100.0)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", help="these sinks alone: otlp, mlflow, inspect")
     parser.add_argument("--child")
     options = parser.parse_args()
     if options.child:
@@ -85,6 +87,8 @@ def main() -> None:
         }
         if importlib.util.find_spec("mlflow") is None:
             del sinks["mlflow"]
+        if options.only:
+            sinks = {name: sinks[name] for name in ("none", *options.only)}
         rates: dict[str, list[float]] = {name: [] for name in sinks}
         shares: dict[str, list[float]] = {name: [] for name in sinks}
         for _ in range(options.rounds):
