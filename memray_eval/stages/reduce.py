@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Any, NamedTuple, TypeAlias
 
 import duckdb
@@ -146,13 +147,22 @@ class _Outcomes(NamedTuple):
     ranks: Indices
 
 
+class _FoundCause(NamedTuple):
+    """The fields of a Cause."""
+
+    cause: str
+    n_units: int
+    example: str
+    unit_id: str
+
+
 class _Block(NamedTuple):
     """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
     and why units failed."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
-    causes: dict[str, Cause]
+    causes: list[_FoundCause]
 
 
 def _reduce_file(
@@ -202,35 +212,31 @@ def _reduce_block(
     )
 
 
-def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> dict[str, Cause]:
+def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[_FoundCause]:
     """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
     `ids` the units of all rows."""
-    if not len(texts):
-        return {}
     coded = _encode(texts.fill_null("no reason was given"))
     causes = list(map(cause_of, coded.names))
     number = {cause: n for n, cause in enumerate(dict.fromkeys(causes))}
+    if not number:
+        return []
     numbers = np.array([number[cause] for cause in causes])[coded.codes]
     # A unit counts once for a cause, however many of its scores have it.
-    in_rows = np.unique(rows * len(number) + numbers) % len(number)
+    n_units = np.bincount(np.unique(rows * len(number) + numbers) % len(number))
     first = np.unique(numbers, return_index=True)[1]
-    return {
-        cause: Cause(
-            cause=cause, n_units=int(n), example=texts[at].as_py(), unit_id=ids[rows[at]].as_py()
-        )
-        for cause, n, at in zip(number, np.bincount(in_rows), first.tolist(), strict=True)
-    }
+    examples, units = texts.take(pa.array(first)), ids.take(pa.array(rows[first]))
+    columns = number, n_units.tolist(), examples.to_pylist(), units.to_pylist()
+    return [_FoundCause(*cause) for cause in zip(*columns, strict=True)]
 
 
-def _merge_causes(blocks: Iterable[Mapping[str, Cause]]) -> list[Cause]:
+def _merge_causes(blocks: Iterable[Sequence[_FoundCause]]) -> list[Cause]:
     """Adds up the causes of all blocks, the most frequent first."""
-    n_units, first = Counter[str](), dict[str, Cause]()
-    for block in blocks:
-        for name, cause in block.items():
-            n_units[name] += cause.n_units
-            first.setdefault(name, cause)
+    n_units, first = Counter[str](), dict[str, _FoundCause]()
+    for found in chain.from_iterable(blocks):
+        n_units[found.cause] += found.n_units
+        first.setdefault(found.cause, found)
     by_frequency = sorted(n_units, key=lambda name: (-n_units[name], name))[:MOST_CAUSES]
-    return [first[name].model_copy(update={"n_units": n_units[name]}) for name in by_frequency]
+    return [Cause(**first[name]._replace(n_units=n_units[name])._asdict()) for name in by_frequency]
 
 
 def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
