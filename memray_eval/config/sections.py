@@ -149,6 +149,8 @@ class RateLimits(Frozen):
     concurrency: Count | None = None
 
 
+# Which comes first in a judge's prompt: see text_processing/judge_prompts.py
+PromptLayout = Literal["auto", "rubric_first", "shared_first"]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -236,7 +238,9 @@ class JudgingConfig(Frozen):
     text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
     own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
-    With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
+    `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
+    the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
+    another in the other. With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
     those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
@@ -258,6 +262,7 @@ class JudgingConfig(Frozen):
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
     repeats: Count = 1
+    layout: PromptLayout = "auto"
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
