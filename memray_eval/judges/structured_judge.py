@@ -299,8 +299,8 @@ class StructuredJudge:
         kept for an hour."""
         if (
             isinstance(messages, JudgePrompt)
-            and isinstance(self._wire, CachingAdapter)
             and self._cache.puts_shared_first(messages)
+            and isinstance(self._wire, CachingAdapter)
         ):
             return self._pose_shared_first(messages, judgment, self._wire, is_batch)
         # A candidate may have answered with half a character, which UTF-8 cannot carry.
