@@ -4,6 +4,7 @@ of."""
 from __future__ import annotations
 
 import hashlib
+import re
 from os.path import commonprefix
 
 from memray_eval.metric import JudgedMetric
@@ -28,7 +29,8 @@ SECTIONS = {
 
 
 def order(text: str) -> list[str]:
-    return [line.split()[0][1:] for line in text.splitlines() if line.startswith("<") and "/" not in line[:2]]
+    """The names of the sections."""
+    return re.findall(r"^<([A-Z]+) \w+>$", text, re.MULTILINE)
 
 
 def test_sections_go_from_what_most_calls_share_to_what_one_has_alone() -> None:
@@ -61,7 +63,7 @@ def test_metrics_candidates_and_queries_begin_alike(sample: Sample) -> None:
         return prompt.shared_first(secret).messages[1].content
 
     one = laid(grounded, "Rest.")
-    assert commonprefix([one, laid(grounded, "Run.")]).endswith("\nRest."[:1])
+    assert "<RESPONSE" in commonprefix([one, laid(grounded, "Run.")])
     for other in (laid(grounded, "Run."), laid(used, "Rest."), laid(used, "Run.")):
         assert "</QUERY" in commonprefix([one, other])
     assert "</HISTORY" in commonprefix([one, laid(grounded, "Rest.", "When?")])
@@ -106,7 +108,5 @@ def test_words_that_change_get_another_version() -> None:
     """Change the number in VERSIONS with them: calls that were paid in other words are others."""
     said = "\0".join(JudgePrompt("R", SECTIONS).shared_first(SECRET, "{}").blocks)
     frame = JudgePrompt("R", {}).shared_first(SECRET).system
-    assert (dict(VERSIONS), hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()) == (
-        {"rubric_first": 1, "shared_first": 1},
-        "?",
-    )
+    digest = hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()
+    assert (dict(VERSIONS), digest) == ({"rubric_first": 1, "shared_first": 1}, "?")
