@@ -36,7 +36,7 @@ from memray_eval.ports import Verdict
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response, Score
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
@@ -394,8 +394,7 @@ def _judge_load(
     for record in records:
         asked = prompts_of_record(record, spec.metrics, juries, options)
         for metric, each in asked.items():
-            # That of one which cannot ask is the unit's error, and no call
-            for judge, prompts in () if isinstance(each, Exception) else each:
+            for judge, prompts in () if isinstance(each, Score) else each:
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 for prompt in prompts:
                     tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
