@@ -240,8 +240,8 @@ class JudgingConfig(Frozen):
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
     `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
     the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
-    another in the other. With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
-    those of the job, which RunConfig hands on."""
+    another in the other. With `exclude_own_family` a juror of a candidate's own model family does
+    not vote. `servers` are those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
     cpus: Positive = 0.1

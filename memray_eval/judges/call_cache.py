@@ -113,7 +113,13 @@ def call_key(
     `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
     that was the only one. Raises TypeError for parameters that are not JSON.
     """
-    asked = [judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat]
+    asked = [
+        judge,
+        [message.model_dump() for message in messages],
+        schema,
+        dict(parameters),
+        repeat,
+    ]
     return _digest([*asked, layout] if layout else asked)
 
 

@@ -95,8 +95,8 @@ class ProviderAdapter(Protocol):
 
 @runtime_checkable
 class CachingAdapter(ProviderAdapter, Protocol):
-    """An adapter whose calls may begin with what they share. `schema_is_in_start`: at the provider a
-    schema beside the messages is a part of their start, so that it stands in the prompt instead,
+    """An adapter whose calls may begin with what they share. `schema_is_in_start`: at the provider
+    a schema beside the messages is a part of their start, so that it stands in the prompt instead,
     where the start is to be shared."""
 
     @property
@@ -168,7 +168,7 @@ class JudgeSpec:
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price = FREE
-    cache: PromptCache = PromptCache()
+    cache: PromptCache = field(default_factory=PromptCache)
 
 
 def judge_key(spec: JudgeSpec, provider: Provider) -> str:

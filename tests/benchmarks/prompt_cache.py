@@ -113,7 +113,9 @@ def judge_in(layout: str, dataset: Path, out: Path, latency_s: float) -> tuple[U
 
 def check_told(summary: Summary, folder: RunFolder, used: Usage, usd: float) -> None:
     """The records, the summary and the provider agree on what was used."""
-    scores = [score for record in from_table(folder.records().to_table()) for score in record.scores]
+    scores = [
+        score for record in from_table(folder.records().to_table()) for score in record.scores
+    ]
     told = sum((score.usage for score in scores), Usage())
     assert told == used, (told, used)
     assert abs(sum(score.cost_usd for score in scores) - usd) < 1e-6

@@ -77,7 +77,9 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
         cached_input_tokens=server.cached_tokens,
         cache_write_tokens=server.written_tokens,
     )
-    assert [verdict.usage.cached_input_tokens > 1024 for verdict in verdicts] == [False] + [True] * 5
+    assert [verdict.usage.cached_input_tokens > 1024 for verdict in verdicts] == [False] + [
+        True
+    ] * 5
     written = [verdict.usage.cache_write_tokens > 1024 for verdict in verdicts]
     assert written == [cache.is_marked] + [False] * 5
     assert sum(verdict.cost_usd for verdict in verdicts) == pytest.approx(PRICE.of(used))
@@ -239,7 +241,11 @@ def test_the_local_server_keeps_to_openais_rules() -> None:
 
     text = "m" * 4 * 1500
     assert took(text) == (1500, 0, 0)
-    assert took(text + "more") == (1501, 1024 + 3 * 128, 0)  # in steps of 128, never billed as written
+    assert took(text + "more") == (
+        1501,
+        1024 + 3 * 128,
+        0,
+    )  # in steps of 128, never billed as written
     assert took(text, "another machine")[1] == 0
     assert took(text, schema={"a": 1})[1] == 0  # the schema stands before the messages
     assert took("m" * 4 * 1000) == (1000, 0, 0)  # below the floor

@@ -447,7 +447,9 @@ def test_what_a_prompt_cache_can_hold_is_said_with_the_cost_with_and_without(
     assert judge.cached_usd < 0.6 * judge.usd
     text = "\n".join(estimate_lines(made(repeats=3)))
     share = judge.cacheable_tokens / judge.input_tokens
-    assert f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}" in text
+    assert (
+        f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}" in text
+    )
     (first,) = made(repeats=3, layout="rubric_first").judges
     assert (first.cacheable_tokens, first.cached_usd, first.usd) == (0, None, judge.usd)
     assert "prompt cache" not in "\n".join(estimate_lines(made(layout="rubric_first")))

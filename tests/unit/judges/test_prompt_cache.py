@@ -1,5 +1,5 @@
-"""Prompts that begin alike: when the shared part comes first, whose call goes ahead, and that nobody
-waits for ever."""
+"""Prompts that begin alike: when the shared part comes first, whose call goes ahead, and that
+nobody waits for ever."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
-"""The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is made
-of."""
+"""The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is
+made of."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from os.path import commonprefix
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import pick
@@ -31,6 +30,12 @@ SECTIONS = {
 def order(text: str) -> list[str]:
     """The names of the sections."""
     return re.findall(r"^<([A-Z]+) \w+>$", text, re.MULTILINE)
+
+
+def common(one: str, other: str) -> str:
+    """What two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return one[: next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
 
 def test_sections_go_from_what_most_calls_share_to_what_one_has_alone() -> None:
@@ -63,11 +68,11 @@ def test_metrics_candidates_and_queries_begin_alike(sample: Sample) -> None:
         return prompt.shared_first(secret).messages[1].content
 
     one = laid(grounded, "Rest.")
-    assert "<RESPONSE" in commonprefix([one, laid(grounded, "Run.")])
+    assert "<RESPONSE" in common(one, laid(grounded, "Run."))
     for other in (laid(grounded, "Run."), laid(used, "Rest."), laid(used, "Run.")):
-        assert "</QUERY" in commonprefix([one, other])
-    assert "</HISTORY" in commonprefix([one, laid(grounded, "Rest.", "When?")])
-    assert "</MEMORY" not in commonprefix([one, laid(grounded, "Rest.", secret=OTHER)])
+        assert "</QUERY" in common(one, other)
+    assert "</HISTORY" in common(one, laid(grounded, "Rest.", "When?"))
+    assert "</MEMORY" not in common(one, laid(grounded, "Rest.", secret=OTHER))
 
 
 def test_the_nonce_needs_the_secret_and_the_same_question_is_the_same_call() -> None:
