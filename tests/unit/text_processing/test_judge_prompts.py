@@ -114,4 +114,4 @@ def test_words_that_change_get_another_version() -> None:
     said = "\0".join(JudgePrompt("R", SECTIONS).shared_first(SECRET, "{}").blocks)
     frame = JudgePrompt("R", {}).shared_first(SECRET).system
     digest = hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()
-    assert (dict(VERSIONS), digest) == ({"rubric_first": 1, "shared_first": 1}, "?")
+    assert (dict(VERSIONS), digest) == ({"rubric_first": 1, "shared_first": 1}, "11e9ff038ba028fa")
