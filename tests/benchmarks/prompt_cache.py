@@ -21,6 +21,7 @@ from typing import Any
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.execution.prepare import run
+from memray_eval.judges.prices import Price
 from memray_eval.judges.router import load_table, price_of
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
@@ -107,21 +108,22 @@ def judge_in(layout: str, dataset: Path, out: Path, latency_s: float) -> tuple[U
     )
     price = price_of(JUDGE, JudgingConfig(), load_table(None))
     assert price is not None
-    check_told(finished.summary, RunFolder(finished.folder.path), used, price.of(used))
+    check_told(finished.summary, RunFolder(finished.folder.path), used, price)
     return used, price.of(used)
 
 
-def check_told(summary: Summary, folder: RunFolder, used: Usage, usd: float) -> None:
+def check_told(summary: Summary, folder: RunFolder, used: Usage, price: Price) -> None:
     """The records, the summary and the provider agree on what was used."""
     scores = [
         score for record in from_table(folder.records().to_table()) for score in record.scores
     ]
     told = sum((score.usage for score in scores), Usage())
     assert told == used, (told, used)
-    assert abs(sum(score.cost_usd for score in scores) - usd) < 1e-6
+    assert abs(sum(score.cost_usd for score in scores) - price.of(used)) < 1e-6
     if used.cached_input_tokens:
         assert summary.prompt_cache is not None
         assert summary.prompt_cache.cached_input_tokens == used.cached_input_tokens
+        assert abs(summary.prompt_cache.saved_usd - price.saved_on(used)) < 1e-6
 
 
 def compare_layouts(
