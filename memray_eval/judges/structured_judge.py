@@ -445,7 +445,12 @@ class StructuredJudge:
         kill can lose."""
         with self._observe(pending):
             try:
-                reply = self._wire.read(await self._send(pending, talk))
+                request, start, wire = pending.prepared.request, pending.start, self._wire
+                if start is not None and isinstance(wire, CachingAdapter):
+                    completion = await wire.send_shared(request, talk, start)
+                else:
+                    completion = await wire.send(request, talk)
+                reply = wire.read(completion)
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
                 error = self._to_judge_error(raised)
                 usage = Usage.of(error)
@@ -457,12 +462,6 @@ class StructuredJudge:
             pending.uncounted += not reply.is_counted
             permit.used = _known_cost(reply, permit.estimate)
             return await self._read_verdict(reply, pending)
-
-    async def _send(self, pending: _PendingVerdict, talk: list[dict[str, str]]) -> Any:
-        request, start = pending.prepared.request, pending.start
-        if start is not None and isinstance(self._wire, CachingAdapter):
-            return await self._wire.send_shared(request, talk, start)
-        return await self._wire.send(request, talk)
 
     @contextmanager
     def _observe(self, pending: _PendingVerdict) -> Iterator[None]:

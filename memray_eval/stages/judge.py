@@ -135,9 +135,11 @@ def _tell_readers(
     for metric, each in asked.items():
         for place, (judge, calls) in enumerate(() if isinstance(each, Score) else each):
             for prompt in calls:
+                if not is_long_start(prompt):
+                    continue
                 # Metrics that share a judgment ask the same call, which is made once
                 call = prompt, judgments[metric], place
-                if is_long_start(prompt) and call not in seen:
+                if call not in seen:
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
     if not starts:
