@@ -232,7 +232,7 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, len(records), units, site)),
+        assumptions=tuple(_list_assumptions(spec, len(records), units, judges, site)),
     )
 
 
@@ -591,7 +591,11 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
 
 
 def _list_assumptions(
-    spec: RunSpec, sampled: int, units: int, site: Placement | None
+    spec: RunSpec,
+    sampled: int,
+    units: int,
+    judges: Sequence[JudgeEstimate],
+    site: Placement | None,
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
@@ -614,6 +618,8 @@ def _list_assumptions(
                 "engines"
             )
     yield "calls that the cache holds are counted as if they were paid"
+    if any(judge.cacheable_tokens for judge in judges):
+        yield "input that a prompt cache can hold comes from it, as to time; the total cost is without"
     if site is not None:
         yield (
             "nodes are up from the start to the end of the run, or of generating where phases are "
