@@ -619,7 +619,7 @@ def _list_assumptions(
             )
     yield "calls that the cache holds are counted as if they were paid"
     if any(judge.cacheable_tokens for judge in judges):
-        yield "input that a prompt cache can hold comes from it, as to time; the total cost is without"
+        yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
     if site is not None:
         yield (
             "nodes are up from the start to the end of the run, or of generating where phases are "
