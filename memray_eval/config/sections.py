@@ -149,11 +149,23 @@ class RateLimits(Frozen):
     concurrency: Count | None = None
 
 
-class JudgePrice(Frozen):
-    """US dollars per million tokens of one judge; 0 for a server that bills nobody."""
+# Which comes first in a judge's prompt: see text_processing/judge_prompts.py
+PromptLayout = Literal["auto", "rubric_first", "shared_first"]
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-    input_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    output_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+class JudgePrice(Frozen):
+    """US dollars per million tokens of one judge; 0 for a server that bills nobody. Input that a
+    prompt cache held is reckoned as any other where `cached_input_usd` is not given, and so is what
+    is written into it, for five minutes or an hour; `batch_factor` is the share of the price that
+    a batch's calls are billed."""
+
+    input_usd: Dollars
+    output_usd: Dollars
+    cached_input_usd: Dollars | None = None
+    cache_write_usd: Dollars | None = None
+    cache_write_1h_usd: Dollars | None = None
+    batch_factor: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
 
 
 class NamedServer(Frozen):
@@ -226,8 +238,10 @@ class JudgingConfig(Frozen):
     text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
     own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
-    With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
-    those of the job, which RunConfig hands on."""
+    `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
+    the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
+    another in the other. With `exclude_own_family` a juror of a candidate's own model family does
+    not vote. `servers` are those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
     cpus: Positive = 0.1
@@ -248,6 +262,7 @@ class JudgingConfig(Frozen):
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
     repeats: Count = 1
+    layout: PromptLayout = "auto"
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)

@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -228,6 +229,7 @@ class JudgeRecords:
         services: JudgeServices | None,
         url: str | None,
         context: StageContext,
+        siblings: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._metrics, self._context, self._services = pick(metrics, options), context, services
         self._choices, self._config, self._embedded_url = choices, config, url
@@ -240,7 +242,11 @@ class JudgeRecords:
         }
         withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
         self._asking = JudgingOptions(
-            vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld
+            vote=config.vote,
+            rubrics=texts,
+            on_failure=config.way_on_failure,
+            withheld=withheld,
+            siblings=siblings,
         )
         in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are

@@ -31,7 +31,7 @@ from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
 from memray_eval.execution.run_counter import LocalCounter, RunReports
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.schedule import Group, engine_groups
+from memray_eval.execution.schedule import Group, count_siblings, engine_groups
 from memray_eval.execution.services import LocalServices
 from memray_eval.execution.spending import spending_before
 from memray_eval.execution.stage_context import StageContext
@@ -206,6 +206,7 @@ class _LocalRun:
                 self._services,
                 None,
                 self._context,
+                count_siblings(spec.candidates),
             )
             records = map_blocks(records, judge, self._pool.tasks)
         if at_embed:

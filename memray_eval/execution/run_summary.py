@@ -91,6 +91,7 @@ def _summarise_records(
         ),
         causes=reduced.causes,
         cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
+        prompt_cache=reduced.prompt_cache,
     )
     return add_intervals(summary, records)
 

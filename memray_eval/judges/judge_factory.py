@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from pydantic import BaseModel
@@ -28,11 +30,14 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prompt_cache import PromptCache
+from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
 from memray_eval.judges.router import (
     JudgeAssignment,
     JudgeTable,
     ModelEntry,
+    cache_of,
     code_of,
     embedded_model,
     is_embedded,
@@ -77,7 +82,8 @@ class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
     `members` of its `run`; `say` takes lines that a person should read; calls that still wait when
     `is_stopping` are not made; `embedded_url` is where the embedded judge's server answers; `watch`
-    gives who hears of a judge's calls."""
+    gives who hears of a judge's calls; `secret` is that of the cache folder, by which the nonces of
+    prompts are made, or one of the run."""
 
     limiter: LimiterPort
     member: str
@@ -90,6 +96,7 @@ class Services:
     ledger: LedgerPort | None = None
     embedded_url: str | None = None
     watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
 
 
 def build_judges(
@@ -162,6 +169,7 @@ class _JudgeFactory:
             max_output_tokens=config.max_output_tokens,
             parameters=self._table.models.get(name, ModelEntry()).parameters,
             price=price_of(name, config, self._table) or FREE,
+            cache=self._cache_of(name),
         )
         endpoint = JudgeEndpoint(
             name, server_address(provider, server), key_digest(judge_key(spec, provider))
@@ -180,6 +188,7 @@ class _JudgeFactory:
             timeout_s=self._config.ceiling_s,
             max_output_tokens=tokens,
             parameters={"temperature": 0, "seed": 0},
+            cache=self._cache_of(name),
         )
         endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
         breaker = self._config.breaker
@@ -195,6 +204,10 @@ class _JudgeFactory:
             }
         )
         return openai_judge(spec, self._build_policy(endpoint, tokens, patient), is_small=True)
+
+    def _cache_of(self, name: str) -> PromptCache:
+        known = cache_of(name, self._config, self._table)
+        return replace(known, secret=self._services.secret)
 
     def _build_policy(
         self, endpoint: JudgeEndpoint, max_output_tokens: int, config: JudgingConfig
@@ -250,7 +263,7 @@ class PricedBudget:
         await self._ledger.settle(ticket, self._spending(spent))
 
     def _spending(self, cost: CallCost) -> Spending:
-        return Spending(usd=self._price.of(*cost), tokens=math.ceil(sum(cost)))
+        return Spending(usd=self._price.of(cost), tokens=math.ceil(cost.tokens))
 
 
 class FallbackJudge:
@@ -263,22 +276,21 @@ class FallbackJudge:
         self._judges = judges
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, cost_usd, calls = Usage(), 0.0, 0
+        lost, cost_usd, saved_usd, calls = Usage(), 0.0, 0.0, 0
         for position, judge in enumerate(self._judges):
             try:
                 verdict = await judge.judge(messages, judgment)
             except Refused:
                 raise
             except JudgeError as error:
-                lost = lost + Usage(
-                    input_tokens=error.input_tokens, output_tokens=error.output_tokens
-                )
-                cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
+                lost = lost + Usage.of(error)
+                cost_usd, saved_usd = cost_usd + error.cost_usd, saved_usd + error.saved_usd
+                calls += error.calls
                 if position == len(self._judges) - 1:
                     if error.is_stalled:
                         raise JudgeStalled(f"{judge.name}: {error}") from None
-                    error.input_tokens, error.output_tokens = lost.input_tokens, lost.output_tokens
-                    error.cost_usd, error.calls = cost_usd, calls
+                    error.set_tokens(lost)
+                    error.cost_usd, error.saved_usd, error.calls = cost_usd, saved_usd, calls
                     raise
                 continue
             if not position:
@@ -286,6 +298,7 @@ class FallbackJudge:
             spent = {
                 "usage": verdict.usage + lost,
                 "cost_usd": verdict.cost_usd + cost_usd,
+                "saved_usd": verdict.saved_usd + saved_usd,
                 "calls": verdict.calls + calls,
             }
             return verdict.model_copy(update=spent)

@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.errors import EvalError, JudgeError, Refused, describe_error
@@ -27,6 +28,7 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import Judge, Verdict
+from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     JURORS,
     RULES_ON_EMPTY,
@@ -52,12 +54,14 @@ class JudgingOptions(Frozen):
     `vote` combines several verdicts. `rubrics` replaces a metric's own rubric text, by "metric" or
     "metric/task". `on_failure` says what replaces a verdict that no judge gave, if the metric
     supports it. `withheld` gives, by the same keys, the reason why rules may not estimate a
-    metric."""
+    metric. `siblings` says, by candidate, how many answer a sample beside each other, itself among
+    them; 1 where it is not named."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
     on_failure: OnJudgeFailure = "error"
     withheld: Mapping[str, str] = Field(default_factory=dict)
+    siblings: Mapping[str, int] = Field(default_factory=dict)
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
@@ -75,10 +79,83 @@ async def judge_record(
     of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made
     has ended."""
     options = asking or JudgingOptions()
+    asked = prompts_of_record(record, metrics, judges, options)
     scores = await _gather_all(
-        _score(record, metric, judges, options) for metric in _missing_metrics(record, metrics)
+        _score(record, metric, judges, options, asked.get(metric.name, ()))
+        for metric in _missing_metrics(record, metrics)
     )
     return record.model_copy(update={"scores": (*record.scores, *scores)})
+
+
+class Asked(NamedTuple):
+    """A judge, and the messages of each of its calls about one metric."""
+
+    judge: Judge
+    calls: Sequence[Sequence[Message]]
+
+
+AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Score]
+
+
+def prompts_of_record(
+    record: Record, metrics: Sequence[Metric], judges: Judges, options: JudgingOptions
+) -> AskedByMetric:
+    """What judges are asked about a record, by the metrics that they judge; the score of a metric
+    that does not apply, or cannot ask. Long prompts know how many calls of the run begin alike. All
+    metrics count, also those that the record has a score for: a prompt is the same in every
+    session."""
+    response = record.response or Response(error="not generated")
+    found: AskedByMetric = {}
+    judgments: dict[str, type[BaseModel]] = {}
+    for metric in metrics if not response.is_empty else ():
+        if not isinstance(metric, JudgedMetric):
+            continue
+        if not (jury := lookup_for_task(judges, metric.name, record.sample.task)):
+            continue
+        if (without := unscorable(metric, record.sample, response)) is not None:
+            found[metric.name] = without
+            continue
+        rubric = lookup_for_task(options.rubrics, metric.name, record.sample.task)
+        try:
+            calls = metric.make_calls(record.sample, response, rubric)
+        except Exception as error:  # a user's own
+            found[metric.name] = failed_score(metric, error)
+        else:
+            judgments[metric.name] = metric.judgment
+            found[metric.name] = [Asked(judge, calls) for judge in jury]
+    return _tell_readers(found, judgments, options.siblings.get(record.candidate.name, 1))
+
+
+def _tell_readers(
+    asked: AskedByMetric, judgments: Mapping[str, type[BaseModel]], siblings: int
+) -> AskedByMetric:
+    """Has each long prompt know how many different calls to its judge begin alike; as many are
+    made about each of the record's siblings."""
+    starts, seen = Counter[Any](), set[Any]()
+    for metric, each in asked.items():
+        for place, (judge, calls) in enumerate(() if isinstance(each, Score) else each):
+            for prompt in calls:
+                if not is_long_start(prompt):
+                    continue
+                # Metrics that share a judgment ask the same call, which is made once
+                call = prompt, judgments[metric], place
+                if call not in seen:
+                    seen.add(call)
+                    starts[judge.name, prompt.shared] += 1
+    if not starts:
+        return asked
+
+    def told(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
+        if not is_long_start(prompt):
+            return prompt
+        return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
+
+    return {
+        metric: each
+        if isinstance(each, Score)
+        else [Asked(judge, [told(judge, prompt) for prompt in calls]) for judge, calls in each]
+        for metric, each in asked.items()
+    }
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
@@ -114,14 +191,20 @@ async def _gather_all(tasks: Iterable[Awaitable[T]]) -> list[T]:
     return results
 
 
-async def _score(record: Record, metric: Metric, judges: Judges, options: JudgingOptions) -> Score:
+async def _score(
+    record: Record,
+    metric: Metric,
+    judges: Judges,
+    options: JudgingOptions,
+    asked: Sequence[Asked] | Score,
+) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     jury = lookup_for_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
-        return await _ask_jury(record, response, metric, jury, options)
+        return await _ask_jury(record, response, metric, asked, options)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
     if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
@@ -135,23 +218,15 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    jury: Sequence[Judge],
+    asked: Sequence[Asked] | Score,
     options: JudgingOptions,
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
-    if (without := unscorable(metric, record.sample, response)) is not None:
-        return without
-    try:
-        calls = metric.make_calls(
-            record.sample,
-            response,
-            lookup_for_task(options.rubrics, metric.name, record.sample.task),
-        )
-    except Exception as error:
-        return failed_score(metric, error)
+    if isinstance(asked, Score):
+        return asked
     outcomes = await _gather_all(
-        _ask_judge(record, response, metric, judge, calls) for judge in jury
+        _ask_judge(record, response, metric, judge, calls) for judge, calls in asked
     )
     score = combine_votes([one.score for one in outcomes], options.vote)
     if options.on_failure in metric.without_judge and not any(one.is_verdict for one in outcomes):
@@ -174,6 +249,7 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     spent = {
         "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
+        "saved_usd": sum(score.saved_usd for score in scores),
         "latency_s": max(score.latency_s for score in scores),
         "cached": all(score.cached for score in scores),
         "calls": sum(score.calls or 0 for score in scores),
@@ -212,12 +288,13 @@ async def _ask_each(
     verdicts = [one for one in found if isinstance(one, Verdict)]
     usage = sum((one.usage for one in verdicts), Usage())
     cost_usd = sum(one.cost_usd for one in verdicts)
+    saved_usd = sum(one.saved_usd for one in verdicts)
     n_paid = sum(one.calls for one in verdicts if not one.cached)
     for one in found:
         if isinstance(one, JudgeError):
-            one.input_tokens += usage.input_tokens
-            one.output_tokens += usage.output_tokens
+            one.set_tokens(Usage.of(one) + usage)
             one.cost_usd += cost_usd
+            one.saved_usd += saved_usd
             one.calls += n_paid
         if isinstance(one, BaseException):
             raise one
@@ -226,6 +303,7 @@ async def _ask_each(
         judge=verdicts[0].judge,
         usage=usage,
         cost_usd=cost_usd,
+        saved_usd=saved_usd,
         latency_s=max(one.latency_s for one in verdicts),
         cached=all(one.cached for one in verdicts),
         calls=n_paid,
@@ -253,8 +331,9 @@ async def _ask_judge(
             metric=metric.name,
             status="abstained" if isinstance(error, Refused) else "error",
             judge=judge.name,
-            usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
+            usage=Usage.of(error),
             cost_usd=error.cost_usd,
+            saved_usd=error.saved_usd,
             calls=error.calls,
             error=describe_error(error),
         )

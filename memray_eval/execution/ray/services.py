@@ -26,6 +26,7 @@ from memray_eval.execution.services import (
     StoredCalls,
     calls_error,
     calls_location,
+    prompt_secret,
 )
 from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.call_cache import CachedCall
@@ -39,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_5"
+LIMITER = "memray_eval_limiter_6"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 LEAVE_S = 5.0
 CALLS_ACTOR = f"{CALLS} (CallsActor)"
@@ -116,7 +117,8 @@ class LedgerActor:
 
 class RayServices(NamedTuple):
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
-    run has none. `run` is what the limiter knows this session's members by."""
+    run has none. `run` is what the limiter knows this session's members by, `secret` that of the
+    cache folder; None: each set of judges has its own."""
 
     limiter: Any
     calls: Any | None
@@ -124,6 +126,7 @@ class RayServices(NamedTuple):
     members: int
     max_in_flight: int
     run: str = ""
+    secret: bytes | None = None
 
     def connect(
         self,
@@ -133,6 +136,7 @@ class RayServices(NamedTuple):
         watch: Callable[[str], CallObserver],
     ) -> Services:
         """As JudgeServices has it."""
+        secret = {} if self.secret is None else {"secret": self.secret}
         return Services(
             limiter=_RemoteLimiter(self.limiter),
             member=uuid.uuid4().hex,
@@ -145,6 +149,7 @@ class RayServices(NamedTuple):
             ledger=_RemoteLedger(self.ledger) if self.ledger is not None else None,
             embedded_url=embedded_url,
             watch=watch,
+            **secret,
         )
 
     async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
@@ -191,7 +196,8 @@ def start_services(
     if cache != OFF:
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
-    return RayServices(limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex)
+    run, secret = uuid.uuid4().hex, prompt_secret(cache, folder)
+    return RayServices(limiter, calls, ledger, members, max_in_flight, run, secret)
 
 
 def end_services(services: RayServices | None) -> None:

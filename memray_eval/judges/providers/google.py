@@ -14,6 +14,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
+from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
@@ -27,6 +28,7 @@ from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
+    TokenFields,
     first_in,
     mapping_in,
     mappings_in,
@@ -37,12 +39,19 @@ from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
+_TOKENS = TokenFields(
+    input=("promptTokenCount",),
+    output=("candidatesTokenCount", "thoughtsTokenCount"),
+    cached=("cachedContentTokenCount",),
+)
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
 
 
 class GoogleAdapter:
     assistant_role = "model"
+    # No document says that a response schema is a part of the start
+    schema_is_in_start = False
 
     def __init__(
         self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge
@@ -72,10 +81,17 @@ class GoogleAdapter:
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
+    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        return self.prepare(judgment, system)
+
+    async def send_shared(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
+    ) -> HttpReply:
+        return await self.send(prepared, talk)  # starts are found by Google itself
+
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
-        output = ("candidatesTokenCount", "thoughtsTokenCount")
-        usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
+        usage, known = read_usage(said.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
             feedback = None if said.get("candidates") else said.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
