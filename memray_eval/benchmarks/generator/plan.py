@@ -6,12 +6,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from memray_eval.benchmarks.needles.generator.question_order import UNITS, QuestionOrder
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from pydantic import InstanceOf
+
+from memray_eval.benchmarks.generator.question_order import UNITS, QuestionOrder
+from memray_eval.benchmarks.generator.task_set import TaskSet
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
-LANGUAGES = ("en", "zh")
 MIDDLE = 50  # the only depth of a sweep of one
 
 
@@ -19,6 +20,7 @@ class Plan(Frozen):
     """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a
     depth."""
 
+    task_set: InstanceOf[TaskSet]
     tasks: tuple[str, ...]
     languages: tuple[str, ...]
     lengths: tuple[int, ...]
@@ -35,28 +37,40 @@ class Plan(Frozen):
         )
 
     def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
-        depths: Sequence[int | None] = self.depths if TASKS[task].has_depth else (None,)
         return (
             QuestionOrder(self.seed, task, language, length, depth, i)
-            for depth in depths
+            for depth in self._depths_of(task)
             for i in range(self.samples)
         )
 
     @property
     def n_samples(self) -> int:
-        cells = sum(len(self.depths) if TASKS[task].has_depth else 1 for task in self.tasks)
+        cells = sum(len(self._depths_of(task)) for task in self.tasks)
         return cells * len(self.languages) * len(self.lengths) * self.samples
 
+    def _depths_of(self, task: str) -> Sequence[int | None]:
+        return self.depths if self.task_set.tasks[task].has_depth else (None,)
 
-def plan_of(tasks: str, languages: str, lengths: str, depths: int, samples: int, seed: int) -> Plan:
+
+def plan_of(
+    task_set: TaskSet,
+    tasks: str,
+    languages: str,
+    lengths: str,
+    depths: int,
+    samples: int,
+    seed: int,
+) -> Plan:
     """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k.
     Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
+    known = tuple(task_set.tasks)
     return Plan(
-        tasks=tuple(TASKS) if tasks.strip() == "all" else _names(tasks, "--tasks", tuple(TASKS)),
-        languages=_names(languages, "--languages", LANGUAGES),
-        lengths=tuple(dict.fromkeys(length_of(text) for text in _words(lengths, "--lengths"))),
+        task_set=task_set,
+        tasks=known if tasks.strip() == "all" else _names(tasks, "--tasks", known),
+        languages=_names(languages, "--languages", task_set.languages),
+        lengths=lengths_of(lengths),
         depths=even_depths(depths),
         samples=samples,
         seed=seed,
@@ -69,6 +83,11 @@ def even_depths(n: int) -> tuple[int, ...]:
     if not 1 <= n <= 101:
         raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
     return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))
+
+
+def lengths_of(text: str) -> tuple[int, ...]:
+    """Tokens of comma-separated lengths, each once. Raises ConfigError."""
+    return tuple(dict.fromkeys(length_of(word) for word in _words(text, "--lengths")))
 
 
 def length_of(text: str) -> int:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from random import Random
 
-from memray_eval.benchmarks.needles.generator.pools import Corpus, Pile, Pool, Unit
-from memray_eval.benchmarks.needles.generator.prose import paragraph
-from memray_eval.benchmarks.needles.generator.token_counter import TokenCounter
-from memray_eval.benchmarks.needles.generator.user_texts import QuestionedText
+from memray_eval.benchmarks.generator.pools import Corpus, Pile, Pool, Unit
+from memray_eval.benchmarks.generator.prose import paragraph
+from memray_eval.benchmarks.generator.token_counter import TokenCounter
+from memray_eval.benchmarks.generator.user_texts import QuestionedText
 from memray_eval.ports import Tokenizer
 
 NOISE = {

@@ -6,12 +6,14 @@ and the question, without special tokens and without a chat template's."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray
-from memray_eval.benchmarks.needles.generator.token_counter import LINE, TokenCounter
+from memray_eval.benchmarks.generator.seeded_random import IntArray
+from memray_eval.benchmarks.generator.token_counter import LINE, TokenCounter
 
 TRIES = 64  # units taken back in search of a rest that a filler line fits exactly
 
@@ -25,13 +27,14 @@ class TooShort(Exception):
 
 
 class SampleDraft(NamedTuple):
-    """A sample's text, with its tokens as the parts add up."""
+    """A sample's text, with its tokens as the parts add up; `about` goes to its metadata."""
 
     context: str
     query: str
     answers: tuple[str, ...]
     label: Any
     tokens: int
+    about: Mapping[str, Any] = MappingProxyType({})
 
 
 def plain_prompt(context: str, query: str) -> str:
@@ -39,17 +42,12 @@ def plain_prompt(context: str, query: str) -> str:
     return f"{context}\n\n{query}"
 
 
-class SampleSpec:
-    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
-    and the question below."""
+class Room:
+    """So many tokens, for units of text that are counted one by one and a line of filler words."""
 
-    def __init__(
-        self, counter: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
-    ) -> None:
+    def __init__(self, counter: TokenCounter, language: str, tokens: int) -> None:
         self._counter, self._language = counter, language
-        self._head, self._closing, self._query = head, closing, query
-        self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
-        self.room = budget - self._fixed
+        self.room = tokens
 
     def fits(self, used: int) -> bool:
         """Whether a filler line makes up the rest exactly."""
@@ -67,18 +65,32 @@ class SampleSpec:
             raise TooShort(int(totals[least - 1]) - self.room if len(totals) >= least else 1)
         return n if self.fits(int(totals[n - 1])) else most
 
-    def finish(
-        self, body: str, used: int, answers: tuple[str, ...], label: Any = None
-    ) -> SampleDraft:
-        """The draft with this body of `used` tokens and the longest filler that fits; a rest that
-        none fits stays empty."""
-        filler, rest = "", max(0, self.room - used)
+    def fill(self, used: int) -> tuple[str, int]:
+        """The longest filler line that fits beside `used` tokens, and its own; a rest that none
+        fits stays empty."""
+        rest = max(0, self.room - used)
         for tokens in range(rest, max(-1, rest - TRIES), -1):
             text = self._counter.filler(tokens, self._language)
             if text is not None:
-                filler, rest = text, tokens
-                break
-        else:
-            rest = 0
+                return text, tokens
+        return "", 0
+
+
+class SampleSpec(Room):
+    """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
+    and the question below."""
+
+    def __init__(
+        self, counter: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
+    ) -> None:
+        self._head, self._closing, self._query = head, closing, query
+        self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
+        super().__init__(counter, language, budget - self._fixed)
+
+    def finish(
+        self, body: str, used: int, answers: tuple[str, ...], label: Any = None
+    ) -> SampleDraft:
+        """The draft with this body of `used` tokens and the longest filler that fits."""
+        filler, tokens = self.fill(used)
         context = f"{self._head}{filler}{body}{self._closing}"
-        return SampleDraft(context, self._query, answers, label, self._fixed + used + rest)
+        return SampleDraft(context, self._query, answers, label, self._fixed + used + tokens)

@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.seeded_random import (
+from memray_eval.benchmarks.generator.seeded_random import (
     IntArray,
     distinct,
     seeded_generator,
@@ -92,18 +92,19 @@ class Pool:
             )
         size = max(SMALLEST, 1 << math.ceil(math.log2(2 * n)))
         size = size if self._capacity is None else min(size, self._capacity)
-        self._grow(size)
+        self.grow(size)
         return distinct(rng, n, size)
 
     @property
     def mean(self) -> float:
         """Tokens of a unit, by the first block."""
         if not self._mean:
-            self._grow(BLOCK)
+            self.grow(BLOCK)
             self._mean = max(1.0, float(self._counts[:BLOCK].mean()))
         return self._mean
 
-    def _grow(self, size: int) -> None:
+    def grow(self, size: int) -> None:
+        """Makes the units up to a number, where they are not there yet."""
         made = len(self._units)
         if made >= size:
             return
@@ -172,8 +173,9 @@ def nearest_cut(totals: IntArray, depth: int) -> int:
 
 
 def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
-    """The texts in a row, each needle before the text of its number."""
+    """The texts in a row, each needle before the text of its number; several of one number keep
+    their order."""
     pieces = list(texts)
-    for place, needle in sorted(needles, key=lambda item: item[0], reverse=True):
+    for place, needle in reversed(sorted(needles, key=lambda item: item[0])):
         pieces.insert(place, needle)
     return "".join(pieces)

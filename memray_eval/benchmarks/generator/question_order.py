@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import NamedTuple
 
-from memray_eval.benchmarks.needles.generator.seeded_random import seeded_generator
+from memray_eval.benchmarks.generator.seeded_random import seeded_generator
 
 UNITS = {"": 1, "k": 1024, "m": 1024 * 1024}
 

@@ -39,7 +39,7 @@ class QuestionedText(Frozen):
 def read_haystack(path: str) -> list[str]:
     """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
     newline. Raises DataError."""
-    paragraphs = (" ".join(paragraph.split()) for paragraph in _text(path).splitlines())
+    paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
     lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
     if not lines:
         raise DataError(f"{path} has no text")
@@ -61,7 +61,7 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
 def read_questions(path: str) -> list[QuestionedText]:
     """A JSONL file of QuestionedText. Raises DataError that names line and field."""
     found = []
-    for number, line in enumerate(_text(path).splitlines(), start=1):
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():
             try:
                 found.append(QuestionedText.model_validate_json(line))
@@ -76,7 +76,8 @@ def read_questions(path: str) -> list[QuestionedText]:
     return found
 
 
-def _text(path: str) -> str:
+def read_text(path: str) -> str:
+    """A text file (UTF-8). Raises DataError."""
     filesystem, inner = locate(path)
     try:
         with open_reader(filesystem, inner) as file:
