@@ -18,7 +18,7 @@ from memray_eval.benchmarks.templates.records import (
 )
 from memray_eval.types import Candidate, Prompt, Sample
 
-TASKS = tuple(LABELS)
+TASKS = tuple(sorted(LABELS, key=lambda task: int(task.removeprefix("qa"))))
 _FIELDS: dict[str, type | None] = {"input": str, "question": str, "target": str}
 # data/qa1/32k.json, or a folder 32k with a file qa1-00000-of-00001.parquet
 _LENGTH = re.compile(r"(\d+[kM])(?:-\d+-of-\d+)?")

@@ -47,3 +47,9 @@ def test_the_shipped_long_context_datasets_are_valid(
     found = scan(read.dataset, read.reader, on_problem=problems.append)
     assert not problems
     assert found.n_samples > 1
+
+
+def test_of_many_tasks_the_nearest_one_is_named() -> None:
+    job = load_config(Path("long-context-2026"), {"tasks": ["mrcr:3needle"]})
+    with pytest.raises(ConfigError, match=r"no task 'mrcr:3needle'; did you mean 'mrcr:.needle'\?"):
+        resolve_reading(job)
