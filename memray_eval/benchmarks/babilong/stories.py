@@ -100,13 +100,6 @@ class World:
             self.go(who)
 
 
-def _simulate(rng: Random, people: tuple[str, ...], gives: bool = False) -> World:
-    world = World(rng, people)
-    for _ in range(rng.randint(*EVENTS)):
-        world.happen(gives)
-    return world
-
-
 def _until(
     rng: Random,
     ask: Callable[[World], tuple[str, str] | None],
@@ -115,7 +108,9 @@ def _until(
 ) -> Story:
     """The first of several stories about which there is something to ask."""
     while True:
-        world = _simulate(rng, people, gives)
+        world = World(rng, people)
+        for _ in range(rng.randint(*EVENTS)):
+            world.happen(gives)
         if (asked := ask(world)) is not None:
             return Story(tuple(world.facts), *asked)
 

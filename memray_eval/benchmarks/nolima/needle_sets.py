@@ -6,7 +6,7 @@ only, so nothing of it is shipped."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
@@ -83,10 +83,10 @@ def read_needle_set(path: str) -> list[NeedleQuestion]:
 def _questions_of(one: _Experiment, path: str) -> Iterator[NeedleQuestion]:
     for task, question in one.questions.items():
         for name, test in one.tests.items():
-            needle, asked, distractor = (
-                _fill(text, test.input_args)
-                for text in (one.needle, question, one.distractors.get(task, ""))
-            )
+            texts = [one.needle, question, one.distractors.get(task, "")]
+            for number, value in enumerate(test.input_args, 1):
+                texts = [text.replace(f"{{{number}}}", value) for text in texts]
+            needle, asked, distractor = texts
             draws = CHARACTER in needle
             if draws and not one.character_set:
                 raise DataError(f"{path}: {one.id}: its needle has {CHARACTER}, and no names to it")
@@ -101,12 +101,6 @@ def _questions_of(one: _Experiment, path: str) -> Iterator[NeedleQuestion]:
                 answers=test.gold_answers,
                 distractor=distractor,
             )
-
-
-def _fill(text: str, values: Sequence[str]) -> str:
-    for number, value in enumerate(values, 1):
-        text = text.replace(f"{{{number}}}", value)
-    return text
 
 
 def read_books(path: str) -> list[Book]:
