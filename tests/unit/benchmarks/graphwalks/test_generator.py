@@ -81,8 +81,7 @@ def test_a_long_graph_has_many_nodes_and_no_edge_twice(
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == 65_536
 
 
-@long_test
-@pytest.mark.parametrize("length", [2**18, 2**20])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
 def test_the_longest_graphs_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == length

@@ -97,8 +97,7 @@ def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) 
             assert sorted(worth)[-1] == 1.0 > sorted(worth)[-2]  # another needle is not as good
 
 
-@long_test
-@pytest.mark.parametrize("length", [2**18, 2**20])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
 def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert tokens_of(pieces, sample) == length
