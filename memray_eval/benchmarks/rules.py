@@ -1,8 +1,9 @@
 """Which rule scores which task: the table from suite and task to the benchmark's own rule, and
 every rule under its name.
 
-The rules are pure functions of the benchmarks' own folders (rules.py, ruler_rules.py,
-babilong_rules.py); here they meet the Sample."""
+The rules are pure functions of the benchmarks' own folders (rules.py, ruler_rules.py); here they
+meet the Sample. A sample of the suite long_context is scored as one of the benchmark that it is
+of."""
 
 from __future__ import annotations
 
@@ -11,11 +12,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from memray_eval.benchmarks.babilong import rules as babilong
+from memray_eval.benchmarks.graphwalks import rules as graphwalks
+from memray_eval.benchmarks.helmet import rules as helmet
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
 from memray_eval.benchmarks.locomo import rules as locomo
+from memray_eval.benchmarks.long_context.names import as_published
 from memray_eval.benchmarks.longbench import rules as longbench
-from memray_eval.benchmarks.needles import babilong_rules as babilong
+from memray_eval.benchmarks.lveval import rules as lveval
+from memray_eval.benchmarks.mrcr import rules as mrcr
 from memray_eval.benchmarks.needles import ruler_rules as ruler
+from memray_eval.benchmarks.nolima import rules as nolima
 from memray_eval.benchmarks.personamem import rules as personamem
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
@@ -43,6 +50,7 @@ def rule_name(sample: Sample) -> str | None:
     the default). None: no rule."""
     if (named := sample.metadata.get("rule")) is not None:
         return str(named)
+    sample = as_published(sample)
     if sample.suite in SUITES:
         name = SUITES[sample.suite](sample.task)
     else:  # such as one that is read back as given answers
@@ -58,7 +66,7 @@ def score_by_rule(name: str, sample: Sample, response: Response) -> MetricValue:
     rule lacks."""
     if name not in RULES:
         raise ValueError(f"no rule {name!r}; there are: {', '.join(RULES)}")
-    return MetricValue(value=RULES[name].score(sample, response.text))
+    return MetricValue(value=RULES[name].score(as_published(sample), response.text))
 
 
 def scorer(name: str) -> str:
@@ -74,7 +82,7 @@ def rule_metric(name: str) -> ComputedMetric:
         value_label=rule.value_label,
         scale=(0, 1),
         measure=lambda sample, response: score_by_rule(name, sample, response),
-        applies=rule.why_not,
+        applies=lambda sample: rule.why_not(as_published(sample)),
         scorer=lambda sample: scorer(name),
     )
 
@@ -145,6 +153,54 @@ def _personamem(sample: Sample, text: str) -> float:
     if letter is None:
         raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
     return personamem.letter_score(text, letter)
+
+
+def _mrcr(sample: Sample, text: str) -> float:
+    if (why_not := _not_mrcr(sample)) is not None:
+        raise ValueError(why_not)
+    if len(sample.answers) != 1:
+        raise ValueError(f"MRCR compares one answer; the sample has {len(sample.answers)}")
+    return mrcr.prefix_ratio(text, sample.answers[0], sample.metadata[mrcr.PREFIX])
+
+
+def _not_mrcr(sample: Sample) -> str | None:
+    prefix = sample.metadata.get(mrcr.PREFIX)
+    return None if isinstance(prefix, str) else f"the sample's metadata has no {mrcr.PREFIX}"
+
+
+def _of_graphwalks(
+    title: str, rule: Callable[[str, Sequence[str]], float], version: str = graphwalks.VERSION
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label="F1",
+        version=version,
+        score=lambda sample, text: rule(text, sample.answers),
+        why_not=lambda sample: (
+            None
+            if sample.task in graphwalks.TASKS
+            else f"task {sample.task!r} is none of GraphWalks's: {', '.join(graphwalks.TASKS)}"
+        ),
+    )
+
+
+def _helmet(sample: Sample, text: str) -> float:
+    prefix = helmet.VALUE if sample.task == "json_kv" else helmet.ANSWER
+    return helmet.substring_match(text, sample.answers, prefix)
+
+
+def _lveval(sample: Sample, text: str) -> float:
+    """The first answer alone, as the original compares."""
+    if (why_not := _not_lveval(sample)) is not None:
+        raise ValueError(why_not)
+    if not sample.answers:
+        raise ValueError("LV-Eval compares the first answer, and the sample has none")
+    keywords = sample.metadata.get("answer_keywords")
+    return lveval.RULES[sample.task](text, sample.answers[0], str(keywords) if keywords else None)
+
+
+def _not_lveval(sample: Sample) -> str | None:
+    return None if sample.task in lveval.RULES else f"LV-Eval has no task {sample.task!r}"
 
 
 def _not_babilong(sample: Sample) -> str | None:
@@ -225,6 +281,45 @@ RULES: Mapping[str, Rule] = {
         score=_babilong,
         why_not=_not_babilong,
     ),
+    "mrcr_ratio": Rule(
+        title="MRCR ratio",
+        value_label="Ratio",
+        version=mrcr.VERSION,
+        score=_mrcr,
+        why_not=_not_mrcr,
+    ),
+    "graphwalks_f1": _of_graphwalks(
+        "GraphWalks F1", lambda text, right: graphwalks.f1(graphwalks.read_strict(text), right)
+    ),
+    "graphwalks_flexible_f1": _of_graphwalks(
+        "GraphWalks F1, any line",
+        lambda text, right: graphwalks.f1(graphwalks.read_flexible(text), right),
+    ),
+    "graphwalks_harness_f1": _of_graphwalks(
+        "GraphWalks F1, as the harness scores", graphwalks.harness_f1
+    ),
+    "graphwalks_card_f1": _of_graphwalks(
+        "GraphWalks F1, as the card scores", graphwalks.card_f1, graphwalks.CARD_VERSION
+    ),
+    "nolima_contains": Rule(
+        title="NoLiMa contains",
+        value_label="Accuracy",
+        version=nolima.VERSION,
+        score=lambda sample, text: nolima.contains(text, sample.answers),
+    ),
+    "helmet_substring": Rule(
+        title="HELMET substring match",
+        value_label="Accuracy",
+        version=helmet.VERSION,
+        score=_helmet,
+    ),
+    "lveval": Rule(
+        title="LV-Eval score",
+        value_label="Score",
+        version=lveval.VERSION,
+        score=_lveval,
+        why_not=_not_lveval,
+    ),
     "locomo_f1": Rule(
         title="LoCoMo F1",
         value_label="F1",
@@ -282,6 +377,14 @@ SUITES: Mapping[str, Callable[[str], str | None]] = {
     "longbench2": lambda task: "longbench2_choice",
     "infinitebench": _infinitebench_task,
     "needles": _needles_task,
+    "mrcr": lambda task: "mrcr_ratio",
+    "graphwalks": lambda task: "graphwalks_f1" if task in graphwalks.TASKS else None,
+    "nolima": lambda task: "nolima_contains",
+    "babilong": lambda task: "babilong",
+    "helmet": lambda task: (
+        "ruler_recall" if task.startswith("niah_") else "helmet_substring" if task else None
+    ),
+    "lveval": lambda task: "lveval" if task in lveval.RULES else None,
     "locomo": lambda task: "locomo_f1" if task in locomo.TASKS else None,
     "longmemeval": lambda task: None,  # its rule is a judge: longmemeval_judge
     "beam": lambda task: None,  # so is its: beam_rubric, beam_event_order

@@ -6,6 +6,8 @@ DuckDB, which keeps one narrow row per unit and one per score. A unit written tw
 
 from __future__ import annotations
 
+import math
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -137,6 +139,7 @@ SELECT candidate, metric, {{length}} AS cell_length, {{depth}} AS cell_depth, {M
        count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
 FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
+_LENGTH, _UNITS = re.compile(r"(\d+)([kKmM]?)"), {"": 1, "k": 2**10, "m": 2**20}
 _BINNED = {"length": "pow(2, ceil(log2(length)))", "depth": "round(depth / 5) * 5"}
 
 Place: TypeAlias = tuple[str, str | None, str | None]  # candidate, task, bucket
@@ -277,7 +280,8 @@ def _summarise_tasks(
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
         place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
         found[place, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
-    for candidate, task, bucket, n in database.execute(_TASKS).fetchall():
+    rows = database.execute(_TASKS).fetchall()
+    for candidate, task, bucket, n in sorted(rows, key=_place_key):
         place = candidate, task, bucket
         yield TaskSummary(
             candidate=candidate,
@@ -289,6 +293,17 @@ def _summarise_tasks(
             ),
             agreement=agreements.get(place),
         )
+
+
+def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
+    """Orders rows by candidate, task and bucket. A task as a whole comes first, then its buckets by
+    the first number in them, such as 8k or 1M, then those that have none."""
+    candidate, task, bucket = row[:3]
+    size = -1.0
+    if bucket is not None:
+        found = _LENGTH.search(bucket)
+        size = float(found[1]) * _UNITS[found[2].lower()] if found else math.inf
+    return candidate or "", task or "", size, bucket or ""
 
 
 def _summarise_macro(

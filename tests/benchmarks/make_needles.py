@@ -1,7 +1,7 @@
 """MB of context a second that one core generates, counts and writes, by task, with a real
 tokenizer.
 
-    python -m tests.benchmarks.make_needles [--lengths 32k,128k] [--tasks all] [--languages en] [--tokenizer embedded] [--mb 64]
+    python -m tests.benchmarks.make_needles [--of needles|mrcr|graphwalks|babilong] [--lengths 32k,128k] [--tasks all] [--languages en] [--tokenizer embedded] [--mb 64]
 
 Each task, language and length is made until it has `--mb` of context, and written to Parquet. The
 clock runs over everything, the pools and the samples that are tokenised in full included, but not
@@ -31,13 +31,19 @@ os.environ |= {
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from memray_eval.benchmarks.needles.generator import generate, parquet
-from memray_eval.benchmarks.needles.generator.plan import Plan, plan_of
-from memray_eval.benchmarks.needles.generator.question_order import length_label
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
+from memray_eval.benchmarks.babilong.generator import BABILONG
+from memray_eval.benchmarks.generator import generate, parquet
+from memray_eval.benchmarks.generator.plan import Plan, plan_of
+from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft
+from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
+from memray_eval.benchmarks.mrcr.generator import MRCR
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.types import Sample
+
+TASK_SETS = {one.suite: one for one in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
 
 
 def until(samples: Iterable[Sample], limit_bytes: int) -> Iterator[Sample]:
@@ -56,24 +62,26 @@ def one(plan: Plan, resources: Resources, limit_bytes: int, path: str) -> tuple[
     return written.context_bytes / 1e6, time.process_time() - started
 
 
-def wrong(path: str, resources: Resources, step: int) -> list[str]:
+def wrong(path: str, plan: Plan, resources: Resources, step: int) -> list[str]:
     """The samples, of every `step`-th one, whose length is not exactly what it should be."""
     rows = pq.ParquetFile(path).iter_batches(
         batch_size=1, columns=["id", "context", "query", "metadata"]
     )
     picked = (batch.to_pylist()[0] for batch in itertools.islice(rows, 0, None, step))
-    return [
-        row["id"]
-        for row in picked
-        if f'"length":{resources.counter.whole(plain_prompt(row["context"], row["query"]))},'
-        not in row["metadata"]
-    ]
+    found = []
+    for row in picked:
+        draft = SampleDraft(row["context"], row["query"], (), None, 0)
+        tokens = plan.task_set.count(resources.counter, draft)
+        if f'"length":{tokens},' not in row["metadata"]:
+            found.append(row["id"])
+    return found
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--of", default="needles", choices=TASK_SETS)
     parser.add_argument("--lengths", default="32k,128k")
     parser.add_argument("--tasks", default="all")
     parser.add_argument("--languages", default="en")
@@ -82,7 +90,7 @@ def main() -> None:
     parser.add_argument("--check", type=int, default=50)
     asked = parser.parse_args()
     pa.set_cpu_count(1)
-    whole = plan_of(asked.tasks, asked.languages, asked.lengths, 11, 10_000, 0)
+    whole = plan_of(TASK_SETS[asked.of], asked.tasks, asked.languages, asked.lengths, 11, 10_000, 0)
     resources = Resources(load_tokenizer(asked.tokenizer), whole.seed)
     started, sums, bad = time.monotonic(), [0.0, 0.0], list[str]()
     with tempfile.TemporaryDirectory() as folder:
@@ -92,7 +100,7 @@ def main() -> None:
             )
             path = str(Path(folder) / "made.parquet")
             megabytes, seconds = one(plan, resources, int(asked.mb * 1e6), path)
-            bad += wrong(path, resources, asked.check)
+            bad += wrong(path, plan, resources, asked.check)
             sums = [sums[0] + megabytes, sums[1] + seconds]
             print(
                 f"{task:<16} {language} {length_label(length):>5}  {megabytes / seconds:7.1f} MB/s",

@@ -8,15 +8,19 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.needles.generator.generate import samples
-from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.prose import paragraph
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.babilong.generator import BABILONG
+from memray_eval.benchmarks.generator.generate import samples
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.prose import paragraph
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft
+from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
+from memray_eval.benchmarks.mrcr.generator import MRCR
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 
 tokenizers = pytest.importorskip("tokenizers")
 
+LENGTH = 4096
 # The patterns of GPT-2, Llama 3 and Qwen 2, as their tokenizer.json has them.
 GPT_2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 LLAMA_3 = (
@@ -47,7 +51,7 @@ class Trained:
 
 def pages() -> list[str]:
     rng = Random(0)
-    lines = [paragraph(rng, language) for language in LANGUAGES for _ in range(150)]
+    lines = [paragraph(rng, language) for language in NEEDLES.languages for _ in range(150)]
     lines += [
         f"{rng.getrandbits(64):x} {rng.randint(0, 10**7)}, {rng.randint(0, 99)} + "
         f"{rng.randint(0, 99)}\n\n"
@@ -131,16 +135,29 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
+TASK_SETS = {one.suite: one for one in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
+
+
 @pytest.mark.parametrize("kind", KINDS)
-def test_lengths_are_exact_and_counted_by_parts(kind: str) -> None:
-    tokenizer = Trained(KINDS[kind]())
-    plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(4096,), depths=(50,), samples=2)
+@pytest.mark.parametrize("suite", TASK_SETS)
+def test_lengths_are_exact_and_counted_by_parts(kind: str, suite: str) -> None:
+    tokenizer, task_set = Trained(KINDS[kind]()), TASK_SETS[suite]
+    plan = Plan(
+        task_set=task_set,
+        tasks=tuple(task_set.tasks),
+        languages=task_set.languages,
+        lengths=(LENGTH,),
+        depths=(50,),
+        samples=2,
+    )
     told: list[bool] = []
     short = []
-    for sample in samples(plan, Resources(tokenizer, 0), lambda *group: told.append(group[3])):
-        tokens = tokenizer.count(plain_prompt(sample.context or "", sample.query))
-        assert tokens == sample.metadata["tokens"] <= 4096, sample.id
-        short += [(sample.id, 4096 - tokens)] * (tokens < 4096)
+    resources = Resources(tokenizer, 0)
+    for sample in samples(plan, resources, lambda *group: told.append(group[3])):
+        draft = SampleDraft(sample.context or "", sample.query, (), None, 0)
+        tokens = task_set.count(resources.counter, draft)
+        assert tokens == sample.metadata["tokens"] <= LENGTH, sample.id
+        short += [(sample.id, LENGTH - tokens)] * (tokens < LENGTH)
     print(kind, f"{sum(told)} of {len(told)} groups are counted by parts; short: {short}")
     assert all(told)
     assert not short

@@ -56,8 +56,8 @@ def qa_f1(prediction: str, answers: Sequence[str]) -> float:
 def qa_f1_zh(prediction: str, answers: Sequence[str]) -> float:
     """F1 of the bags of Chinese words: jieba cuts the raw text, then each word is normalised and
     empty ones drop out. It is not InfiniteBench's character F1."""
-    predicted = _chinese_words(prediction)
-    return max((token_f1(predicted, _chinese_words(answer)) for answer in answers), default=0.0)
+    predicted = chinese_words(prediction)
+    return max((token_f1(predicted, chinese_words(answer)) for answer in answers), default=0.0)
 
 
 def rouge(prediction: str, answers: Sequence[str]) -> float:
@@ -169,7 +169,7 @@ def token_f1(predicted: Sequence[str], wanted: Sequence[str]) -> float:
     return (2 * precision * recall) / (precision + recall)
 
 
-def _chinese_words(text: str) -> list[str]:
+def chinese_words(text: str) -> list[str]:
     return [word for part in segment(text) if (word := normalise_zh(part))]
 
 

@@ -7,6 +7,8 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
+from memray_eval.benchmarks.generator.question_order import length_label
+
 _PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
 _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
 _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
@@ -16,6 +18,14 @@ def is_own_record(raw: Mapping[str, Any]) -> bool:
     """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's
     record."""
     return "query" in raw or "sample_id" in raw
+
+
+def undo_alias(raw: Mapping[str, Any], field: str, marks: Collection[str]) -> Mapping[str, Any]:
+    """A published record as it was, where it came with a response, so that its `field` was taken
+    for a query. It is told by the fields `marks`, which no row of ours has."""
+    if "query" not in raw or field in raw or any(mark not in raw for mark in marks):
+        return raw
+    return {field if name == "query" else name: value for name, value in raw.items()}
 
 
 def check_own_record(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
@@ -98,6 +108,15 @@ def query_of(
 def published_input(query: str, metadata: Mapping[str, Any]) -> str:
     """The input as the benchmark published it, for its own templates."""
     return str(metadata.get("input", query))
+
+
+def chars_bucket(chars: int) -> str:
+    """A text's class of length where only its characters are known: the next power of two, such as
+    "up to 32k characters" (k = 1024)."""
+    upper = 1024
+    while upper < chars:
+        upper *= 2
+    return f"up to {length_label(upper)} characters"
 
 
 def drop_fields(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:

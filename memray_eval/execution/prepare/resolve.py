@@ -16,6 +16,7 @@ from memray_eval.benchmarks import Suite, no_adaptation
 from memray_eval.benchmarks.conversations.errata import Erratum, read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
+from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.datasets.own_rows import read_by
@@ -29,6 +30,8 @@ from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.types import EXISTING
+
+LISTED_TASKS = 40  # of a suite with more, the nearest one is named
 
 
 def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
@@ -165,10 +168,11 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     source = find_suite(config.suite, config.templates)
     tasks = source.load().tasks
     if unknown := sorted(set(config.tasks) - set(tasks)):
-        known = ", ".join(tasks) or "it has none"
-        raise ConfigError(
-            f"tasks: suite {source.name!r} has no task {unknown[0]!r}; there are: {known}"
-        )
+        hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
+        told = f"there are: {', '.join(tasks) or 'it has none'}"
+        if hint is not None:
+            told = f"did you mean {hint!r}? It has {len(tasks)}"
+        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {told}")
     return source
 
 

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.loading import find_job, load_config, shipped_jobs
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError
+from memray_eval.execution.prepare import resolve_reading
 from tests.conftest import REPOSITORY
 
 
@@ -29,3 +32,24 @@ def test_a_file_of_that_name_comes_first(tmp_path: Path, monkeypatch: pytest.Mon
 def test_a_job_that_is_not_there_names_those_that_are() -> None:
     with pytest.raises(ConfigError, match=r"no file quickstat; .*names alone: .*quickstart"):
         load_config(Path("quickstat"))
+
+
+NEW_SUITES = ("mrcr", "graphwalks", "nolima", "babilong", "helmet", "lveval", "long-context-2026")
+
+
+@pytest.mark.parametrize("name", NEW_SUITES)
+def test_the_shipped_long_context_datasets_are_valid(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    read = resolve_reading(load_config(Path(name)))
+    problems: list[Problem] = []
+    found = scan(read.dataset, read.reader, on_problem=problems.append)
+    assert not problems
+    assert found.n_samples > 1
+
+
+def test_of_many_tasks_the_nearest_one_is_named() -> None:
+    job = load_config(Path("long-context-2026"), {"tasks": ["mrcr:3needle"]})
+    with pytest.raises(ConfigError, match=r"no task 'mrcr:3needle'; did you mean 'mrcr:.needle'\?"):
+        resolve_reading(job)

@@ -195,6 +195,22 @@ def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Pat
     assert (macro.candidate, macro.n, macro.agreement) == ("c", 5, None)
 
 
+def test_buckets_stand_in_the_order_of_their_lengths(tmp_path: Path) -> None:
+    named = ["128k", "short", "8k", "1M", "4-8k", "0-4k", "up to 32k characters"]
+    records = [unit(n, ruled(1.0), metadata={"bucket": name}) for n, name in enumerate(named)]
+    broken = break_down(written(tmp_path / "r", records), BOTH)
+    assert [task.bucket for task in broken.tasks] == [
+        None,
+        "0-4k",
+        "4-8k",
+        "8k",
+        "up to 32k characters",
+        "128k",
+        "1M",
+        "short",
+    ]
+
+
 def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) -> None:
     units = [
         unit(1, verdict(1.0), metadata={"bucket": "0-4k"}),

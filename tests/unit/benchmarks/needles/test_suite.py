@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
+from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.suite import TASKS, adapt, prompt
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample

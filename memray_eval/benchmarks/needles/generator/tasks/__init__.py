@@ -1,19 +1,12 @@
-"""The tasks, each made by a function (order, resources, slack) -> SampleDraft of at most
-`order.length - slack` tokens.
-
-A task `has_depth` where one needle can be placed; where several count (niah_multivalue,
-niah_multiquery, vt) or the whole text does (math_find, math_calc, code_run, cwe, fwe), depth is
-null. `needs_all`: every answer must be named, not any one."""
+"""The needle tasks. Where one needle can be placed a task has a depth; where several count
+(niah_multivalue, niah_multiquery, vt) or the whole text does (math_find, math_calc, code_run, cwe,
+fwe), depth is null."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
 
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft
+from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.needles.generator.tasks.code import code_run
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe
@@ -22,13 +15,6 @@ from memray_eval.benchmarks.needles.generator.tasks.numbers import math_calc, ma
 from memray_eval.benchmarks.needles.generator.tasks.pairs import kv_retrieval
 from memray_eval.benchmarks.needles.generator.tasks.passkeys import number_string, passkey
 from memray_eval.benchmarks.needles.generator.tasks.tracking import vt
-
-
-class Task(NamedTuple):
-    make: Callable[[QuestionOrder, Resources, int], SampleDraft]
-    has_depth: bool = True
-    needs_all: bool = False
-
 
 TASKS = {
     "passkey": Task(passkey),
@@ -48,3 +34,4 @@ TASKS = {
     "fwe": Task(fwe, has_depth=False, needs_all=True),
     "qa": Task(qa),
 }
+NEEDLES = TaskSet(suite="needles", tasks=TASKS, languages=("en", "zh"), has_buckets=False)

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, distinct, integers
-from memray_eval.benchmarks.needles.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
+from memray_eval.benchmarks.generator.seeded_random import IntArray, distinct, integers
+from memray_eval.benchmarks.generator.token_counter import LINE
 
 WORDS = {
     "en": {

@@ -8,16 +8,16 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.pools import (
+from memray_eval.benchmarks.generator.pools import (
     Unit,
     insert_needles,
     nearest_cut,
     scatter,
 )
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.needles.generator.seeded_random import word_of
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.seeded_random import word_of
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
 from memray_eval.errors import ConfigError
 

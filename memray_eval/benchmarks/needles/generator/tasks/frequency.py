@@ -9,12 +9,12 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.pools import Pool, Unit, scatter
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, shuffle, word_of
-from memray_eval.benchmarks.needles.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.pools import Pool, Unit, scatter
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
+from memray_eval.benchmarks.generator.seeded_random import IntArray, shuffle, word_of
+from memray_eval.benchmarks.generator.token_counter import LINE
 from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
 
 WORDS = {

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Literal, NamedTuple
 
-from memray_eval.benchmarks.needles.generator.pools import (
+from memray_eval.benchmarks.generator.pools import (
     Pool,
     Unit,
     insert_needles,
@@ -15,10 +15,10 @@ from memray_eval.benchmarks.needles.generator.pools import (
     nearest_cut,
     scatter,
 )
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.needles.generator.seeded_random import uuid4
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.seeded_random import uuid4
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {

@@ -7,11 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.needles.generator.seeded_random import IntArray, integers
-from memray_eval.benchmarks.needles.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.seeded_random import IntArray, integers
+from memray_eval.benchmarks.generator.token_counter import LINE
 
 KINDS = (
     "largest",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.needles.generator.pools import Unit
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.needles.generator.seeded_random import uuid4
-from memray_eval.benchmarks.needles.generator.token_counter import LINE
+from memray_eval.benchmarks.generator.pools import Unit
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.seeded_random import uuid4
+from memray_eval.benchmarks.generator.token_counter import LINE
 
 WORDS = {
     "en": {

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.needles.generator.pools import insert_needles, nearest_cut
-from memray_eval.benchmarks.needles.generator.question_order import QuestionOrder
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.pools import insert_needles, nearest_cut
+from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
 
 WORDS = {
     "en": {

@@ -8,21 +8,28 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from memray_eval.benchmarks.needles.generator.generate import lines_add_up, samples, whole_adds_up
-from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.sample_spec import plain_prompt
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
-from memray_eval.benchmarks.needles.generator.user_texts import QuestionedText
+from memray_eval.benchmarks.generator.generate import (
+    lines_add_up,
+    samples,
+    typical_order,
+    whole_adds_up,
+)
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import plain_prompt
+from memray_eval.benchmarks.generator.user_texts import QuestionedText
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Sample
 
+LANGUAGES = NEEDLES.languages
 ONE_NEEDLE = tuple(task for task in TASKS if TASKS[task].has_depth)
 
 
 def plan(**changes: object) -> Plan:
     words = {
+        "task_set": NEEDLES,
         "tasks": tuple(TASKS),
         "languages": LANGUAGES,
         "lengths": (2048,),
@@ -89,8 +96,10 @@ def test_a_group_whose_whole_does_not_add_up_is_found(pieces: Tokenizer) -> None
 
     resources = Resources(Joining(), seed=0)
     assert lines_add_up(resources, "en")
-    assert whole_adds_up(0, "passkey", "en", 2048, resources)
-    assert not whole_adds_up(0, "math_calc", "en", 8192, resources)
+    passkey = typical_order(plan(), "passkey", "en", 2048)
+    assert whole_adds_up(passkey, NEEDLES, resources)
+    math_calc = typical_order(plan(), "math_calc", "en", 8192)
+    assert not whole_adds_up(math_calc, NEEDLES, resources)
 
 
 @pytest.mark.heavy

@@ -8,11 +8,11 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.benchmarks.needles.generator.generate import samples
-from memray_eval.benchmarks.needles.generator.parquet import ROW_GROUP_BYTES, check_writable, write
-from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Resources
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.generator.generate import samples
+from memray_eval.benchmarks.generator.parquet import ROW_GROUP_BYTES, check_writable, write
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
 from memray_eval.datasets.parsing import parse_sample
 from memray_eval.datasets.sources import entries, whole
 from memray_eval.errors import ConfigError
@@ -20,7 +20,13 @@ from memray_eval.types import Sample
 
 
 def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path) -> None:
-    plan = Plan(tasks=tuple(TASKS), languages=LANGUAGES, lengths=(2048,), depths=(0, 100))
+    plan = Plan(
+        task_set=NEEDLES,
+        tasks=tuple(TASKS),
+        languages=NEEDLES.languages,
+        lengths=(2048,),
+        depths=(0, 100),
+    )
     made, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
     written = write(made, path)
     assert (written.samples, written.context_bytes) == (

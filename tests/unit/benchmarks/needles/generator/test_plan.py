@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.benchmarks.needles.generator.plan import even_depths, length_of, plan_of
-from memray_eval.benchmarks.needles.generator.question_order import length_label
-from memray_eval.benchmarks.needles.generator.tasks import TASKS
+from memray_eval.benchmarks.generator.plan import even_depths, length_of, plan_of
+from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
 from memray_eval.errors import ConfigError
 
 
@@ -64,11 +64,11 @@ def test_bad_words_are_named(words: dict[str, object], named: str) -> None:
         "seed": 0,
     }
     with pytest.raises(ConfigError, match=named):
-        plan_of(**(good | words))  # type: ignore[arg-type]
+        plan_of(NEEDLES, **(good | words))  # type: ignore[arg-type]
 
 
 def test_every_sample_has_its_own_id_and_their_number_is_known() -> None:
-    plan = plan_of("all", "en,zh", "4k,5000", 3, 2, 0)
+    plan = plan_of(NEEDLES, "all", "en,zh", "4k,5000", 3, 2, 0)
     orders = [order for group in plan.groups() for order in plan.orders(*group)]
     assert len({order.id for order in orders}) == len(orders) == plan.n_samples
     assert {order.task for order in orders if order.depth is None} == {

@@ -10,13 +10,15 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.needles.generator.generate import samples
-from memray_eval.benchmarks.needles.generator.plan import LANGUAGES, Plan
-from memray_eval.benchmarks.needles.generator.resources import Resources
+from memray_eval.benchmarks.generator.generate import samples
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
 
+LANGUAGES = NEEDLES.languages
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
 KEY = {"en": r"[a-z]+-[a-z]+", "zh": "[一-鿿]{2}的[一-鿿]{2}"}
 ANY_KEY = {language: rf"(?:{pattern}|{UUID})" for language, pattern in KEY.items()}
@@ -27,7 +29,14 @@ FACT = {
 
 
 def made(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
-    plan = Plan(tasks=tasks, languages=LANGUAGES, lengths=(length,), depths=(30,), samples=n)
+    plan = Plan(
+        task_set=NEEDLES,
+        tasks=tasks,
+        languages=LANGUAGES,
+        lengths=(length,),
+        depths=(30,),
+        samples=n,
+    )
     return list(samples(plan, resources))
 
 
@@ -47,6 +56,7 @@ def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
     plan = Plan(
+        task_set=NEEDLES,
         tasks=("kv_retrieval",),
         languages=LANGUAGES,
         lengths=(4096,),

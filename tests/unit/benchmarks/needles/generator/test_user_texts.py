@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.benchmarks.needles.generator.pools import insert_sentence
-from memray_eval.benchmarks.needles.generator.user_texts import (
+from memray_eval.benchmarks.generator.pools import insert_sentence
+from memray_eval.benchmarks.generator.user_texts import (
     LONGEST_LINE,
     read_haystack,
     read_questions,

@@ -1,0 +1,1 @@
+"""BABILong: questions on small facts that stand scattered in a long text."""

@@ -1,0 +1,84 @@
+"""BABILong: questions on small facts that stand scattered in a long text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.babilong.rules import LABELS
+from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates.records import (
+    check_own_record,
+    check_record,
+    drop_fields,
+    is_own_record,
+    task_of,
+)
+from memray_eval.types import Candidate, Prompt, Sample
+
+TASKS = tuple(sorted(LABELS, key=lambda task: int(task.removeprefix("qa"))))
+_FIELDS: dict[str, type | None] = {"input": str, "question": str, "target": str}
+# data/qa1/32k.json, or a folder 32k with a file qa1-00000-of-00001.parquet
+_LENGTH = re.compile(r"(\d+[kM])(?:-\d+-of-\d+)?")
+_MAX_TOKENS = 64
+_PLACE = "Reply with the name of the place and nothing else."
+_YES_NO = 'Reply with "yes" or "no" and nothing else.'
+_FORMS = {
+    **dict.fromkeys(("qa1", "qa2", "qa3", "qa4", "qa11", "qa12", "qa13", "qa14"), _PLACE),
+    "qa5": "Reply with the name of the person or the thing and nothing else.",
+    **dict.fromkeys(("qa6", "qa9", "qa17", "qa18"), _YES_NO),
+    "qa7": 'Reply with the number as a word, such as "two", or "none", and nothing else.',
+    "qa8": 'Reply with the things, with commas between them, or "nothing", and no other word.',
+    "qa10": 'Reply with "yes", "no" or "maybe" and nothing else.',
+    "qa15": "Reply with the name of the animal and nothing else.",
+    "qa16": "Reply with the name of the colour and nothing else.",
+    "qa19": "Reply with the two directions as letters with a comma between them, such as n,e.",
+    "qa20": "Reply with one word, the place or the state, and nothing else.",
+}
+_BEFORE = (
+    "In the text below stand a few sentences on people, things and places that have nothing to do "
+    "with the rest of it. They tell what happened, in its order: what came later counts. Answer "
+    "the question after the text by these sentences alone."
+)
+WORDINGS = {
+    task: own_wording(_BEFORE, f"Question: {{input}}\n\n{form}", _MAX_TOKENS)
+    for task, form in _FORMS.items()
+}
+_WITHOUT_TASK = own_wording(_BEFORE, "Question: {input}\n\nAnswer briefly.", _MAX_TOKENS)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A published record as a Sample's fields: its file's folders and name tell its task, qa1 to
+    qa20, and its length, which is its bucket. Raises ValueError that says what it lacks."""
+    if is_own_record(raw):
+        return check_own_record(raw, TASKS)
+    check_record(raw, "BABILong", _FIELDS)
+    found = (_LENGTH.fullmatch(part) for part in reversed(re.split(r"[/.\\]", path)))
+    length = next((part[1] for part in found if part), None)
+    return {
+        **drop_fields(raw, ("task", "dataset", *_FIELDS)),
+        "task": task_of(raw, path, TASKS),
+        "query": raw["question"].strip(),
+        "context": raw["input"],
+        "answers": [raw["target"].strip()],
+        "metadata": {"bucket": length} if length else {},
+    }
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, which say what form an answer has. Their tokens come on top of the length that
+    a sample was made with."""
+    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
+    return wording.ask({"context": sample.context or "", "input": sample.query})
+
+
+SUITE = Suite(
+    description="BABILong: questions on small facts that stand scattered in a long text",
+    metrics=("semantic_correctness", "rule_score"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+)

@@ -1,0 +1,185 @@
+"""The samples of a plan, one after another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from memray_eval.benchmarks.generator.plan import MIDDLE, Plan
+from memray_eval.benchmarks.generator.prose import paragraph
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, length_label
+from memray_eval.benchmarks.generator.resources import NOISE, Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, TooShort
+from memray_eval.benchmarks.generator.seeded_random import seeded_generator, uuid4
+from memray_eval.benchmarks.generator.task_set import TaskSet
+from memray_eval.errors import ConfigError
+from memray_eval.types import Sample
+
+# samples by which the smallest length of a task is found, always the same ones
+TRIED, TRIED_LENGTH = 16, 4096
+LEEWAY = 1.1  # by how much others may need more
+JOINS = 32  # random joins of lines that are tokenised to see whether counts add up
+# of each task, language and length, tokenised in full to see the same of whole texts
+CHECKED_TOKENS = 65536
+TRIES = 12  # drafts of a sample where they do not
+
+
+def samples(
+    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None = None
+) -> Iterator[Sample]:
+    """The samples of a plan: by task, language, length, depth and number.
+
+    `on_group` is told each task, language and length before its first sample, and whether its
+    tokens are counted by parts. Raises ConfigError at once if a task does not fit a length, naming
+    the smallest that it fits."""
+    check_fit(plan, resources)
+    return _samples(plan, resources, on_group)
+
+
+def _samples(
+    plan: Plan, resources: Resources, on_group: Callable[[str, str, int, bool], None] | None
+) -> Iterator[Sample]:
+    additive = {language: lines_add_up(resources, language) for language in plan.languages}
+    for task, language, length in plan.groups():
+        typical = typical_order(plan, task, language, length)
+        by_parts = additive[language] and whole_adds_up(typical, plan.task_set, resources)
+        if on_group is not None:
+            on_group(task, language, length, by_parts)
+        for order in plan.orders(task, language, length):
+            draft = fit_draft(order, plan.task_set, resources, by_parts)
+            yield to_sample(order, plan.task_set, draft)
+
+
+def check_fit(plan: Plan, resources: Resources) -> None:
+    """Raises ConfigError that names the task and the smallest length it fits, if it does not fit
+    one that is asked for, or what there is too little of for the longest."""
+    for task in plan.tasks:
+        for language in plan.languages:
+            shortest = typical_order(plan, task, language, min(plan.lengths))
+            _check_shortest(shortest, plan.task_set, resources)
+            longest = typical_order(plan, task, language, max(plan.lengths))
+            _make_draft(longest, plan.task_set, resources, 0)
+
+
+def _check_shortest(order: QuestionOrder, task_set: TaskSet, resources: Resources) -> None:
+    """Raises ConfigError if the order is shorter than the smallest length that its task fits."""
+    make = task_set.tasks[order.task].make
+
+    def count_missing(trial: QuestionOrder, slack: int) -> int | None:
+        """The tokens that a sample takes at least, or None if it fits with this slack."""
+        try:
+            make(trial, resources, slack)
+        except TooShort as short:
+            return trial.length - slack + short.missing
+        return None
+
+    if count_missing(order, order.length // 2) is None:
+        return  # half the length would do
+    tried = (order._replace(length=TRIED_LENGTH, number=number) for number in range(TRIED))
+    needed = (count_missing(trial, TRIED_LENGTH - 1) for trial in tried)
+    smallest = int(max(tokens or 0 for tokens in needed) * LEEWAY)
+    if smallest > order.length:
+        raise _too_short(order, smallest)
+
+
+def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
+    return ConfigError(
+        f"--lengths {length_label(order.length)}: {order.task} ({order.language}) takes at least "
+        f"{smallest} tokens"
+    )
+
+
+def lines_add_up(resources: Resources, language: str) -> bool:
+    """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
+    every kind."""
+    rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
+    lines = [paragraph(rng, language) for _ in range(8)]
+    lines += [
+        NOISE[language],
+        "VAR ABCDE = 12345\n",
+        "VAR FGHIJ = VAR ABCDE\n",
+        f'"{uuid4(rng)}": "{uuid4(rng)}",\n',
+        "{\n",
+    ]
+    joins = [rng.choices(lines, k=rng.randint(2, 6)) for _ in range(JOINS)]
+    return all(line("".join(joined)) == sum(map(line, joined)) for joined in joins)
+
+
+def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resources) -> bool:
+    """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
+    or, where they are short, the first few, tokenised in full."""
+    orders = (
+        typical._replace(number=number)
+        for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))
+    )
+    drafts = (_make_draft(order, task_set, resources, 0) for order in orders)
+    return all(task_set.count(resources.counter, draft) == draft.tokens for draft in drafts)
+
+
+def typical_order(plan: Plan, task: str, language: str, length: int) -> QuestionOrder:
+    """The sample of a group by which it is checked: always the same one, so that no other depends
+    on what is generated."""
+    depth = MIDDLE if plan.task_set.tasks[task].has_depth else None
+    return QuestionOrder(plan.seed, task, language, length, depth, 0)
+
+
+def fit_draft(
+    order: QuestionOrder, task_set: TaskSet, resources: Resources, by_parts: bool
+) -> SampleDraft:
+    """The draft of a sample, counted by parts; else the longest of several that is not above the
+    length, each counted in full."""
+    draft = _make_draft(order, task_set, resources, 0)
+    if by_parts:
+        return draft
+    best, slack, tried = None, 0, set[int]()
+    for _ in range(TRIES):
+        tried.add(slack)
+        real = task_set.count(resources.counter, draft)
+        if real <= order.length and (best is None or real > best.tokens):
+            best = draft._replace(tokens=real)
+        if real == order.length:
+            break
+        slack += real - order.length
+        slack = max(tried) + 1 if slack in tried else slack
+        draft = _make_draft(order, task_set, resources, slack)
+    if best is None:
+        raise ConfigError(
+            f"{order.id}: none of {TRIES} drafts was within {order.length} tokens; try a longer "
+            "length"
+        )
+    return best
+
+
+def _make_draft(
+    order: QuestionOrder, task_set: TaskSet, resources: Resources, slack: int
+) -> SampleDraft:
+    try:
+        return task_set.tasks[order.task].make(order, resources, slack)
+    except TooShort as short:
+        raise _too_short(order, order.length + short.missing) from None
+
+
+def to_sample(order: QuestionOrder, task_set: TaskSet, draft: SampleDraft) -> Sample:
+    metadata: dict[str, Any] = {
+        **draft.about,
+        "length": order.length,
+        "tokens": draft.tokens,
+        "depth": order.depth,
+        "seed": order.seed,
+    }
+    if draft.label is not None:
+        metadata["label"] = draft.label
+    if task_set.tasks[order.task].needs_all:
+        metadata["needs_all"] = True
+    if task_set.has_buckets:
+        metadata["bucket"] = length_label(order.length)
+    return Sample(
+        id=order.id,
+        suite=task_set.suite,
+        task=order.task,
+        query=draft.query,
+        context=draft.context,
+        answers=draft.answers,
+        language=order.language,
+        metadata=metadata,
+    )

@@ -1,0 +1,115 @@
+"""What is to be generated: cells of task, language, length and depth, and the samples of each, in
+order."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from pydantic import InstanceOf
+
+from memray_eval.benchmarks.generator.question_order import UNITS, QuestionOrder
+from memray_eval.benchmarks.generator.task_set import TaskSet
+from memray_eval.errors import ConfigError
+from memray_eval.types import Frozen
+
+MIDDLE = 50  # the only depth of a sweep of one
+
+
+class Plan(Frozen):
+    """A sweep. `depths` are percents; a task that has no depth gets `samples` a length, not a
+    depth."""
+
+    task_set: InstanceOf[TaskSet]
+    tasks: tuple[str, ...]
+    languages: tuple[str, ...]
+    lengths: tuple[int, ...]
+    depths: tuple[int, ...]
+    samples: int = 1
+    seed: int = 0
+
+    def groups(self) -> Iterator[tuple[str, str, int]]:
+        return (
+            (task, lang, length)
+            for task in self.tasks
+            for lang in self.languages
+            for length in self.lengths
+        )
+
+    def orders(self, task: str, language: str, length: int) -> Iterator[QuestionOrder]:
+        return (
+            QuestionOrder(self.seed, task, language, length, depth, i)
+            for depth in self._depths_of(task)
+            for i in range(self.samples)
+        )
+
+    @property
+    def n_samples(self) -> int:
+        cells = sum(len(self._depths_of(task)) for task in self.tasks)
+        return cells * len(self.languages) * len(self.lengths) * self.samples
+
+    def _depths_of(self, task: str) -> Sequence[int | None]:
+        return self.depths if self.task_set.tasks[task].has_depth else (None,)
+
+
+def plan_of(
+    task_set: TaskSet,
+    tasks: str,
+    languages: str,
+    lengths: str,
+    depths: int,
+    samples: int,
+    seed: int,
+) -> Plan:
+    """A plan from the command line's words: comma-separated names, `all` tasks, lengths such as 4k.
+    Raises ConfigError."""
+    if samples < 1:
+        raise ConfigError(f"--samples {samples}: must be 1 or more")
+    known = tuple(task_set.tasks)
+    return Plan(
+        task_set=task_set,
+        tasks=known if tasks.strip() == "all" else _names(tasks, "--tasks", known),
+        languages=_names(languages, "--languages", task_set.languages),
+        lengths=lengths_of(lengths),
+        depths=even_depths(depths),
+        samples=samples,
+        seed=seed,
+    )
+
+
+def even_depths(n: int) -> tuple[int, ...]:
+    """`n` depths of 0 to 100 percent, in even steps (rounded to whole percents); one alone is the
+    middle."""
+    if not 1 <= n <= 101:
+        raise ConfigError(f"--depths {n}: the number of depths must be 1 to 101")
+    return (MIDDLE,) if n == 1 else tuple(int(100 * i / (n - 1) + 0.5) for i in range(n))
+
+
+def lengths_of(text: str) -> tuple[int, ...]:
+    """Tokens of comma-separated lengths, each once. Raises ConfigError."""
+    return tuple(dict.fromkeys(length_of(word) for word in _words(text, "--lengths")))
+
+
+def length_of(text: str) -> int:
+    """Tokens of a length such as 4096, 4k (k = 1024) or 1M. Raises ConfigError."""
+    found = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
+    if not found or not int(found[1]):
+        raise ConfigError(
+            f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M"
+        )
+    return int(found[1]) * UNITS[found[2]]
+
+
+def _names(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
+    names = _words(text, option)
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(known)}")
+    return tuple(dict.fromkeys(names))
+
+
+def _words(text: str, option: str) -> list[str]:
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    if not words:
+        raise ConfigError(f"{option} names nothing")
+    return words

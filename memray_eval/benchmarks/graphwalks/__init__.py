@@ -1,0 +1,1 @@
+"""GraphWalks: which nodes an operation on a long list of edges results in."""

@@ -1,0 +1,71 @@
+"""GraphWalks' score: the F1 of the set of nodes that a reply lists and the right one, 0-1.
+
+Two readings of a reply, as EleutherAI/lm-evaluation-harness 4e7e0d4 has them
+(lm_eval/tasks/graphwalks/utils.py): `strict` takes the list of its last line, `flexible` that of
+the last line that has one. Where the right set is empty, a reply that lists nothing is right here;
+the harness scores it 0 (`harness_f1`). The dataset's own card (openai/graphwalks da70b39) reads and
+scores otherwise again (`card_f1`)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection
+
+VERSION = "lm-evaluation-harness 4e7e0d4"
+TASKS = ("parents", "bfs")
+CARD_VERSION = "openai/graphwalks da70b39"
+_LISTED = re.compile(r"Final Answer:\s*\[(.*)\]")
+_CARD_LISTED = re.compile(r"Final Answer: ?\[.*\]")
+
+
+def read_strict(reply: str) -> set[str] | None:
+    """The nodes that the last line lists; None where it lists none."""
+    return _read_line(reply.rstrip("\n").split("\n")[-1])
+
+
+def read_flexible(reply: str) -> set[str] | None:
+    """The nodes that the last line with a list lists; None where no line has one."""
+    lines = reversed(reply.rstrip("\n").split("\n"))
+    return next((nodes for line in lines if (nodes := _read_line(line)) is not None), None)
+
+
+def _read_line(line: str) -> set[str] | None:
+    found = _LISTED.search(line)
+    if found is None:
+        return None
+    items = (item.strip() for item in found[1].split(","))
+    return {item.strip("'\"") for item in items if item}
+
+
+def f1(nodes: set[str] | None, right: Collection[str]) -> float:
+    """The F1 of two sets of nodes: 1.0 where both are empty, 0.0 where a reply lists nothing that
+    could be read."""
+    if nodes is None:
+        return 0.0
+    return 1.0 if not nodes and not right else set_f1(nodes, set(right))
+
+
+def harness_f1(reply: str, right: Collection[str]) -> float:
+    """As the harness scores: the strict reading, and 0.0 where both sets are empty."""
+    return set_f1(read_strict(reply) or set(), set(right))
+
+
+def card_f1(reply: str, right: Collection[str]) -> float:
+    """As the code on the dataset's card scores, word for word. Its defects: the first node keeps
+    "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
+    line break after the list hides it."""
+    line = reply.split("\n")[-1]
+    found = _CARD_LISTED.search(line)
+    items = found[0].strip("[]").split(",") if found else ()
+    nodes = {item.strip() for item in items if item.strip()}
+    wanted = set(right)
+    return set_f1(nodes, wanted) if nodes & wanted else 1.0
+
+
+def set_f1(nodes: set[str], right: set[str]) -> float:
+    """The F1 of two sets; 0.0 where they have nothing in common."""
+    same = len(nodes & right)
+    if not same:
+        return 0.0
+    precision, recall = same / len(nodes), same / len(right)
+    return 2 * (recall * precision) / (recall + precision)

@@ -1,0 +1,1 @@
+"""HELMET's recall and RAG tasks."""

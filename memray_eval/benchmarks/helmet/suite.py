@@ -1,0 +1,171 @@
+"""HELMET's recall tasks (three of RULER's needles, JSON key-values) and RAG tasks (KILT questions
+with retrieved passages)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates.records import (
+    check_own_record,
+    check_record,
+    drop_fields,
+    is_own_record,
+    undo_alias,
+)
+from memray_eval.types import Candidate, Prompt, Sample
+
+NEEDLES = ("niah_multikey_2", "niah_multikey_3", "niah_multivalue")  # folders below ruler/
+RAG = ("nq", "triviaqa", "hotpotqa", "popqa")  # files below kilt/
+JSON_KV = "json_kv"
+# Questions of popqa on subjects that are no less known than HELMET's bound, which it leaves out
+POPULAR = "popqa_popular"
+POPULARITY = 3.0  # log10 of a subject's page views
+TASKS = (*NEEDLES, JSON_KV, *RAG, POPULAR)
+# How many pairs or passages make which length, by the benchmark's configurations
+_PAIRS = {105: "8k", 220: "16k", 440: "32k", 900: "64k", 1800: "128k"}
+_PASSAGES = {50: "8k", 105: "16k", 220: "32k", 440: "64k", 1000: "128k"}
+_COUNT = re.compile(r"_k(\d+)_")  # test_k105_dep6.jsonl, nq-dev-multikilt_1000_k50_dep6.jsonl
+_TOKENS = re.compile(r"validation_(\d+)")
+# What a record's fields are called in metadata: a question stands in several records, and `depth`
+# is in the benchmark's own unit
+_NOTED = {"id": "question_id", "index": "index", "num_kvs": "num_kvs",
+          "type_needle_v": "type_needle_v", "s_pop": "s_pop",
+          "depth": "gold_depth"}  # fmt: skip
+_OWN_FIELDS = ("task", "query", "question", "context", "answer", "answers", "outputs")
+
+_TEXT = "Read the text below and keep in mind what it says; a question about it follows."
+WORDINGS = {
+    **{
+        task: own_wording(_TEXT, "{input}\n\nReply with what is asked for and nothing else.", 100)
+        for task in NEEDLES
+    },
+    JSON_KV: own_wording(
+        "Below is a JSON object of keys and values.",
+        "What is the value of this key in the object above? Reply with the value alone.\n"
+        "Key: {input}\nCorresponding value:",
+        100,
+    ),
+    **{
+        task: own_wording(
+            "Below are documents, some of which help to answer the question after them.",
+            "Question: {input}\n\nReply with the answer alone, in as few words as possible.\n"
+            "Answer:",
+            20,
+        )
+        for task in (*RAG, POPULAR)
+    },
+}
+_WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
+
+
+class _File(NamedTuple):
+    """What a published file's path says: its task, and its length where it is one of the
+    benchmark's."""
+
+    task: str
+    bucket: str | None
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record of data/ruler, data/json_kv or data/kilt as a Sample's fields. Raises ValueError
+    that says what it lacks, or which files there are."""
+    raw = undo_alias(undo_alias(raw, "question", ("ctxs",)), "question", ("num_kvs",))
+    if is_own_record(raw) and "type_needle_v" not in raw:
+        return check_own_record(raw, TASKS)
+    file = read_path(path)
+    if file.task in RAG:
+        fields = _read_rag(raw, file.task)
+    elif file.task == JSON_KV:
+        check_record(raw, "HELMET's json_kv", {"context": str, "question": str, "answer": None})
+        fields = {"query": raw["question"], "answers": _as_list(raw["answer"], "answer")}
+    else:
+        fields = _read_needle(raw)
+    about = {name: raw[given] for given, name in _NOTED.items() if raw.get(given) is not None}
+    if file.bucket:
+        about["bucket"] = file.bucket
+    if file.task in NEEDLES:
+        about["needs_all"] = True
+    left_out = (*_OWN_FIELDS, *_NOTED, "ctxs", "demos")
+    kept = {name: value for name, value in drop_fields(raw, left_out).items() if name != "context"}
+    return {**kept, "context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+
+
+def read_path(path: str) -> _File:
+    """The task and the length of a file as the benchmark names it. Raises ValueError that says how
+    it does."""
+    parts = path.replace("\\", "/").rstrip("/").split("/")[-3:]
+    name = parts[-1]
+    tokens, count = _TOKENS.search(name), _COUNT.search(name)
+    needle = next((part for part in parts[:-1] if part in NEEDLES), None)
+    if needle:
+        return _File(needle, length_label(int(tokens[1])) if tokens and int(tokens[1]) else None)
+    n = int(count[1]) if count else 0
+    if JSON_KV in parts:
+        return _File(JSON_KV, _PAIRS.get(n))
+    rag = next((task for task in RAG if name.startswith(task)), None)
+    if rag is None:
+        raise ValueError(
+            f"no task in the name of {path}; HELMET's files of these tasks are ruler/FOLDER/"
+            f"validation_N.jsonl ({', '.join(NEEDLES)}), json_kv/test_kN_dep6.jsonl and "
+            f"kilt/NAME... ({', '.join(RAG)})"
+        )
+    return _File(rag, _PASSAGES.get(n))
+
+
+def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
+    """A question with its passages. One of popqa on a well-known subject is a task of its own,
+    which the benchmark leaves out."""
+    check_record(raw, "HELMET's RAG tasks", {"question": str, "answers": list, "ctxs": list})
+    passages = []
+    for number, passage in enumerate(raw["ctxs"], 1):
+        if not isinstance(passage, Mapping) or not isinstance(passage.get("text"), str):
+            raise ValueError(f"ctxs: passage {number} must have a text")
+        passages.append(f"Document (Title: {passage.get('title', '')}): {passage['text']}")
+    views = raw.get("s_pop")
+    if task == "popqa" and isinstance(views, int | float) and not isinstance(views, bool):
+        task = POPULAR if views > 0 and math.log10(views) >= POPULARITY else task
+    return {
+        "task": task,
+        "query": raw["question"],
+        "context": "\n\n".join(passages) or None,
+        "answers": _as_list(raw["answers"], "answers"),
+    }
+
+
+def _read_needle(raw: Mapping[str, Any]) -> dict[str, Any]:
+    check_record(raw, "HELMET's needles", {"context": str, "query": str, "type_needle_v": str})
+    answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
+    asked = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
+    return {"query": asked, "answers": _as_list(answers, "answer")}
+
+
+def _as_list(answers: Any, field: str) -> list[str]:
+    """One answer or several as texts; those of a question with several lists in one."""
+    listed = [answers] if isinstance(answers, str) else answers
+    if isinstance(listed, list) and listed and all(isinstance(one, list) for one in listed):
+        listed = [text for one in listed for text in one]
+    if not isinstance(listed, list) or not listed or not all(isinstance(a, str) for a in listed):
+        raise ValueError(f"{field}: must be text or a list of text, not {answers!r:.80}")
+    return listed
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, without solved examples."""
+    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
+    return wording.ask({"context": sample.context or "", "input": sample.query})
+
+
+SUITE = Suite(
+    description="HELMET: its recall and RAG tasks at five lengths",
+    metrics=("semantic_correctness", "rule_score"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+)

@@ -1,0 +1,1 @@
+"""LV-Eval: questions on long texts with confusing facts, at five lengths."""

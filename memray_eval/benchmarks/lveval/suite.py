@@ -1,0 +1,91 @@
+"""LV-Eval: questions on long texts with confusing facts, in English and Chinese, at five
+lengths."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.lveval.rules import RULES
+from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates.records import (
+    check_own_record,
+    check_record,
+    drop_fields,
+    is_own_record,
+    task_of,
+)
+from memray_eval.types import Candidate, Prompt, Sample
+
+TASKS = tuple(RULES)
+_CHINESE = frozenset(
+    task for task in TASKS if task.endswith("_zh") or task.endswith("_zh_mixup")
+) | {
+    "cmrc_mixup",
+    "lic_mixup",
+    "dureader_mixup",
+}
+_FIELDS: dict[str, type | None] = {"input": str, "context": str, "answers": list, "length": int}
+_KEPT = ("confusing_facts",)
+_LENGTH = re.compile(r"_(\d+k)$")  # hotpotwikiqa_mixup_16k
+_TOKENS, _FACT_TOKENS = 64, 16  # the benchmark's own
+_BEFORE = (
+    "Below are several texts, of which one or a few say what a question after them asks. Some say "
+    "things that only look like it."
+)
+_BEFORE_ZH = "下面有若干篇文章，其中一篇或几篇能回答文章之后的问题，有些内容只是看起来相关。"
+_AFTER = "Question: {input}\n\nReply with the answer alone.\nAnswer:"
+_AFTER_ZH = "问题：{input}\n\n请只写答案，不要写别的内容。\n答案："
+WORDINGS = {
+    task: own_wording(
+        _BEFORE_ZH if task in _CHINESE else _BEFORE,
+        _AFTER_ZH if task in _CHINESE else _AFTER,
+        _FACT_TOKENS if task.startswith("factrecall") else _TOKENS,
+    )
+    for task in TASKS
+}
+_WITHOUT_TASK = own_wording(_BEFORE, _AFTER, _TOKENS)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A published record as a Sample's fields: its dataset, or its file's name, tells its task and
+    its length, which is its bucket. Raises ValueError that says what it lacks."""
+    if is_own_record(raw):
+        return check_own_record(raw, TASKS)
+    check_record(raw, "LV-Eval", _FIELDS)
+    stem = path.replace("\\", "/").rpartition("/")[2].partition(".")[0]
+    named = str(raw.get("dataset") or "")
+    task = task_of({"task": _LENGTH.sub("", named) or None}, _LENGTH.sub("", stem), TASKS)
+    length = _LENGTH.search(named) or _LENGTH.search(stem)
+    keywords = raw.get("answer_keywords")
+    if keywords is not None and not isinstance(keywords, str):
+        raise ValueError(f"answer_keywords: must be text, not {keywords!r:.80}")
+    about = {"length": raw["length"], **{name: raw[name] for name in _KEPT if raw.get(name)}}
+    if length:
+        about["bucket"] = length[1]
+    return {
+        **drop_fields(raw, ("dataset", "task", "language", "answer_keywords", *_KEPT, *_FIELDS)),
+        "task": task,
+        "query": raw["input"],
+        "answers": raw["answers"],
+        "language": raw.get("language") or ("zh" if task in _CHINESE else "en"),
+        "metadata": about | ({"answer_keywords": keywords} if keywords else {}),
+    }
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, with the benchmark's output lengths."""
+    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
+    return wording.ask({"context": sample.context or "", "input": sample.query})
+
+
+SUITE = Suite(
+    description="LV-Eval: questions on long texts with confusing facts, at five lengths",
+    metrics=("semantic_correctness", "rule_score"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+)

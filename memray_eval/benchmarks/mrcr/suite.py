@@ -1,0 +1,102 @@
+"""MRCR: one of several answers to the same request, out of a long conversation."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import TypeAdapter, ValidationError
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.mrcr.rules import PREFIX
+from memray_eval.benchmarks.templates.records import (
+    chars_bucket,
+    check_own_record,
+    check_record,
+    drop_fields,
+    is_own_record,
+    known_task,
+    undo_alias,
+)
+from memray_eval.types import Candidate, Message, Prompt, Sample
+
+TASKS = ("2needle", "4needle", "8needle")
+_COUNTS = ("n_needles", "desired_msg_index", "total_messages", "n_chars")
+_FIELDS: dict[str, type | None] = {
+    "prompt": str,
+    "answer": str,
+    PREFIX: str,
+    **dict.fromkeys(_COUNTS, int),
+}
+_ABOUT = (PREFIX, *_COUNTS, "date_added")
+_MESSAGES = TypeAdapter(tuple[Message, ...])
+# Of the answer's characters, two a token at the least, and a sentence beside it
+_CHARS_A_TOKEN, _SENTENCE_TOKENS, _TOKENS_MAX = 2, 64, 16_384
+_SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A published record as a Sample's fields: the query is its last message, the context the JSON
+    of those before. Raises ValueError that says what it lacks."""
+    raw = undo_alias(raw, "prompt", (PREFIX, "n_needles"))
+    if is_own_record(raw):
+        return check_own_record(raw, TASKS)
+    check_record(raw, "MRCR", _FIELDS)
+    messages = read_messages(raw["prompt"], "prompt")
+    if not messages or messages[-1].role != "user" or not messages[-1].content:
+        raise ValueError("prompt: must end in a message of the user's")
+    return {
+        **drop_fields(raw, (*_FIELDS, "task", "date_added")),
+        "task": known_task(f"{raw['n_needles']}needle", TASKS),
+        "query": messages[-1].content,
+        "context": to_json(messages[:-1]),
+        "answers": [raw["answer"]],
+        "metadata": {
+            **{name: raw[name] for name in _ABOUT if raw.get(name) is not None},
+            "bucket": chars_bucket(raw["n_chars"]),
+        },
+    }
+
+
+def read_messages(text: str, field: str) -> tuple[Message, ...]:
+    """The messages of a conversation in JSON. Raises ValueError that names the field."""
+    try:
+        return _MESSAGES.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ValueError(
+            f"{field}: must be JSON, a list of messages with role and content: "
+            f"{place + ': ' if place else ''}{first['msg']}"
+        ) from None
+
+
+def to_json(messages: Sequence[Message]) -> str:
+    return json.dumps([message.model_dump() for message in messages], ensure_ascii=False)
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """The conversation as messages, of which nothing is cut: a conversation without its middle asks
+    something else. As `transcript` it is one message, with a name before each turn, for models that
+    have no chat template. Raises ValueError for a context that is no conversation."""
+    earlier = read_messages(sample.context, "context") if sample.context else ()
+    messages = (*earlier, Message(role="user", content=sample.query))
+    answer_chars = max(map(len, sample.answers), default=0)
+    max_tokens = min(_TOKENS_MAX, _SENTENCE_TOKENS + answer_chars // _CHARS_A_TOKEN)
+    if candidate.prompt == "transcript":
+        turns = [f"{_SPEAKERS[turn.role]}: {turn.content}\n\n" for turn in messages]
+        content = f"{''.join(turns)}{_SPEAKERS['assistant']}:"
+        messages = (Message(role="user", content=content),)
+    return Prompt(messages=messages, max_tokens=max_tokens)
+
+
+SUITE = Suite(
+    description="MRCR: one of 2, 4 or 8 answers to the same request, out of a long conversation",
+    metrics=("rule_score",),
+    prompt=prompt,
+    prompts=("default", "transcript"),
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+)

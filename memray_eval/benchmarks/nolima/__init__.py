@@ -1,0 +1,1 @@
+"""NoLiMa: a needle that shares no words with the question about it."""

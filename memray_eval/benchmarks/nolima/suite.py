@@ -1,0 +1,48 @@
+"""NoLiMa: a needle that shares no words with the question about it, in a book."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates.records import check_record
+from memray_eval.types import Candidate, Prompt, Sample
+
+# The types of question of its published sets; a set of the user's may have others
+TASKS = ("onehop", "twohop", "direct")
+WORDING = own_wording(
+    "Below is a passage from a book. Read it; a question about it follows.",
+    "Question: {input}\n\nAnswer from what the passage says, or from what follows from it without "
+    "doubt. Reply with the answer alone.",
+    192,  # the tokens that the benchmark's own models are given
+)
+
+
+def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """NoLiMa's rows are made of a needle set and books in our own format (`memray-eval dataset make
+    nolima`). Raises ValueError that says what a row lacks, or that the file is a needle set."""
+    if "needle" in raw and "tests" in raw:
+        raise ValueError(
+            "a needle set is no dataset yet: `memray-eval dataset make nolima --needles FILE "
+            "--books FOLDER` makes one of it"
+        )
+    if "sample_id" not in raw:
+        check_record(raw, "NoLiMa", {"id": None, "query": None})
+    return raw
+
+
+def prompt(sample: Sample, candidate: Candidate) -> Prompt:
+    """In our words, whose tokens come on top of the length that a sample was made with."""
+    return WORDING.ask({"context": sample.context or "", "input": sample.query})
+
+
+SUITE = Suite(
+    description="NoLiMa: a needle that shares no words with the question about it, in a book",
+    metrics=("semantic_correctness", "rule_score"),
+    prompt=prompt,
+    adapt=adapt,
+    tasks=TASKS,
+    has_contexts=True,
+)

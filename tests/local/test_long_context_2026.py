@@ -1,0 +1,128 @@
+"""The job of all long-context benchmarks: the shipped examples asked of a server, each scored by
+its own rule, on one page by length."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks.long_context.names import BENCHMARKS
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
+from memray_eval.report.console import render
+from memray_eval.results.schema import from_table
+from memray_eval.types import Record
+from tests.conftest import REPOSITORY
+from tests.servers.provider import Provider, serving
+
+EDGE = re.compile(r"^(\w{10}) -> (\w{10})$", re.MULTILINE)
+
+
+def reply(body: dict[str, Any]) -> str:
+    """Two of the ten benchmarks answered rightly, by what the prompt says: MRCR after a thought,
+    and GraphWalks' parents; NoLiMa's names, all four of them."""
+    messages = [message["content"] for message in body["messages"]]
+    asked = messages[-1]
+    if found := re.search(r"Repeat the (\w+) of these .* with (\w{10}) put", asked):
+        kind = re.search(r"request for (an? .*?) \d times", asked)
+        assert kind
+        places = [n for n, said in enumerate(messages[:-1]) if said == f"Write {kind[1]}."]
+        ordinals = ["first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth"]
+        answer = messages[places[ordinals.index(found[1])] + 1]
+        return f"<think>Which one?</think>{found[2]}{answer}"
+    if found := re.search(r"the parents of the node (\w{10})", asked):
+        into = [source for source, target in EDGE.findall(asked) if target == found[1]]
+        return f"Final Answer: [{', '.join(into)}]"
+    return "Ingrid, Tomas, Leila or Pavel"
+
+
+def job(server: Provider, out: Path, **changes: Any) -> RunConfig:
+    shipped = load_config(REPOSITORY / "jobs" / "long-context-2026.yaml")
+    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+    fields = {"candidates": [candidate], "out": str(out / "results"), **changes}
+    return RunConfig.model_validate(shipped.model_dump(exclude_unset=True) | fields)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Record]]:
+    with serving(reply) as server:
+        config = job(server, tmp_path_factory.mktemp("whole"))
+        done = run(config, say=lambda text: None, quiet=True)
+    return done, list(from_table(done.folder.records().to_table()))
+
+
+def scores_of(records: list[Record], task: str) -> list[float | None]:
+    return [record.scores[0].value for record in records if record.sample.task == task]
+
+
+def test_every_benchmark_is_run_and_scored_by_its_own_rule(whole: tuple[Any, list[Record]]) -> None:
+    done, records = whole
+    assert done.exit_code == 0
+    by_benchmark: dict[str, set[str]] = {}
+    for record in records:
+        (score,) = record.scores
+        assert score.status == "scored", (record.sample.id, score.error)
+        by_benchmark.setdefault(record.sample.task.partition(":")[0], set()).add(score.judge)
+    assert set(by_benchmark) == set(BENCHMARKS)
+    assert by_benchmark["mrcr"] == {"mrcr_ratio, openai/mrcr 204b0d4"}
+    assert by_benchmark["lveval"] == {"lveval, LV-Eval 63e7ae9"}
+    for n in (2, 4, 8):
+        assert set(scores_of(records, f"mrcr:{n}needle")) == {1.0}
+    assert set(scores_of(records, "graphwalks:parents")) == {1.0}
+    assert set(scores_of(records, "graphwalks:bfs")) == {0.0}
+    assert set(scores_of(records, "nolima:onehop")) == {1.0}
+
+
+def test_the_page_has_each_task_by_length(whole: tuple[Any, list[Record]]) -> None:
+    summary = whole[0].summary
+    lengths: Mapping[str, list[str]] = {
+        task: [row.bucket for row in summary.tasks if row.task == task and row.bucket]
+        for task in ("mrcr:2needle", "graphwalks:parents", "needles:passkey", "babilong:qa1")
+    }
+    assert lengths == {
+        "mrcr:2needle": ["3k", "4k"],
+        "graphwalks:parents": ["2k", "4k"],
+        "needles:passkey": ["1k", "2k", "4k"],
+        "babilong:qa1": ["2k", "4k"],
+    }
+    text = render(summary)
+    assert "TASKS - served" in text
+    assert text.index("needles:passkey") < text.index("mrcr:2needle") < text.index("graphwalks:bfs")
+    assert "LENGTH BY DEPTH: rule_score" in text
+
+
+def test_a_thinking_reply_is_scored_without_its_thought(whole: tuple[Any, list[Record]]) -> None:
+    records = [record for record in whole[1] if record.sample.task.startswith("mrcr:")]
+    assert records
+    for record in records:
+        assert record.response is not None
+        assert record.response.thinking_blocks == 1
+        assert record.sample.context is None  # a conversation of a million tokens is kept once
+
+
+def test_some_of_the_tasks_can_be_picked(tmp_path: Path) -> None:
+    with serving(reply) as server:
+        config = job(server, tmp_path, tasks=["graphwalks:parents", "nolima:onehop"])
+        done = run(config, say=lambda text: None, quiet=True)
+    tasks = {record.sample.task for record in from_table(done.folder.records().to_table())}
+    assert tasks == {"graphwalks:parents", "nolima:onehop"}
+
+
+def test_a_folder_that_is_called_as_no_benchmark_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data" / "mcrc").mkdir(parents=True)
+    row = {"id": "1", "query": "q", "task": "2needle"}
+    (tmp_path / "data" / "mcrc" / "rows.jsonl").write_text(json.dumps(row))
+    with serving(reply) as server, pytest.raises(Exception, match="no benchmark in the path of"):
+        run(
+            job(server, tmp_path, dataset=str(tmp_path / "data")),
+            say=lambda text: None,
+            quiet=True,
+        )

@@ -1,0 +1,155 @@
+"""Stories scattered over a text: exact lengths, and answers that are found again from the text
+alone."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+import pytest
+
+from memray_eval.benchmarks.babilong.generator import BABILONG
+from memray_eval.benchmarks.babilong.rules import LABELS, only_label
+from memray_eval.benchmarks.generator.generate import samples
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import plain_prompt
+from memray_eval.ports import Tokenizer
+from memray_eval.types import Sample
+
+NAMES = "Mary|John|Daniel|Sandra|Fred|Jeff|Bill"
+FACT = re.compile(rf"\b(?:{NAMES}) [^.]*\.|\bThe \w+ is (?:north|south|east|west) of the \w+\.")
+GOES = re.compile(r"(\w+) (?:went|moved|ran) to the (\w+)\.")
+TAKES = re.compile(r"(\w+) (?:took|picked up) the (\w+)\.")
+DROPS = re.compile(r"(\w+) (?:put down|left) the (\w+)(?: there)?\.")
+GIVES = re.compile(r"(\w+) (?:gave|passed) the (\w+) to (\w+)\.")
+LIES = re.compile(r"The (\w+) is (\w+) of the (\w+)\.")
+
+
+def made(resources: Resources, *lengths: int, n: int = 12) -> list[Sample]:
+    plan = Plan(
+        task_set=BABILONG,
+        tasks=tuple(BABILONG.tasks),
+        languages=("en",),
+        lengths=lengths,
+        depths=(50,),
+        samples=n,
+    )
+    return list(samples(plan, resources))
+
+
+def holders(facts: list[str]) -> dict[str, str]:
+    """Who holds what at the end, read backwards: what was told last of a thing counts."""
+    held: dict[str, str] = {}
+    seen: set[str] = set()
+    for fact in reversed(facts):
+        if (found := GIVES.fullmatch(fact)) and found[2] not in seen:
+            held[found[2]] = found[3]
+        elif (found := TAKES.fullmatch(fact)) and found[2] not in seen:
+            held[found[2]] = found[1]
+        elif not (found := found or DROPS.fullmatch(fact)):
+            continue
+        seen.add(found[2])
+    return held
+
+
+def places_of(thing: str, facts: list[str]) -> list[str]:
+    """The places that a thing was at, one after another: at each time, that of who holds it."""
+    trail: list[str] = []
+    for end in range(1, len(facts) + 1):
+        who = holders(facts[:end]).get(thing)
+        gone = [
+            found[2] for fact in facts[:end] if (found := GOES.fullmatch(fact)) and found[1] == who
+        ]
+        if gone and trail[-1:] != gone[-1:]:
+            trail.append(gone[-1])
+    return trail
+
+
+def solve(task: str, facts: list[str], question: str) -> str:
+    names = re.findall(r"[A-Za-z]+", question)
+    if task == "qa1":
+        return [
+            found[2] for fact in facts if (found := GOES.fullmatch(fact)) and found[1] == names[2]
+        ][-1]
+    if task == "qa2":
+        return places_of(names[3], facts)[-1]
+    if task == "qa3":
+        trail = places_of(names[3], facts)
+        return trail[trail.index(names[-1]) - 1]
+    if task == "qa4":
+        lies = [found.groups() for fact in facts if (found := LIES.fullmatch(fact))]
+        if names[-1] == "of":  # What is the garden north of?
+            return next(other for one, way, other in lies if (one, way) == (names[3], names[4]))
+        return next(one for one, way, other in lies if (way, other) == (names[2], names[-1]))
+    if task == "qa5":
+        given = [found.groups() for fact in facts if (found := GIVES.fullmatch(fact))]
+        asked = set(names)
+        answers = {
+            (set(one) - asked).pop()
+            for one in given
+            if len(set(one) & asked) == 2 and _fits(question, one)
+        }
+        assert len(answers) == 1
+        return answers.pop()
+    if task in ("qa6", "qa9", "qa10"):
+        last = [fact for fact in facts if fact.startswith(names[1])][-1]
+        if names[-1] not in last:
+            return "no"
+        return "no" if "no longer" in last else "maybe" if "either" in last else "yes"
+    who = names[4] if task == "qa7" else names[2]
+    mine = sorted(thing for thing, holder in holders(facts).items() if holder == who)
+    if task == "qa7":
+        return ("none", "one", "two", "three")[len(mine)]
+    return ",".join(mine) or "nothing"
+
+
+def _fits(question: str, given: tuple[str, ...]) -> bool:
+    who, thing, other = given
+    if question.startswith("What"):
+        return question == f"What did {who} give to {other}?"
+    if question.startswith("Who did"):
+        return question == f"Who did {who} give the {thing} to?"
+    return question == f"Who gave the {thing} to {other}?"
+
+
+def test_every_answer_is_found_again_and_every_length_is_exact(
+    resources: Resources, pieces: Tokenizer
+) -> None:
+    answers: dict[str, Counter[str]] = {}
+    for sample in made(resources, 4096, 5003):
+        facts = FACT.findall(sample.context or "")
+        assert facts == sample.metadata["facts"], sample.id
+        answer = solve(sample.task, facts, sample.query)
+        assert sample.answers == (answer,), (sample.id, facts, sample.query)
+        text = plain_prompt(sample.context or "", sample.query)
+        assert pieces.count(text) == sample.metadata["tokens"] == sample.metadata["length"]
+        answers.setdefault(sample.task, Counter())[answer] += 1
+    assert set(answers) == {f"qa{number}" for number in range(1, 11)}
+    assert all(len(counted) > 1 for counted in answers.values())
+    assert set(answers["qa10"]) == {"yes", "no", "maybe"}
+
+
+def test_the_rule_can_score_every_answer(resources: Resources) -> None:
+    for sample in made(resources, 3000, n=30):
+        answer = sample.answers[0]
+        assert only_label(f"{answer}.", answer, sample.query, LABELS[sample.task]) == 1.0, sample
+
+
+def test_the_facts_stand_in_their_order_all_over_the_text(resources: Resources) -> None:
+    for sample in made(resources, 16_000, n=3):
+        context = sample.context or ""
+        places = [context.index(fact) for fact in dict.fromkeys(sample.metadata["facts"])]
+        if sample.task == "qa4":
+            continue
+        assert max(places) - min(places) > len(context) / 4
+        assert len({context.count("\n", 0, place) for place in places}) == len(places)
+
+
+@pytest.mark.parametrize("task", sorted(BABILONG.tasks))
+def test_the_users_text_is_the_background(pieces: Tokenizer, task: str) -> None:
+    lines = [f"Line {word} of a book. It goes on for a while.\n" for word in "abc"]
+    plan = Plan(task_set=BABILONG, tasks=(task,), languages=("en",), lengths=(1500,), depths=(50,))
+    (sample,) = samples(plan, Resources(pieces, 0, haystack=lines))
+    assert (sample.context or "").count("of a book.") > 20
+    assert pieces.count(plain_prompt(sample.context or "", sample.query)) == 1500

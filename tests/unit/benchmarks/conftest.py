@@ -1,0 +1,54 @@
+"""Tokenizers small enough for unit tests: one whose counts add up, and one whose counts do not."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+
+import pytest
+
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.types import Message
+
+
+class Pieces:
+    """Cuts as byte-pair tokenizers do: digits one by one, up to four letters, each ideograph, other
+    signs, newlines."""
+
+    has_chat = False
+    _piece = re.compile(r" ?[a-zA-Z]{1,4}|[0-9]|[^\sa-zA-Z0-9]| (?=[0-9])|\n| ")
+
+    def count(self, text: str) -> int:
+        return len(self._piece.findall(text))
+
+    def encode(self, text: str, add_special_tokens: bool = True) -> list[int]:
+        raise NotImplementedError
+
+    def decode(self, ids: Sequence[int]) -> str:
+        raise NotImplementedError
+
+    def chat(self, messages: Sequence[Message]) -> list[int]:
+        raise NotImplementedError
+
+
+class Triples(Pieces):
+    """Three characters a token, wherever they stand: counts of parts, rounded up, do not add up."""
+
+    def count(self, text: str) -> int:
+        return math.ceil(len(text) / 3)
+
+
+@pytest.fixture(scope="session")
+def pieces() -> Pieces:
+    return Pieces()
+
+
+@pytest.fixture(scope="session")
+def triples() -> Triples:
+    return Triples()
+
+
+@pytest.fixture(scope="session")
+def resources(pieces: Pieces) -> Resources:
+    return Resources(pieces, seed=0)

@@ -1,0 +1,123 @@
+"""Generated conversations: exact lengths, and answers that are found again from the text alone."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from memray_eval.benchmarks.generator.generate import samples
+from memray_eval.benchmarks.generator.plan import Plan
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.mrcr.generator import MRCR, ORDINALS
+from memray_eval.benchmarks.mrcr.rules import prefix_ratio
+from memray_eval.benchmarks.mrcr.suite import prompt
+from memray_eval.errors import ConfigError
+from memray_eval.ports import Tokenizer
+from memray_eval.types import Candidate, Message, Sample
+from tests.conftest import long_test
+
+ASKED = re.compile(
+    r"request for an? ([a-z ]+) about ([a-z ]+) (\d) times\. Repeat the (\w+) of these "
+    r"answers word for word, with (\w{10}) put"
+)
+
+
+def made(resources: Resources, *lengths: int, n: int = 8) -> list[Sample]:
+    plan = Plan(
+        task_set=MRCR,
+        tasks=tuple(MRCR.tasks),
+        languages=("en",),
+        lengths=lengths,
+        depths=(50,),
+        samples=n,
+    )
+    return list(samples(plan, resources))
+
+
+def messages_of(sample: Sample) -> tuple[Message, ...]:
+    return prompt(sample, Candidate(name="a", model="m")).messages
+
+
+def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
+    return sum(tokenizer.count(message.content) for message in messages_of(sample))
+
+
+def solve(sample: Sample) -> tuple[str, int, int]:
+    """The answer by the messages alone, how often its request is made, and where it stands."""
+    messages = messages_of(sample)
+    asked = ASKED.search(messages[-1].content)
+    assert asked
+    form, topic, n, ordinal, prefix = asked.groups()
+    places = [
+        place
+        for place, message in enumerate(messages[:-1])
+        if message.role == "user"
+        and re.fullmatch(rf"Write an? {form} about {topic}\.", message.content)
+    ]
+    assert len(places) == int(n)
+    place = places[ORDINALS.index(ordinal)]
+    return prefix + messages[place + 1].content, len(places), place
+
+
+def test_every_answer_is_found_again_and_every_length_is_exact(
+    resources: Resources, pieces: Tokenizer
+) -> None:
+    for sample in made(resources, 4096, 9001):
+        answer, n, place = solve(sample)
+        assert sample.answers == (answer,), sample.id
+        assert (sample.task, sample.metadata["n_needles"]) == (f"{n}needle", n)
+        assert sample.metadata["desired_msg_index"] == place
+        assert tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"]
+        messages = messages_of(sample)
+        assert sample.metadata["total_messages"] == len(messages)
+        assert sample.metadata["n_chars"] == sum(len(message.content) for message in messages)
+        roles = [message.role for message in messages]
+        assert roles == ["user", "assistant"] * (len(roles) // 2) + ["user"]
+
+
+def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) -> None:
+    for task in ("2needle", "4needle", "8needle"):
+        n = int(task[0])
+        found = [sample for sample in made(resources, 8192) if sample.task == task]
+        ordinals = {ASKED.search(sample.query)[4] for sample in found}  # type: ignore[index]
+        assert ordinals == set(ORDINALS[:n])
+        for sample in found:
+            needles = {solve(sample)[0]}
+            messages = messages_of(sample)
+            ask = messages[sample.metadata["desired_msg_index"]].content
+            needles = {
+                messages[place + 1].content
+                for place, message in enumerate(messages)
+                if message.content == ask
+            }
+            assert len(needles) == n
+            prefix = sample.metadata["random_string_to_prepend"]
+            worth = [prefix_ratio(prefix + one, sample.answers[0], prefix) for one in needles]
+            assert sorted(worth)[-1] == 1.0 > sorted(worth)[-2]  # another needle is not as good
+
+
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
+def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
+    for sample in made(Resources(pieces, 0), length, n=2):
+        assert tokens_of(pieces, sample) == length
+        assert sample.answers == (solve(sample)[0],)
+
+
+def test_a_tokenizer_whose_counts_do_not_add_up_gets_no_sample_that_is_too_long(
+    triples: Tokenizer,
+) -> None:
+    for sample in made(Resources(triples, 0), 4096, n=2):
+        assert 4080 <= tokens_of(triples, sample) == sample.metadata["tokens"] <= 4096
+        assert sample.answers == (solve(sample)[0],)
+
+
+def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
+    alone = {sample.id: sample for sample in made(Resources(pieces, 0), 4096, n=2)}
+    among = {sample.id: sample for sample in made(Resources(pieces, 0), 20_000, 4096, n=3)}
+    assert all(among[name] == sample for name, sample in alone.items())
+
+
+def test_too_short_a_length_is_said(resources: Resources) -> None:
+    with pytest.raises(ConfigError, match=r"--lengths 500: 2needle \(en\) takes at least [0-9]+"):
+        made(resources, 500)

@@ -1,0 +1,86 @@
+"""MRCR's score against difflib's own account of what two texts have in common."""
+
+from __future__ import annotations
+
+from difflib import SequenceMatcher
+from random import Random
+
+import pytest
+
+from memray_eval.benchmarks.mrcr.pieces import FORMS, TOPICS, write_piece
+from memray_eval.benchmarks.mrcr.rules import prefix_ratio
+from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metrics import all_metrics
+from memray_eval.types import Response, Sample, Score
+
+PAIRS = 1_000
+PREFIX = "aB3dE5gH7j"
+
+
+def scored(metric: str, reply: str, *answers: str, **metadata: object) -> Score:
+    found = all_metrics()[metric]
+    assert isinstance(found, ComputedMetric)
+    sample = Sample(
+        id="1", suite="mrcr", task="2needle", query="q", answers=answers, metadata=metadata
+    )
+    return score_by_code(found, sample, Response(text=reply))
+
+
+@pytest.mark.parametrize(
+    ("reply", "expected"),
+    [
+        (f"{PREFIX}once upon a time", 1.0),
+        ("once upon a time", 0.0),
+        (f" {PREFIX}once upon a time", 0.0),  # as the original: not even a space before it
+        (f"{PREFIX.lower()}once upon a time", 0.0),
+        (PREFIX, 0.0),
+        (f"{PREFIX}once", 0.4),  # 2 * 4 / (4 + 16)
+        ("", 0.0),
+    ],
+)
+def test_ratio(reply: str, expected: float) -> None:
+    assert prefix_ratio(reply, f"{PREFIX}once upon a time", PREFIX) == pytest.approx(expected)
+
+
+def test_the_rule_is_named_and_wants_the_prefix() -> None:
+    score = scored("rule_score", f"{PREFIX}x", f"{PREFIX}x", random_string_to_prepend=PREFIX)
+    assert (score.value, score.judge) == (1.0, "mrcr_ratio, openai/mrcr 204b0d4")
+    assert scored("mrcr_ratio", "x", "x").status == "not_applicable"
+    two = scored("mrcr_ratio", "x", "x", "y", random_string_to_prepend=PREFIX)
+    assert (two.status, two.error) == (
+        "error",
+        "ValueError: MRCR compares one answer; the sample has 2",
+    )
+
+
+def a_reply(rng: Random, answer: str) -> str:
+    """The answer, or what a model makes of it: words lost, others in their place, another piece."""
+    words = answer.split(" ")
+    kind = rng.randrange(5)
+    if kind == 0:
+        return answer
+    if kind == 1:
+        return " ".join(word for word in words if rng.random() > 0.2)
+    if kind == 2:
+        return " ".join(rng.choice(words) if rng.random() < 0.3 else word for word in words)
+    if kind == 3:
+        return PREFIX + write_piece(rng, rng.choice(list(FORMS)), rng.choice(TOPICS))
+    return answer.removeprefix(PREFIX)
+
+
+def test_it_agrees_with_difflib_on_generated_replies() -> None:
+    rng, seen = Random(16), set[float]()
+    for _ in range(PAIRS):
+        piece = write_piece(rng, rng.choice(list(FORMS)), rng.choice(TOPICS))[
+            : rng.randint(40, 400)
+        ]
+        reply = a_reply(rng, PREFIX + piece)
+        expected = 0.0
+        if reply[: len(PREFIX)] == PREFIX:
+            said = reply[len(PREFIX) :]
+            blocks = SequenceMatcher(None, said, piece).get_matching_blocks()
+            expected = 2 * sum(block.size for block in blocks) / (len(said) + len(piece))
+        value = prefix_ratio(reply, PREFIX + piece, PREFIX)
+        assert value == pytest.approx(expected, abs=1e-12)
+        seen.add(round(value, 6))
+    assert len(seen) > 200
