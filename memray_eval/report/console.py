@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
+from memray_eval.report.adjusted.lines import describe_adjusted
 from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -214,6 +215,11 @@ def section(metric: MetricSummary) -> Iterator[str]:
         )
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
+    if metric.adjusted is not None:
+        for line in describe_adjusted(metric, metric.adjusted):
+            yield from wrap(
+                line, WIDTH, initial_indent="  To people's labels: ", subsequent_indent="    "
+            )
     if metric.worth:
         yield from wrap(
             f"Estimate by rules: {metric.worth}",

@@ -145,6 +145,10 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
         data["templates"] = packed.place("templates", config.templates, "files/templates")
     if config.errata is not None:
         data["errata"] = packed.place("errata", config.errata, "files/errata")
+    data["calibration"] = [
+        packed.put("calibration", path, f"files/calibration/{number}")
+        for number, path in enumerate(config.calibration)
+    ]
     for number, candidate in enumerate(config.candidates):
         if names_a_file(candidate.prompt):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"
