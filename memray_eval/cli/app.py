@@ -163,7 +163,8 @@ CalibrationOption = Annotated[
     typer.Option(
         "--calibration",
         help="Labels of people's, by which scores are adjusted: what `calibrate --save` wrote, or "
-        "a table of labels of the run's own answers; may be given again.",
+        "a table of labels of the run's own answers (METRIC=FILE where it names no metric); may be "
+        "given again.",
         rich_help_panel=JUDGING,
     ),
 ]

@@ -174,14 +174,11 @@ def read_labelled(
     if not rows:
         raise DataError(f"{path} holds no row")
     known = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
+    if {"unit_id", "weight"} <= set(known):  # a table that `view --label` wrote
+        with_weight = {"weight": "weight", **labelling.columns}
+        labelling = labelling.model_copy(update={"columns": with_weight})
     systems = _find_systems(labelling, known)
-    for column in (*labelling.columns.values(), *labelling.people):
-        for name in (column.replace(STAR, system) for system in systems):
-            if name not in known:
-                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
-                raise ConfigError(
-                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
-                )
+    _check_columns(path, labelling, known, systems)
     skip = labelling.columns.get("skip")
     kept = [
         (place, row)
@@ -205,6 +202,19 @@ def read_labelled(
     if not found:
         raise DataError(f"{path} holds no labelled response")
     return found
+
+
+def _check_columns(
+    path: Path, labelling: Labelling, known: Sequence[str], systems: Sequence[str]
+) -> None:
+    """Raises ConfigError for a column that the file does not have."""
+    for column in (*labelling.columns.values(), *labelling.people):
+        for name in (column.replace(STAR, system) for system in systems):
+            if name not in known:
+                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
+                raise ConfigError(
+                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
+                )
 
 
 def _parse_row(

@@ -43,9 +43,7 @@ def sample_number(sample_id: str) -> int:
 
 
 def to_order_entry(source: Shard, entry: Entry, found: Sample | Record) -> OrderEntry:
-    sample, who = (
-        (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
-    )
+    sample, who = (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
     named = next((key for key in CLUSTER_KEYS if sample.metadata.get(key) is not None), None)
     if sample.context:
         group = f"context\x1f{sample.context}"
@@ -53,10 +51,10 @@ def to_order_entry(source: Shard, entry: Entry, found: Sample | Record) -> Order
         group = f"{named}\x1f{sample.metadata[named]}"
     else:
         group = f"id\x1f{sample.id}"
-    told = sample.metadata.get("length")
-    is_told = isinstance(told, int | float) and not isinstance(told, bool) and told > 0
-    length = float(told) if is_told else len(sample.context or "") + len(sample.query)
-    bin_ = math.ceil(math.log2(length)) if length > 1 and math.isfinite(length) else 0
+    told, length = sample.metadata.get("length"), len(sample.context or "") + len(sample.query)
+    if isinstance(told, int | float) and 1 < told < 1e12:  # tokens, where the sample says so
+        length = int(told)
+    bin_ = math.ceil(math.log2(max(1, length)))
     place = EntryPlace(entry.position, entry.size, entry.number)
     return OrderEntry(
         source, place, sample_number(sample.id), who, _number(group), (sample.task, bin_)
@@ -116,7 +114,9 @@ class StratifiedOrder:
             positions=by_number.astype(np.int64),
             groups=np.array(groups, np.int64),
             strata=np.array([strata[group[0].stratum] for group in ordered], np.int64),
-            candidates=tuple(dict.fromkeys(one.answered_by for one in self.entries if one.answered_by)),
+            candidates=tuple(
+                dict.fromkeys(one.answered_by for one in self.entries if one.answered_by)
+            ),
         )
         return list(self._cut(ordered, rows_per_shard)), order
 
@@ -144,9 +144,7 @@ class StratifiedOrder:
             keyed += zip(places.tolist(), (groups[place] for place in shuffled), strict=True)
         return [group for _, group in sorted(keyed, key=lambda one: one[0])]
 
-    def _cut(
-        self, ordered: Sequence[Sequence[OrderEntry]], rows_per_shard: int
-    ) -> Iterable[Shard]:
+    def _cut(self, ordered: Sequence[Sequence[OrderEntry]], rows_per_shard: int) -> Iterable[Shard]:
         """Shards of whole groups, up to the rows and CONTEXT_SHARD_BYTES; one for each source that
         a stretch of the order draws on."""
         rows = rows_per_shard
@@ -168,4 +166,6 @@ def _shards_of(stretch: Sequence[OrderEntry]) -> Iterable[Shard]:
         key = entry.source.path, entry.source.kind
         by_source.setdefault(key, (entry.source, []))[1].append(entry.place)
     for source, places in by_source.values():
+        if source.is_read_from_start:  # in its own order
+            places.sort()
         yield take_places(source, places)

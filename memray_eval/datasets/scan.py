@@ -99,9 +99,7 @@ def scan(
     if each_source is not None and is_plain:
         work = partial(scan_source, reading=reading, rows_per_shard=rows, engines=engines)
         return _join(sources, each_source(work, sources), work, on_problem)
-    return _scan_first(
-        sources, reading, limit, rows, engines, on_problem, fingerprint_1, on_taken
-    )
+    return _scan_first(sources, reading, limit, rows, engines, on_problem, fingerprint_1, on_taken)
 
 
 def _scan_first(

@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
-    early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more units failed than are tolerated, and `warnings` what else calls
-    for exit code 1. `n_missing` units were planned and are not in the records of a run that went to
-    its end."""
+    early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more
+    units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing`
+    units were planned and are not in the records of a run that went to its end."""
 
     folder: RunFolder
     summary: Summary

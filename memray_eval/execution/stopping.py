@@ -4,7 +4,6 @@ enough, or which of two candidates is better."""
 from __future__ import annotations
 
 import re
-
 from dataclasses import dataclass
 from typing import Literal
 

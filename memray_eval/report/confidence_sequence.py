@@ -28,9 +28,9 @@ _NEWTON_STEPS = 6
 def boundary(variance: FloatArray, alpha: float) -> FloatArray:
     """u(V) for each V: with a chance of 1 - alpha the sum of deviations is below it at all times.
 
-    It solves mean over lambda of exp(lambda u - psi(lambda) V) = 1 / alpha. Newton's steps come from
-    above, where the one best lambda alone would put it, and a convex function keeps them there: too
-    few make the boundary wider, never wrong."""
+    It solves mean over lambda of exp(lambda u - psi(lambda) V) = 1 / alpha. Newton's steps come
+    from above, where the one best lambda alone would put it, and a convex function keeps them
+    there: too few make the boundary wider, never wrong."""
     v = np.asarray(variance, np.float64)[..., None]
     needed = math.log(1 / alpha) + math.log(LAMBDAS.size)
     u = ((needed + _PSI * v) / LAMBDAS).min(axis=-1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +27,9 @@ from memray_eval.report.comparing.models import AdjustedDifference, Comparison, 
 from memray_eval.report.comparing.open_runs import ComparedRun
 from memray_eval.report.reading import readable
 
+_MOVES_BOTH = (
+    "labels of other answers move both sides alike on this scale; label answers of both runs"
+)
 Scales = Mapping[str, tuple[float, float]]
 
 
@@ -49,7 +53,10 @@ def adjust_comparison(
         for units in [align_units(sides[0], side, common.letter, comparison.cluster)]
         for row in comparison.metrics
         if row.other == side.name and row.metric in scales
-        for made in _adjust(row.metric, units, judged[0], of_side, calibrations, scales)
+        for made in [
+            _adjust(row.metric, units, judged[0], of_side, calibrations, scales[row.metric])
+        ]
+        if made is not None
     ]
     return comparison.model_copy(update={"adjusted": tuple(found)})
 
@@ -68,59 +75,58 @@ def _adjust(
     a: JudgedSide,
     b: JudgedSide,
     calibrations: Calibrations,
-    scales: Scales,
-) -> Iterator[AdjustedDifference]:
-    """Yields the metric's adjusted difference; nothing if no calibration is of it."""
-    scale, letter, other = scales[metric], units.common.letter, units.other.name
-    found = [find_correction(calibrations, side, metric, scale) for side in (a, b)]
-    refused = next((one for one in found if isinstance(one, Refusal)), None)
-    named = {"metric": metric, "other": other, "letter": letter}
-    if refused is not None:
-        yield AdjustedDifference(refused=refused.reason, labelled=refused.labelled, **named)
-        return
-    of_a, of_b = (one if isinstance(one, Correction) else None for one in found)
-    if of_a is None or of_b is None:
-        if one := of_a or of_b:
-            reason = "only one side has labels: label answers of both"
-            yield AdjustedDifference(refused=reason, labelled=one.labelled, **named)
-        return
-    low, width = scale[0], (scale[1] - scale[0]) or 1.0
-    values = [
-        (side.scores.values[metric][rows] - low) / width
-        for side, rows in ((a, units.rows_a), (b, units.rows_b))
-    ]
-    both = ~np.isnan(values[0]) & ~np.isnan(values[1])
-    told = {"n": int(both.sum()), "labelled": of_b.labelled, "n_labels": of_b.labels.people.size}
-    if not both.any():
-        yield AdjustedDifference(refused="no unit is scored on both sides", **told, **named)
-        return
-    sides = [
-        Verdicts(shares[both], side.clusters[rows[both]])
-        for shares, side, rows in zip(values, (a, b), (units.rows_a, units.rows_b), strict=True)
-    ]
-    means = [
-        estimate(side.judge, side.clusters, one)
-        for side, one in zip(sides, (of_a, of_b), strict=True)
-    ]
-    if of_a.is_own and of_b.is_own:
-        difference, ends = estimates_difference(*means)
-        told["n_labels"] = of_a.labels.people.size + of_b.labels.people.size
-    elif all(one.sensitivity is not None for one in means):
-        difference, ends = rogan_gladen_difference(*sides, of_b.labels)
-    else:
-        reason = (
-            "labels of other answers move both sides alike on this scale; label answers of both "
-            "runs"
+    scale: tuple[float, float],
+) -> AdjustedDifference | None:
+    """The metric's adjusted difference, or why there is none; None if no calibration is of it."""
+    named = AdjustedDifference(metric=metric, other=units.other.name, letter=units.common.letter)
+    of_a, of_b = (find_correction(calibrations, side, metric, scale) for side in (a, b))
+    for one in (of_a, of_b):
+        if isinstance(one, Refusal):
+            return named.model_copy(update={"refused": one.reason, "labelled": one.labelled})
+    if isinstance(of_a, Correction) and isinstance(of_b, Correction):
+        values = (
+            (side.scores.values[metric][rows] - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+            for side, rows in ((a, units.rows_a), (b, units.rows_b))
         )
-        yield AdjustedDifference(refused=reason, **told, **named)
-        return
-    yield AdjustedDifference(
-        method="Rogan-Gladen" if means[0].sensitivity is not None else "PPI++",
-        mean_a=low + width * means[0].value,
-        mean_b=low + width * means[1].value,
-        difference=width * difference,
-        low=width * ends.low,
-        high=width * ends.high,
-        **told,
-        **named,
-    )
+        shares = np.column_stack(list(values))
+        both = ~np.isnan(shares).any(axis=1)
+        sides = (
+            Verdicts(shares[both, 0], a.clusters[units.rows_a[both]]),
+            Verdicts(shares[both, 1], b.clusters[units.rows_b[both]]),
+        )
+        return named.model_copy(update=_measure(sides, (of_a, of_b), scale))
+    if isinstance(one := of_a or of_b, Correction):
+        reason = "only one side has labels: label answers of both"
+        return named.model_copy(update={"refused": reason, "labelled": one.labelled})
+    return None
+
+
+def _measure(
+    sides: tuple[Verdicts, Verdicts],
+    corrections: tuple[Correction, Correction],
+    scale: tuple[float, float],
+) -> dict[str, Any]:
+    """The fields of an adjusted difference of the same units on both sides."""
+    (a, b), (of_a, of_b), low = sides, corrections, scale[0]
+    width, is_own = (scale[1] - scale[0]) or 1.0, of_a.is_own and of_b.is_own
+    n_labels = of_b.labels.people.size + (of_a.labels.people.size if is_own else 0)
+    told: dict[str, Any] = {
+        "n": a.judge.size, "labelled": of_b.labelled, "n_labels": n_labels,
+    }  # fmt: skip
+    if not a.judge.size:
+        return told | {"refused": "no unit is scored on both sides"}
+    mean_a, mean_b = estimate(*a, of_a), estimate(*b, of_b)
+    if is_own:
+        difference, ends = estimates_difference(mean_a, mean_b)
+    elif mean_a.sensitivity is not None and mean_b.sensitivity is not None:
+        difference, ends = rogan_gladen_difference(a, b, of_b.labels)
+    else:
+        return told | {"refused": _MOVES_BOTH}
+    return told | {
+        "method": "PPI++" if is_own else "Rogan-Gladen",
+        "mean_a": low + width * mean_a.value,
+        "mean_b": low + width * mean_b.value,
+        "difference": width * difference,
+        "low": width * ends.low,
+        "high": width * ends.high,
+    }

@@ -125,26 +125,21 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     said = weighted_share(run.judge, run.clusters, n_clusters)
     is_right = labels.people > 0.5
     right, wrong = (
-        weighted_share(
-            labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows]
-        )
+        weighted_share(labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows])
         for rows in (is_right, ~is_right)
     )
     sensitivity, specificity = right.value, 1 - wrong.value
     raw = (said.value - wrong.value) / (right.value - wrong.value)
     value = min(max(raw, 0.0), 1.0)
 
-    parts = (
-        said.influence, -value * right.influence, -(1 - value) * wrong.influence,
-    )  # fmt: skip
-    is_clustered = any(
-        np.unique(side).size < side.size for side in (run.clusters, labels.clusters)
-    )
+    parts = [said.influence, -value * right.influence, -(1 - value) * wrong.influence]
+    together: FloatArray = np.sum(parts, axis=0)
+    is_clustered = any(np.unique(side).size < side.size for side in (run.clusters, labels.clusters))
     critical = _critical(
         [float(part @ part) for part in parts], [said.clusters, right.clusters, wrong.clusters],
         is_clustered, level,
     )  # fmt: skip
-    shared = float(sum(parts) @ sum(parts)) - sum(float(part @ part) for part in parts)
+    shared = float(together @ together) - sum(float(part @ part) for part in parts)
 
     square = critical**2
     p, p_size = (said.size * said.value + square / 2) / (said.size + square), said.size + square
@@ -160,7 +155,7 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     return Estimate(
         value=value,
         interval=_within_scale(shifted - half, shifted + half, value),
-        influence=sum(parts) / (right.value - wrong.value),
+        influence=together / (right.value - wrong.value),
         run_variance=run_variance / slope**2,
         label_variance=label_variance / slope**2,
         critical=critical,
@@ -178,7 +173,8 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     arXiv 2311.01453), clustered and weighted: lambda, 0-1, has the smallest variance that the
     clusters' influences tell; 0 leaves the labels alone. The interval is Student's, of two degrees
     of freedom fewer than the labels' clusters, since the normal one that the paper takes falls
-    short for few labels. Needs labels that differ, of three clusters or more."""
+    short for few labels; for the same reason residuals are set against how far their cluster pulls
+    the fit. Needs labels that differ, of three clusters or more."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
     said = weighted_share(run.judge, run.clusters, n_clusters)
     of_people, of_judge = (
@@ -190,8 +186,13 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
     tuning = min(max(tuning, 0.0), 1.0)
     value = of_people.value + tuning * (said.value - of_judge.value)
-    influence = of_people.influence + tuning * gained
+    # Of few clusters each pulls the mean and lambda its way (HC3: MacKinnon and White 1985)
+    pull = np.bincount(labels.clusters, labels.weights, minlength=n_clusters) / labels.weights.sum()
+    if tuning > 0:
+        pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
     by_labels = of_people.influence - tuning * of_judge.influence
+    by_labels = by_labels / (1 - np.minimum(pull, 0.5))
+    influence = by_labels + tuning * said.influence
     label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * said.variance
     critical = _critical(
         [run_variance, label_variance], [said.clusters, of_judge.clusters - 1], True, level
@@ -224,9 +225,7 @@ def rogan_gladen_difference(
     moved = weighted_share(b.judge - a.judge, a.clusters, n_clusters)
     is_right = labels.people > 0.5
     right, wrong = (
-        weighted_share(
-            labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows]
-        )
+        weighted_share(labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows])
         for rows in (is_right, ~is_right)
     )
     slope = right.value - wrong.value
@@ -250,9 +249,7 @@ def rogan_gladen_difference(
     return value, Interval(min(max(low, -1.0), value), max(min(high, 1.0), value))
 
 
-def estimates_difference(
-    a: Estimate, b: Estimate, level: float = 0.95
-) -> tuple[float, Interval]:
+def estimates_difference(a: Estimate, b: Estimate, level: float = 0.95) -> tuple[float, Interval]:
     """The difference b - a of two estimates over the same clusters, each with labels of its own."""
     n_clusters = max(a.influence.size, b.influence.size)
     apart = np.zeros(n_clusters)

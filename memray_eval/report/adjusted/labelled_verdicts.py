@@ -3,8 +3,9 @@ people's labels of a run's own answers (CSV, JSONL, ...)."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import isfinite
 from pathlib import Path
 from typing import Any, Literal
@@ -12,8 +13,9 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError
 
 from memray_eval.config.problems import describe
+from memray_eval.config.sections import split_metric
 from memray_eval.datasets.labels import read_rows
-from memray_eval.datasets.parsing import parse_json
+from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import RULES
 from memray_eval.report.atomic_file import write_atomically
@@ -22,6 +24,7 @@ from memray_eval.types import RULES_ON_EMPTY, Frozen
 
 # Of a table of labels of a run's own answers
 UNIT_ID, LABEL, WEIGHT, METRIC, RUN_ID = "unit_id", "label", "weight", "metric", "run_id"
+_OF_PERSON = re.compile(r"human\d*")  # a column for each person, in place of LABEL
 
 
 class LabelledVerdict(Frozen):
@@ -142,19 +145,21 @@ def write_calibrations(path: str, calibrations: Iterable[JudgeCalibration]) -> N
         stream.write(kept.model_dump_json(indent=1).encode("utf-8", "backslashreplace") + b"\n")
 
 
-def read_calibrations(paths: Iterable[str]) -> Calibrations:
-    """Reads what `--calibration` names. Raises ConfigError for a file that is neither kind, and
-    DataError for one that cannot be read or holds a label that is none."""
-    return tuple(found for path in paths for found in _read_file(Path(path)))
+def read_calibrations(names: Iterable[str]) -> Calibrations:
+    """Reads what `--calibration` names: paths, or METRIC=PATH for a table of labels that does not
+    name their metric. Raises ConfigError for a file that is neither kind, and DataError for one
+    that cannot be read or holds a label that is none."""
+    return tuple(found for name in names for found in _read_file(*split_metric(name)))
 
 
-def _read_file(path: Path) -> Calibrations:
+def _read_file(metric: str, name: str) -> Calibrations:
+    path = Path(name)
     if path.suffix.lower() == ".json":
         try:
             data = parse_json(path.read_bytes())
         except OSError as error:
             raise DataError(f"{path}: cannot be read: {error.strerror or error}") from None
-        except Exception as error:  # no JSON, in whatever way
+        except InvalidSample as error:
             raise DataError(f"{path}: {error}") from None
         if isinstance(data, dict):
             try:
@@ -164,39 +169,55 @@ def _read_file(path: Path) -> Calibrations:
                 raise ConfigError(
                     f"{path} is no file of `memray-eval calibrate ... --save` ({first})"
                 ) from None
-    rows = list(read_rows(path))
     labels = [
-        label for number, row in enumerate(rows, 1) if (label := _parse_row(path, number, row))
+        label
+        for number, row in enumerate(read_rows(path), 1)
+        for label in _parse_row(path, number, row, metric)
     ]
     if not labels:
         raise DataError(f"{path} holds no label")
     return (OwnLabels(labelled=path.name, labels=tuple(labels)),)
 
 
-def _parse_row(path: Path, number: int, row: Mapping[str, Any]) -> OwnLabel | None:
-    """A row of a table of labels; None where its label is empty (skipped, or taken back)."""
-    lacking = [name for name in (UNIT_ID, METRIC, LABEL) if name not in row]
-    if lacking:
+def _parse_row(path: Path, number: int, row: Mapping[str, Any], metric: str) -> Iterator[OwnLabel]:
+    """Yields the labels of a row: one of each person; none where nobody labelled it, or took that
+    back."""
+    columns = [name for name in row if name == LABEL or _OF_PERSON.fullmatch(name)]
+    if UNIT_ID not in row or not columns:
+        lacking = LABEL if UNIT_ID in row else UNIT_ID
         raise ConfigError(
-            f"{path} has no column {lacking[0]!r}: a table of labels of a run's own answers has "
-            f"{UNIT_ID}, {METRIC}, {LABEL} and, if not all were as likely to be labelled, {WEIGHT} "
-            "(1 / that chance); other labelled files go through `memray-eval calibrate --save`"
+            f"{path} has no column {lacking!r}: a table of labels of a run's own answers has "
+            f"{UNIT_ID}, {LABEL} (or human, human2, ...), {METRIC} and, if not all were as likely "
+            f"to be labelled, {WEIGHT} (1 / that chance); other labelled files go through "
+            "`memray-eval calibrate --save`"
         )
-    if row[LABEL] is None or str(row[LABEL]).strip() == "":
-        return None
-    given = row.get(WEIGHT)
-    weight = 1.0 if given is None or str(given).strip() == "" else _to_number(given)
-    label = _to_number(row[LABEL])
-    if label is None or weight is None or weight <= 0:
-        what, value = (LABEL, row[LABEL]) if label is None else (WEIGHT, given)
-        raise DataError(f"{path}, row {number}: {what} is {value!r}, not a number that it can be")
-    return OwnLabel(
-        unit_id=str(row[UNIT_ID]),
-        metric=str(row[METRIC]),
-        label=label,
-        weight=weight,
-        run_id=str(row.get(RUN_ID) or ""),
-    )
+    named = metric or str(row.get(METRIC) or "")
+    if not named:
+        raise ConfigError(
+            f"{path} does not say of which metric its labels are: write --calibration "
+            f"METRIC={path}, or add a column {METRIC!r}"
+        )
+    weight = 1.0 if _is_empty(row.get(WEIGHT)) else _to_number(row[WEIGHT])
+    for column in columns:
+        if _is_empty(row[column]):
+            continue
+        label = _to_number(row[column])
+        if label is None or weight is None or weight <= 0:
+            what = column if label is None else WEIGHT
+            raise DataError(
+                f"{path}, row {number}: {what} is {row[what]!r}, not a number that it can be"
+            )
+        yield OwnLabel(
+            unit_id=str(row[UNIT_ID]),
+            metric=named,
+            label=label,
+            weight=weight,
+            run_id=str(row.get(RUN_ID) or ""),
+        )
+
+
+def _is_empty(cell: object) -> bool:
+    return cell is None or str(cell).strip() == ""
 
 
 def _to_number(value: object) -> float | None:

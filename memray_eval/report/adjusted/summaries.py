@@ -197,6 +197,8 @@ def why_not(
     """Why verdicts of these judges, in a run with this manifest, are others than those that were
     labelled; "" where they are the same."""
     total = sum(judges.values())
+    if not total:
+        return "the run does not say who judged it"
     for name, count in judges.items():
         if name not in (one.judge, RULES_ON_EMPTY):
             return (
@@ -271,12 +273,16 @@ def _checked(found: Correction) -> Correction | Refusal:
             f"all {labels.people.size} labels are the same, so that they do not tell how the judge "
             "takes others"
         )
-    elif not found.is_own and is_binary(labels.people) and is_binary(labels.judge):
-        if (slope := youden(labels)) < MIN_YOUDEN:
-            reason = (
-                f"sensitivity + specificity - 1 of this judge is {slope:.2f} by these labels, below "
-                f"{MIN_YOUDEN}: it hardly tells right from wrong"
-            )
+    elif (
+        not found.is_own
+        and is_binary(labels.people)
+        and is_binary(labels.judge)
+        and (slope := youden(labels)) < MIN_YOUDEN
+    ):
+        reason = (
+            f"sensitivity + specificity - 1 of this judge is {slope:.2f} by these labels, below "
+            f"{MIN_YOUDEN}: it hardly tells right from wrong"
+        )
     return Refusal(labelled=found.labelled, reason=reason) if reason else found
 
 
@@ -313,7 +319,8 @@ def _to_figure(
         tuning=made.tuning,
         needed=tuple(
             LabelsNeeded(
-                more=(times - 1) * found.labels.people.size, half_width=width * made.half_width(times)
+                more=(times - 1) * found.labels.people.size,
+                half_width=width * made.half_width(times),
             )
             for times in MORE_LABELS
         ),

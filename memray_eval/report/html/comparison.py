@@ -67,8 +67,8 @@ class ChangedUnits(NamedTuple):
 class Against(NamedTuple):
     """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
     the differences by group. `adjusted` are the differences as people would see them, where labels
-    were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ beyond chance, or of the
-    first if none does; `changed_rest` of the others."""
+    were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ
+    beyond chance, or of the first if none does; `changed_rest` of the others."""
 
     common: CommonUnits
     name: str

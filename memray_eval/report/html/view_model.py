@@ -238,7 +238,9 @@ def count_task_figures(summary: Summary) -> int:
 def task_intervals(summary: Summary) -> str:
     """Says what the intervals of the grids by task hold for."""
     n = count_task_figures(summary)
-    return f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
+    return (
+        f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
+    )
 
 
 def _task_cell(
