@@ -229,7 +229,9 @@ def resume(
     complete: Annotated[
         bool,
         typer.Option(
-            "--all", help="All units, also where the run stopped since its `stop_at` was decided."
+            "--all",
+            help="All units, also where the run stopped since its `stop_at` was decided.",
+            rich_help_panel=WHAT,
         ),
     ] = False,
     as_json: JsonOption = False,

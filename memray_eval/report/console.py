@@ -28,6 +28,7 @@ from memray_eval.types import (
 WIDTH = 70
 CAUSES_SHOWN = 5
 BAR = "█"
+_NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
@@ -65,6 +66,7 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
     """The tables by task, and the heat maps by length and depth, if the suite has any."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
+            lines += [_NO_INTERVALS] if summary.tasks else []
             yield from _titled_section(
                 f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
             )
@@ -79,7 +81,8 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled_section(
-                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat)
+                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}",
+                (*heat_map(heat), _NO_INTERVALS),
             )
 
 

@@ -50,7 +50,6 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
         yield "the least covered metric. errors, calls, cost ($): over all metrics."
-        yield "No interval here: of many tasks one is high by chance. The page's are corrected."
         yield from _other_metrics(tasks, macro)
     elif macro.agreement is not None:
         share, kappa = _agreement_figures(macro.agreement)
@@ -102,7 +101,7 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
     marked = mark(sum(counts), heat.estimates, heat.fallbacks)
     yield (
         f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. {span} "
-        "scored a cell, without intervals"
+        "scored a cell"
     )
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)

@@ -1,7 +1,7 @@
 """How often the interval of a score that people's labels adjust holds the truth, and how far the
 adjusted score is from people's, beside the raw one.
 
-    python -m tests.benchmarks.adjusted_scores [--draws 2000] [--judges rules,embedded]
+    python -m tests.benchmarks.adjusted_scores [--draws 2000] [--only TEXT] [--judges rules,embedded]
 
 First a simulation: runs of 1,000 answers, or of 200 clusters of 5, judged by a judge of known
 sensitivity and specificity (Rogan-Gladen, labels of other answers), or on a graded scale, or with
@@ -182,28 +182,31 @@ def by_own_labels(
         yield raw, found and found.interval, prevalence
 
 
-def settings(draws: int) -> Iterator[Outcome]:
+def settings(draws: int, only: str) -> Iterator[Outcome]:
     for is_clustered, judge, prevalence, n in product((False, True), JUDGES, PREVALENCES, LABELS):
         how = "clustered" if is_clustered else "independent"
         name = f"RG, {how}, se {judge[0]:.2f} sp {judge[1]:.2f}, right {prevalence:.0%}, {n} labels"
-        yield measure(name, by_rogan_gladen(draws, n, is_clustered, prevalence, judge))
+        if only in name:
+            yield measure(name, by_rogan_gladen(draws, n, is_clustered, prevalence, judge))
     for is_clustered, noise, n in product((False, True), (0.3, 1.0), LABELS):
         how = "clustered" if is_clustered else "independent"
         name = f"PPI++, {how}, graded 1-5, noise {noise:.1f}, {n} labels"
-        yield measure(name, by_labels_like_them(draws, n, is_clustered, noise))
+        if only in name:
+            yield measure(name, by_labels_like_them(draws, n, is_clustered, noise))
     for is_clustered, judge, prevalence, n in product(
         (False, True), JUDGES[1:3], PREVALENCES[1:], LABELS[1:]
     ):
         how = "clustered" if is_clustered else "independent"
         name = f"PPI++, {how}, own, se {judge[0]:.2f} sp {judge[1]:.2f}, right {prevalence:.0%}, "
         name += f"{n} labels"
-        yield measure(name, by_own_labels(draws, n, is_clustered, prevalence, judge))
+        if only in name:
+            yield measure(name, by_own_labels(draws, n, is_clustered, prevalence, judge))
 
 
-def simulate(draws: int) -> None:
+def simulate(draws: int, only: str) -> None:
     print(f"{'coverage of 95 % intervals':<62}{'raw':>7}{'adjusted':>10}{'width':>8}{'refused':>9}")
     outcomes = []
-    for one in settings(draws):
+    for one in settings(draws, only):
         outcomes.append(one)
         print(
             f"{one.setting:<62}{one.raw:>7.1%}{one.adjusted:>10.1%}{one.adjusted_width:>8.3f}"
@@ -279,13 +282,14 @@ def calibrated(path: Path, judges: Sequence[str], limit: int | None) -> Iterator
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--draws", type=int, default=2000)
+    parser.add_argument("--only", default="", help="settings whose name holds this")
     parser.add_argument("--judges", default="rules")
     parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--verdicts", type=Path, nargs="*", help="files of calibrate --save")
     parser.add_argument("--labels", type=int, default=200)
     parser.add_argument("--limit", type=int, help="rows of the file")
     wanted = parser.parse_args()
-    simulate(wanted.draws)
+    simulate(wanted.draws, wanted.only)
     known = [
         one
         for one in read_calibrations([str(path) for path in wanted.verdicts or ()])

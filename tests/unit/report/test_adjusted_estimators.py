@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from memray_eval.report.adjusted.estimators import (
+    Estimate,
     Labelled,
     Verdicts,
     estimates_difference,
@@ -54,7 +55,8 @@ def test_rogan_gladen_is_lang_and_reiczigels(
     found = rogan_gladen(run_of(*said), labelled(right, wrong))
     p, se, sp = said[0] / said[1], right[0] / right[1], 1 - wrong[0] / wrong[1]
     assert found.value == pytest.approx(min(1.0, max(0.0, (p + sp - 1) / (se + sp - 1))))
-    assert (found.sensitivity, found.specificity) == (pytest.approx(se), pytest.approx(sp))
+    assert found.sensitivity == pytest.approx(se)
+    assert found.specificity == pytest.approx(sp)
     # the paper's, with n + z^2 and two more of each class
     n, m1, m0 = said[1] + Z**2, right[1] + 2, wrong[1] + 2
     p, se, sp = (said[0] + Z**2 / 2) / n, (right[0] + 1) / m1, 1 - (wrong[0] + 1) / m0
@@ -89,8 +91,8 @@ def test_clusters_widen_both_intervals() -> None:
     assert width(prediction_powered(run, in_clusters)) > width(prediction_powered(run, of))
 
 
-def width(found: object) -> float:
-    return found.interval.high - found.interval.low  # type: ignore[attr-defined]
+def width(found: Estimate) -> float:
+    return found.interval.high - found.interval.low
 
 
 def test_ppi_is_the_papers_for_independent_units() -> None:
@@ -107,7 +109,8 @@ def test_ppi_is_the_papers_for_independent_units() -> None:
     assert found.value == pytest.approx(people.mean() + tuning * (said.mean() - judge.mean()))
     variance = (people - tuning * judge).var(ddof=1) / 80 + tuning**2 * said.var(ddof=1) / 900
     error = (found.interval.high - found.value) / found.critical
-    assert error == pytest.approx(math.sqrt(variance))
+    # A little more than the paper's: residuals are set against their pull (HC3)
+    assert 1.0 < error / math.sqrt(variance) < 1.08
     assert 1.96 < found.critical < 2.05
 
 
