@@ -27,7 +27,7 @@ def answers(n: int, seed: int) -> list[dict[str, Any]]:
     rows = []
     for number in range(n):
         says_so = chance.random() < 0.6
-        is_right = says_so and chance.random() < 0.75 or chance.random() < 0.1
+        is_right = (says_so and chance.random() < 0.75) or chance.random() < 0.1
         rows.append(
             {
                 "id": f"s{seed}-{number}",

@@ -89,12 +89,16 @@ def weighted_share(
     influence: FloatArray = np.bincount(
         clusters, weights * (values - value), minlength=n_clusters
     ).astype(np.float64)
-    groups = int(np.unique(clusters).size)
+    groups = _count_clusters(clusters)
     influence *= (math.sqrt(groups / (groups - 1)) if groups > 1 else 1.0) / total
     variance = float(influence @ influence)
     # Equal values show no spread: in doubt, each cluster tells as much as one unit
     size = value * (1 - value) / variance + 1 if variance > 0 else float(groups)
     return Share(value, influence, groups, min(float(values.size), size))
+
+
+def _count_clusters(clusters: Clusters) -> int:
+    return int(np.count_nonzero(np.bincount(clusters)))
 
 
 def youden(labels: Labelled) -> float:
@@ -115,12 +119,15 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     specificity the labels tell: (p + specificity - 1) / (sensitivity + specificity - 1) (Rogan and
     Gladen 1978). The labelled answers may have another share of right ones than the run's.
 
-    The interval is Lang and Reiczigel's (2014), which Lee et al. (arXiv 2511.21140) take for
-    judges: pseudo-counts keep its coverage where a share is near 0 or 1, at which the delta
-    method's falls short. Here each share counts with its effective size (as Korn and Graubard 1998
-    do for shares of clustered samples), what the shares have in common within clusters is added,
-    and Student's quantile replaces the normal one where units are clustered. Needs labels of both
-    classes and a `youden` that is not about 0."""
+    The interval holds the shares that the data do not reject (Fieller 1954): those at which p -
+    share * sensitivity - (1 - share) * (1 - specificity) is within its error of 0. The error counts
+    both samples, as in Lee et al. (arXiv 2511.21140), with the pseudo-counts of Lang and Reiczigel
+    (2014) in the variances, so that a judge that erred on no label is not taken for perfect. The
+    delta method's interval of both papers covers 98-99 % where the judge is poor and labels are
+    few; this one keeps to 95 %. Each share counts with its effective size (as Korn and Graubard
+    1998 have it for shares of clustered samples), what the shares have in common within clusters is
+    added, and Student's quantile replaces the normal one where units are clustered. Needs labels of
+    both classes and a `youden` that is not about 0."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
     said = weighted_share(run.judge, run.clusters, n_clusters)
     is_right = labels.people > 0.5
@@ -134,34 +141,44 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
 
     parts = [said.influence, -value * right.influence, -(1 - value) * wrong.influence]
     together: FloatArray = np.sum(parts, axis=0)
-    is_clustered = any(np.unique(side).size < side.size for side in (run.clusters, labels.clusters))
+    is_clustered = any(
+        _count_clusters(side) < side.size for side in (run.clusters, labels.clusters)
+    )
     critical = _critical(
         [float(part @ part) for part in parts], [said.clusters, right.clusters, wrong.clusters],
         is_clustered, level,
     )  # fmt: skip
     shared = float(together @ together) - sum(float(part @ part) for part in parts)
 
-    square = critical**2
-    p, p_size = (said.size * said.value + square / 2) / (said.size + square), said.size + square
-    se, se_size = (right.size * sensitivity + 1) / (right.size + 2), right.size + 2
-    sp, sp_size = (wrong.size * specificity + 1) / (wrong.size + 2), wrong.size + 2
-    slope = se + sp - 1
-    middle = (p + sp - 1) / slope
-    of_se, of_sp = se * (1 - se) / se_size, sp * (1 - sp) / sp_size
-    label_variance = middle**2 * of_se + (1 - middle) ** 2 * of_sp + max(0.0, shared)
-    run_variance = p * (1 - p) / p_size
-    half = critical * math.sqrt(run_variance + label_variance) / abs(slope)
-    shifted = middle + 2 * square * (middle * of_se - (1 - middle) * of_sp)
+    slope = right.value - wrong.value
+    of_run = _smoothed_variance(said, critical**2 / 2) + max(0.0, shared)
+    of_right, of_wrong = (_smoothed_variance(one, 1.0) for one in (right, wrong))
+    # leading * share^2 - 2 * middle * share + last <= 0
+    square, apart = critical**2, said.value - wrong.value
+    leading = slope**2 - square * (of_right + of_wrong)
+    middle = apart * slope - square * of_wrong
+    last = apart**2 - square * (of_run + of_wrong)
+    low, high = 0.0, 1.0
+    if leading > 0:
+        root = math.sqrt(max(0.0, middle**2 - leading * last))
+        low, high = (middle - root) / leading, (middle + root) / leading
     return Estimate(
         value=value,
-        interval=_within_scale(shifted - half, shifted + half, value),
-        influence=together / (right.value - wrong.value),
-        run_variance=run_variance / slope**2,
-        label_variance=label_variance / slope**2,
+        interval=_within_scale(low, high, value),
+        influence=together / slope,
+        run_variance=of_run / slope**2,
+        label_variance=(value**2 * of_right + (1 - value) ** 2 * of_wrong) / slope**2,
         critical=critical,
         sensitivity=sensitivity,
         specificity=specificity,
     )
+
+
+def _smoothed_variance(share: Share, added: float) -> float:
+    """The variance of a share with so many zeros and ones `added` to it."""
+    size = share.size + 2 * added
+    smoothed = (share.size * share.value + added) / size
+    return smoothed * (1 - smoothed) / size
 
 
 def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estimate:
@@ -230,9 +247,8 @@ def rogan_gladen_difference(
     )
     slope = right.value - wrong.value
     of_slope = right.influence - wrong.influence
-    # Pseudo-counts: a judge that erred on no label is not known to be always right
-    floor = sum((one.size + 1) / (one.size + 2) ** 3 for one in (right, wrong))
-    slope_variance = max(float(of_slope @ of_slope), floor)
+    least = sum(_smoothed_variance(one, 1.0) for one in (right, wrong))
+    slope_variance = max(float(of_slope @ of_slope), least)
     critical = _critical(
         [moved.variance, slope_variance], [moved.clusters, min(right.clusters, wrong.clusters)],
         True, level,

@@ -29,6 +29,7 @@ from memray_eval.report.adjusted.labelled_verdicts import (
     OwnLabels,
     judge_version,
 )
+from memray_eval.report.reading import readable
 from memray_eval.report.scores import Scores, find_cluster, read_scores, unit_keys
 from memray_eval.report.statistics import Clusters, is_binary
 from memray_eval.results.run_folder import RunFolder
@@ -176,7 +177,7 @@ def find_correction(
         if isinstance(one, OwnLabels):
             found = _own_correction(one, side, metric, scale)
         elif one.metric == metric:
-            reason = why_not(one, metric, side.judges(metric), side.manifest)
+            reason = why_not(one, metric, scale, side.judges(metric), side.manifest)
             found = (
                 _correction(one, side.numbers)
                 if not reason
@@ -192,10 +193,16 @@ def find_correction(
 
 
 def why_not(
-    one: JudgeCalibration, metric: str, judges: Mapping[str, int], manifest: Mapping[str, Any]
+    one: JudgeCalibration,
+    metric: str,
+    scale: tuple[float, float],
+    judges: Mapping[str, int],
+    manifest: Mapping[str, Any],
 ) -> str:
     """Why verdicts of these judges, in a run with this manifest, are others than those that were
     labelled; "" where they are the same."""
+    if one.scale != scale:
+        return f"the labels are on a scale of {one.scale[0]:g} to {one.scale[1]:g}"
     total = sum(judges.values())
     if not total:
         return "the run does not say who judged it"
@@ -336,12 +343,15 @@ class AdjustedRunFolder(RunFolder):
     def __init__(self, path: str, calibrations: Calibrations) -> None:
         super().__init__(path)
         self._calibrations = calibrations
+        self._adjusted: Summary | None = None
 
     def read_summary(self) -> Summary:
-        summary = super().read_summary()
-        check_metrics(self._calibrations, list(dict.fromkeys(m.metric for m in summary.metrics)))
-        with self.local_records() as records:
-            return adjust_summary(summary, records, self.read_manifest(), self._calibrations)
+        if self._adjusted is None:
+            summary, known = super().read_summary(), self._calibrations
+            check_metrics(known, list(dict.fromkeys(one.metric for one in summary.metrics)))
+            with readable(self.path), self.local_records() as records:
+                self._adjusted = adjust_summary(summary, records, self.read_manifest(), known)
+        return self._adjusted
 
 
 def adjusted_columns(summary: Summary) -> pa.Table:

@@ -187,6 +187,7 @@ def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) 
         ({"judge": "openai/gpt-4o-mini"}, "verdicts by openai/gpt-4o-mini, and openai/gpt-4o gave"),
         ({"judge": "rules", "version": "memray-eval 1"}, "verdicts by rules, and openai/gpt-4o"),
         ({"version": "2024-08-06"}, "in its version 2024-08-06"),
+        ({"scale": (1.0, 5.0)}, "the labels are on a scale of 1 to 5"),
         ({"rubric": "other"}, "by the rubric other, and semantic_correctness has r1"),
         ({"units": verdicts((36, 60), (22, 40))}, "is 0.05 by these labels, below 0.1"),
         ({"units": verdicts((54, 60), (0, 0))}, "all 60 labels are the same"),
