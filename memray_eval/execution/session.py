@@ -114,6 +114,10 @@ class RunSession:
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
         drop_duplicates(self.folder)
+        if telemetry.decided and self.folder.records().count_rows() >= self.plan.n_units:
+            # All was under way already when it was decided
+            telemetry = telemetry.model_copy(update={"stopped": None, "decided": None})
+            stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_missing = 0 if stopped else max(0, self.plan.n_units - summary.n_units)
         self.folder.write_summary(summary, render(summary))

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memray_eval.config.environment import server_key
 from memray_eval.config.packages import require_package
+from memray_eval.config.problems import nearest
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
@@ -138,8 +139,9 @@ def check_stop_rule(plan: RunPlan) -> None:
         return
     names = [metric.name for metric in plan.spec.metrics]
     if rule.metric not in names:
+        hint = f"; did you mean {close!r}?" if (close := nearest(rule.metric, names)) else ""
         raise ConfigError(
-            f"stop_at: {rule.text!r}: this run does not score {rule.metric!r}; it scores "
+            f"stop_at: {rule.text!r}: this run does not score {rule.metric!r}{hint}; it scores "
             f"{', '.join(names)}"
         )
     watch = plan.stop_watch

@@ -215,5 +215,5 @@ def test_weights_are_mapped_or_stand_beside_unit_ids(tmp_path: Path) -> None:
 @pytest.mark.parametrize("weight", ["", "much", "0", "-1", "inf", "nan"])
 def test_a_weight_that_is_none_is_refused(tmp_path: Path, weight: str) -> None:
     rows = [row | {"w": weight} for row in ROWS]
-    with pytest.raises(DataError, match="the weight is .*it must be a number above 0"):
+    with pytest.raises(DataError, match=r"the weight is .*it must be a number above 0"):
         read_labelled(written(tmp_path, "csv", rows), map_columns(["weight=w"], PLAIN), (1, 5))
