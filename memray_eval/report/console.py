@@ -81,8 +81,7 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled_section(
-                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}",
-                (*heat_map(heat), _NO_INTERVALS),
+                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat)
             )
 
 

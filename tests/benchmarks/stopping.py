@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
@@ -50,8 +51,13 @@ class Sequences(NamedTuple):
     halves: FloatArray
 
 
+@lru_cache
+def boundary_on_grid(alpha: float) -> FloatArray:
+    return boundary(_GRID, alpha)
+
+
 def look_up(variance: FloatArray, alpha: float) -> FloatArray:
-    table = boundary(_GRID, alpha)
+    table = boundary_on_grid(alpha)
     # Between two points of a concave function the next higher point is on the safe side
     places = np.minimum(np.searchsorted(_GRID, variance), _GRID.size - 1)
     return np.asarray(table[places], np.float64)
@@ -222,7 +228,7 @@ def labelled_files(folder: Path) -> Iterator[tuple[str, str, list[tuple[str, str
 
 def replays(folder: Path, n: int) -> Iterator[Replayed]:
     for preset, metric, answers in labelled_files(folder):
-        for width in (0.05, 0.1):
+        for width in (0.1, 0.15, 0.2):
             yield replay_width(f"{preset}: {metric} +-{width} of the scale", answers, width, n)
         systems = sorted({system for _, system, _ in answers if system})
         by_item = {(item, system): share for item, system, share in answers}
