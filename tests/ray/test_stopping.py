@@ -7,7 +7,6 @@ from pathlib import Path
 from memray_eval.execution.prepare import resume
 from tests.local.test_stopping import N, evaluated, quiet
 
-
 SLOW = """
 import time
 
