@@ -95,9 +95,6 @@ def _adjust(
             Verdicts(shares[both, 1], b.clusters[units.rows_b[both]]),
         )
         return named.model_copy(update=_measure(sides, (of_a, of_b), scale))
-    if isinstance(one := of_a or of_b, Correction):
-        reason = "only one side has labels: label answers of both"
-        return named.model_copy(update={"refused": reason, "labelled": one.labelled})
     return None
 
 

@@ -239,13 +239,14 @@ def _correction(one: JudgeCalibration, numbers: dict[str, int]) -> Correction | 
 def _own_correction(
     one: OwnLabels, side: JudgedSide, metric: str, scale: tuple[float, float]
 ) -> Correction | Refusal | None:
-    """The labels of this side's own answers; None where they are of others."""
+    """The labels of this side's own answers; None where none is of the metric."""
     values, low, width = side.scores.values[metric], scale[0], (scale[1] - scale[0]) or 1.0
     by_row: dict[int, list[float]] = {}
     weights: dict[int, float] = {}
-    for label in one.labels:
+    of_metric = [label for label in one.labels if label.metric == metric]
+    for label in of_metric:
         row = side.rows_of_units.get(label.unit_id)
-        is_here = label.metric == metric and label.run_id in ("", side.run_id)
+        is_here = label.run_id in ("", side.run_id)
         if is_here and row is not None and not np.isnan(values[row]):
             if not scale[0] <= label.label <= scale[1]:
                 return Refusal(
@@ -256,7 +257,8 @@ def _own_correction(
             by_row.setdefault(row, []).append(label.label)
             weights[row] = label.weight
     if not by_row:
-        return None
+        reason = "none of its labels is of an answer that is scored here"
+        return Refusal(labelled=one.labelled, reason=reason) if of_metric else None
     rows = np.array(sorted(by_row), dtype=np.intp)
     labels = Labelled(
         (values[rows] - low) / width,

@@ -227,11 +227,11 @@ def test_the_judge_of_most_verdicts_is_the_calibrated_one(tmp_path: Path) -> Non
     assert kept.verdicts[0].people == (graded()[0].people[0] or 0.0) + 1
 
 
-def own_labels(path: Path, name: str, weight: bool = True, suffix: str = "csv") -> str:
+def own_labels(path: Path, name: str, weight: bool = True, suffix: str = "csv", **more: Any) -> str:
     """Labels of the run's own answers: every fifth that the judge calls right, every second of the
     others; people call one in three of the first wrong."""
     rows = []
-    for number, record in enumerate(records(name)):
+    for number, record in enumerate(records(name, **more)):
         is_right = (record.scores[0].value or 0.0) > 0
         every = 5 if is_right else 2
         if number % every == 0:
@@ -276,11 +276,29 @@ def test_a_column_a_person_and_the_metric_named_with_the_file(tmp_path: Path) ->
     assert found.value == pytest.approx(0.62)
 
 
-def test_labels_of_other_runs_answers_are_passed_over(tmp_path: Path) -> None:
+def test_labels_of_other_answers_are_refused_unless_others_hold(tmp_path: Path) -> None:
     folder = run_in(tmp_path / "run")
-    file = own_labels(tmp_path, "yours")
-    summary = AdjustedRunFolder(folder.path, read_calibrations([file])).read_summary()
-    assert all(one.adjusted is None for one in summary.metrics)
+    theirs, ours = own_labels(tmp_path, "yours"), own_labels(tmp_path, "mine")
+    assert (
+        "none of its labels is of an answer that is scored here" in adjusted(folder, theirs).refused
+    )
+    both = AdjustedRunFolder(folder.path, read_calibrations([theirs, ours])).read_summary()
+    (found,) = (one.adjusted for one in both.metrics if one.metric == RIGHT)
+    assert found == adjusted(folder, ours)
+
+
+def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
+    a, b = run_in(tmp_path / "a", "mine"), run_in(tmp_path / "b", "yours", says_right=0.8)
+    files = [own_labels(tmp_path, "mine"), own_labels(tmp_path, "yours", says_right=0.8)]
+    options = [option for file in files for option in ("--calibration", file)]
+    done = CliRunner().invoke(app, ["compare", a.path, b.path, *options, "--json"])
+    assert done.exit_code == 0, done.output
+    (one,) = json.loads(done.output)["adjusted"]
+    assert (one["method"], one["refused"]) == ("PPI++", "")
+    assert one["difference"] == pytest.approx(one["mean_b"] - one["mean_a"])
+    assert one["low"] < 0.18 * 2 / 3 < one["high"]
+    alone = CliRunner().invoke(app, ["compare", a.path, b.path, *options[:2]])
+    assert "none of its labels is of an answer" in alone.output
 
 
 @pytest.mark.parametrize(
