@@ -23,12 +23,12 @@ from memray_eval.report.comparing.open_runs import (
 )
 from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.report.html import write_html
-from memray_eval.report.long_table import to_long_rows
+from memray_eval.report.long_table import ADJUSTED, to_long_rows
 from memray_eval.report.marks import format_figure, name_figure
 from memray_eval.report.reading import readable
 from memray_eval.results.latest import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import MetricSummary, Summary
+from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",
              "generation_error")  # fmt: skip
@@ -98,18 +98,21 @@ class Run:
 
     def table(self) -> pa.Table:
         """A row a metric and candidate: metric, candidate, figure (the one that stands for the
-        metric; `average` says whether it is the mean or micro), its 95 % interval (low, high);
+        metric; `average` says whether it is the mean or micro), its 95 % interval (low, high),
+        the figure adjusted to people's labels (adjusted, adjusted_low, adjusted_high; null without
+        a calibration);
         mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
         scored); n, n_scored, n_failed, n_estimated (how many scores are offline estimates),
         coverage (0 to 1), judges."""
         texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         figures = dict.fromkeys(
-            ("figure", "low", "high", "mean", "stderr", "min", "max", "coverage"), pa.float64()
+            ("figure", "low", "high", *ADJUSTED, "mean", "stderr", "min", "max", "coverage"),
+            pa.float64(),
         )
         counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_estimated"), pa.int64())
         order = (
-            "metric candidate average figure low high mean stderr min max n n_scored n_failed "
-            "n_estimated coverage judges"
+            f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
+            "n_scored n_failed n_estimated coverage judges"
         ).split()
         schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
@@ -179,12 +182,15 @@ class Run:
 
 
 def _table_row(one: MetricSummary) -> dict[str, Any]:
-    figure = one.figure
+    figure, adjusted = one.figure, one.adjusted or AdjustedFigure()
     return one.model_dump() | {
         "average": figure.average,
         "figure": figure.value,
         "low": figure.low,
         "high": figure.high,
+        "adjusted": adjusted.value,
+        "adjusted_low": adjusted.low,
+        "adjusted_high": adjusted.high,
         "judges": ", ".join(one.judges),
     }
 

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memray_eval import __version__
 from memray_eval.errors import ConfigError
 from memray_eval.text_processing.printable import escape_controls
+
+if TYPE_CHECKING:
+    from memray_eval.results.run_folder import RunFolder
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -22,8 +26,8 @@ app = typer.Typer(
     help="Evaluate language models with a memory of their user, and long-context models, on a "
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
-    "Exit codes: 0 done; 1 finished with too many failed units, stopped early, a metric that was "
-    "named applied to nothing, or "
+    "Exit codes: 0 done, or its `stop_at` is decided; 1 finished with too many failed units, "
+    "stopped early, a metric that was named applied to nothing, or "
     "a gate of compare failed; 2 wrong usage, "
     "config or dataset; 3 nothing could run, or a service that the run needs has died; 130 ended "
     "by Ctrl-C, 143 by SIGTERM: "
@@ -154,6 +158,25 @@ BudgetOption = Annotated[
         min=0, help="Stop before judges have cost more, resumably.", rich_help_panel=MONEY
     ),
 ]
+CalibrationOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--calibration",
+        help="Labels of people's, by which scores are adjusted: what `calibrate --save` wrote, or "
+        "a table of labels of the run's own answers (METRIC=FILE where it names no metric); may be "
+        "given again.",
+        rich_help_panel=JUDGING,
+    ),
+]
+StopAtOption = Annotated[
+    str | None,
+    typer.Option(
+        help='Stop as soon as it is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, of two '
+        'candidates, "compare empathy". `resume --all` does the rest.',
+        show_default=False,
+        rich_help_panel=MONEY,
+    ),
+]
 YesOption = Annotated[
     bool,
     typer.Option(
@@ -233,13 +256,25 @@ def show(text: str, end: str = "\n") -> None:
     print(escape_controls(text), end=end, flush=True)
 
 
-def print_report(folder: str, as_json: bool = False, full: bool = False) -> None:
-    """Prints a run's summary: on one screen, in full, or as JSON."""
+def open_adjusted(folder: str, calibration: Sequence[str]) -> RunFolder:
+    """The folder of a run whose summary has figures adjusted by the files of --calibration. Raises
+    ConfigError for a file that is none, or of other metrics than the run's."""
+    from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.report.adjusted.summaries import AdjustedRunFolder
+
+    return AdjustedRunFolder(folder, read_calibrations(calibration))
+
+
+def print_report(
+    folder: str, as_json: bool = False, full: bool = False, opened: RunFolder | None = None
+) -> None:
+    """Prints a run's summary: on one screen, in full, or as JSON. `opened` is the folder, where its
+    summary is another than that of its file."""
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.results.run_folder import RunFolder
 
-    summary = RunFolder(folder).read_summary()
+    summary = (opened or RunFolder(folder)).read_summary()
     if as_json:
         show(summary.model_dump_json(indent=2))
     else:

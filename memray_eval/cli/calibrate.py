@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
@@ -27,6 +27,7 @@ from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
     from memray_eval.datasets.labels import LabelledResponse
+    from memray_eval.report.adjusted.labelled_verdicts import JudgeCalibration
     from memray_eval.report.calibration import CalibrationReport, Figure, Unit
 
 # A file of responses, by this judge -> what came of each
@@ -66,7 +67,7 @@ def calibrate(
         typer.Option(
             "--map",
             help="FIELD=COLUMN,...: response, query, answers, context, memory, task, human, "
-            "human2, ...",
+            "human2, ..., weight (1 / the chance to be labelled)",
         ),
     ] = None,
     preset: Annotated[
@@ -93,6 +94,13 @@ def calibrate(
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
     settings: SetOption = None,
+    save: Annotated[
+        str | None,
+        typer.Option(
+            help="Also keep the labelled verdicts in this file, for --calibration of run, report "
+            "and compare."
+        ),
+    ] = None,
     as_json: JsonOption = False,
 ) -> None:
     """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration,
@@ -127,19 +135,38 @@ def calibrate(
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,
     }
+    saved: list[JudgeCalibration] = []
+    manifests: dict[str, Mapping[str, Any]] = {}
+
+    def keep(judge: str, units: Sequence[Unit]) -> None:
+        from memray_eval.report.adjusted.labelled_verdicts import to_calibration
+
+        how = measured.name, measured.scale, scale, labelled.name, manifests[judge]
+        saved.append(to_calibration(units, *how))
+
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
-        runs = make_evaluate(folder, overrides, settings or (), yes)
+        runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
         found = compare_judges(
-            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
-        )
+            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder),
+            keep,
+        )  # fmt: skip
+    if save is not None:
+        from memray_eval.report.adjusted.labelled_verdicts import write_calibrations
+
+        write_calibrations(save, saved)
+        say(save)
     show(found.model_dump_json(indent=2) if as_json else "\n".join(render_lines(found)))
 
 
 def make_evaluate(
-    folder: str, overrides: dict[str, Any], settings: Sequence[str], yes: bool
+    folder: str,
+    overrides: dict[str, Any],
+    settings: Sequence[str],
+    yes: bool,
+    manifests: dict[str, Mapping[str, Any]],
 ) -> Evaluate:
-    """Makes an Evaluate that starts a run for each judge, below `folder`. Its messages go to
-    stderr; it raises what `run` raises."""
+    """Makes an Evaluate that starts a run for each judge, below `folder`, and puts its manifest
+    among the `manifests` by the judge. Its messages go to stderr; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         from memray_eval.execution.prepare import run
@@ -152,6 +179,7 @@ def make_evaluate(
             quiet=True,
             agree=lambda _: yes,
         )
+        manifests[judge] = finished.folder.read_manifest()
         return finished.folder.each()
 
     return evaluate
@@ -166,9 +194,10 @@ def compare_judges(
     judges: Sequence[str],
     evaluate: Evaluate,
     folder: Path,
+    keep: Callable[[str, Sequence[Unit]], None] = lambda judge, units: None,
 ) -> CalibrationReport:
     """Compares judges on the same labelled responses, written to `folder` for `evaluate`. `scale`
-    is the metric's. Raises ConfigError if there is no judge."""
+    is the metric's; `keep` gets each judge's verdicts. Raises ConfigError if there is no judge."""
     from memray_eval.report.calibration import (
         CalibrationReport,
         calibrate_judge,
@@ -185,6 +214,7 @@ def compare_judges(
     trials = []
     for judge in judges:
         units = to_units(rows, evaluate(responses, judge), metric)
+        keep(judge, units)
         trials.append((calibrate_judge(units, judge, scale, human_scale), units))
     return CalibrationReport(
         labelled=name,
@@ -213,7 +243,9 @@ def to_units(
     }
     units = []
     for row in rows:
-        unit = Unit(id=row.id, people=row.people, judge=None, cluster=row.cluster)
+        unit = Unit(
+            id=row.id, people=row.people, judge=None, cluster=row.cluster, weight=row.weight
+        )
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")
             heard = tuple(
@@ -223,6 +255,7 @@ def to_units(
                 "confidence": judgment.get("confidence"),
                 "repeats": heard,
                 "cost_usd": score.cost_usd,
+                "judged_by": score.judge,
             }
             unit = unit.model_copy(update={"judge": score.value, **said})
         units.append(unit)

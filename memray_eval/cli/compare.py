@@ -7,10 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from memray_eval.cli.app import LOOK, JsonOption, MetricsOption, app, say, show
+from memray_eval.cli.app import (
+    LOOK,
+    CalibrationOption,
+    JsonOption,
+    MetricsOption,
+    app,
+    say,
+    show,
+)
 
 if TYPE_CHECKING:
-    from memray_eval.report.comparing import Comparison
+    from memray_eval.report.comparing import Comparison, Side
     from memray_eval.report.comparing.open_runs import ComparedRun
 
 FLIPS_IN_HTML = 20  # units a metric
@@ -66,6 +74,7 @@ def compare(
     html: Annotated[
         str | None, typer.Option(help="Also write the comparison to this file, as one HTML page.")
     ] = None,
+    calibration: CalibrationOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
@@ -98,6 +107,8 @@ def compare(
         settings=Settings(bootstrap=bootstrap),
         flips=listed,
     )
+    if calibration:
+        found = _adjust(found, sides, opened, calibration)
     found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
     show(
         found.model_dump_json(indent=2) if as_json else render(found, flips or 0),
@@ -109,6 +120,21 @@ def compare(
         say(f"failed: {failed}")
     if found.failed_gates:
         raise typer.Exit(1)
+
+
+def _adjust(
+    found: Comparison,
+    sides: Sequence[Side],
+    opened: Sequence[ComparedRun],
+    calibration: Sequence[str],
+) -> Comparison:
+    """The comparison with the differences as people would see them, by the files' labels."""
+    from memray_eval.metrics import all_metrics
+    from memray_eval.report.adjusted.differences import adjust_comparison
+    from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
+
+    scales = {name: metric.scale for name, metric in all_metrics().items()}
+    return adjust_comparison(found, sides, opened, read_calibrations(calibration), scales)
 
 
 def _write_html(found: Comparison, opened: Sequence[ComparedRun], path: str) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memray_eval.cli.app import (
     CLUSTER,
     LOOK,
+    CalibrationOption,
     FullOption,
     JsonOption,
     MapOption,
@@ -22,6 +23,7 @@ from memray_eval.cli.app import (
     column_overrides,
     dataset_app,
     list_app,
+    open_adjusted,
     print_report,
     say,
     show,
@@ -31,6 +33,9 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
+
+if TYPE_CHECKING:
+    from memray_eval.results.run_folder import RunFolder
 
 
 @app.command(rich_help_panel=LOOK)
@@ -71,15 +76,18 @@ def report(
         typer.Option(help="Also write the scores to this file, a row a unit and metric."),
     ] = None,
     parquet: Annotated[str | None, typer.Option(help="The same, as Parquet.")] = None,
+    calibration: CalibrationOption = None,
 ) -> None:
     """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud
-    URLs."""
+    URLs. With --calibration, figures adjusted to people's labels stand beside the run's own, there
+    and in the files."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
     from memray_eval.results.latest import find_run
 
     run_folder = find_run(run_folder)
-    print_report(run_folder, as_json, full)
+    adjusted = open_adjusted(run_folder, calibration) if calibration else None
+    print_report(run_folder, as_json, full, adjusted)
     page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
     wanted = {
         "html": page,
@@ -89,24 +97,28 @@ def report(
         "parquet": parquet,
     }
     if any(wanted.values()):
-        _export(run_folder, {form: path for form, path in wanted.items() if path is not None})
+        given = {form: path for form, path in wanted.items() if path is not None}
+        _export(run_folder, given, adjusted)
 
 
-def _export(run_folder: str, wanted: Mapping[str, str]) -> None:
-    """Exports the run in each form to its path."""
+def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
+    """Exports the run in each form to its path; `adjusted` has its summary, where people's labels
+    adjust it."""
+    from memray_eval.report.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
     from memray_eval.report.reading import readable
     from memray_eval.results.run_folder import RunFolder
 
-    folder = RunFolder(run_folder)
+    folder = adjusted or RunFolder(run_folder)
+    figures = adjusted_columns(folder.read_summary())
     writers: dict[str, Callable[[str], None]] = {
         "html": lambda path: write_html(folder, path),
         "benchmark": lambda path: export_benchmark(path, folder.each(), folder.read_summary()),
         "evaluation": lambda path: export_evaluation(path, folder.each(), folder.read_summary()),
-        "csv": lambda path: write_csv(path, folder.records()),
-        "parquet": lambda path: write_parquet(path, folder.records()),
+        "csv": lambda path: write_csv(path, folder.records(), figures),
+        "parquet": lambda path: write_parquet(path, folder.records(), figures),
     }
     for form, path in wanted.items():
         with readable(

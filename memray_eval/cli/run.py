@@ -18,6 +18,7 @@ from memray_eval.cli.app import (
     WHAT,
     AffectOption,
     BudgetOption,
+    CalibrationOption,
     ConfigArgument,
     DatasetOption,
     FullOption,
@@ -35,6 +36,7 @@ from memray_eval.cli.app import (
     SetOption,
     SkipOption,
     SpeechWeightOption,
+    StopAtOption,
     SuiteOption,
     TextWeightOption,
     YesOption,
@@ -68,6 +70,8 @@ def run_command(
     judge: JudgeOption = None,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
+    stop_at: StopAtOption = None,
+    calibration: CalibrationOption = None,
     yes: YesOption = False,
     out: OutOption = None,
     run_id: RunIdOption = None,
@@ -86,7 +90,7 @@ def run_command(
         | _model_overrides(model)
         | _payment_overrides(no_cache, budget_usd)
         | column_overrides(mapped)
-        | {"include": include}
+        | {"include": include, "stop_at": stop_at, "calibration": calibration or None}
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
@@ -161,6 +165,8 @@ def evaluate(
     judge: JudgeOption = None,
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
+    stop_at: StopAtOption = None,
+    calibration: CalibrationOption = None,
     yes: YesOption = False,
     out: OutOption = None,
     skip_invalid: SkipOption = False,
@@ -189,6 +195,8 @@ def evaluate(
     overrides |= {
         "suite": suite,
         "include": include,
+        "stop_at": stop_at,
+        "calibration": calibration or None,
         "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
     }
     job = load_config(config, overrides, settings or ())
@@ -218,6 +226,14 @@ def resume(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    complete: Annotated[
+        bool,
+        typer.Option(
+            "--all",
+            help="All units, also where the run stopped since its `stop_at` was decided.",
+            rich_help_panel=WHAT,
+        ),
+    ] = False,
     as_json: JsonOption = False,
     full: FullOption = False,
 ) -> None:
@@ -225,7 +241,8 @@ def resume(
     from memray_eval.execution.prepare import resume as go_on
     from memray_eval.results.latest import find_run
 
-    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=settings or ())
+    changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
+    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=changed)
     print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
@@ -437,6 +454,9 @@ def _run(
 
 def _exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
+    if finished.is_decided:
+        go_on = f"`memray-eval resume --all {finished.folder.path}`"
+        say(f"Stopped, {finished.stopped}. The rest comes with {go_on}.")
     if finished.exit_code:
         failed, units = (
             finished.summary.n_failed_units,
@@ -445,7 +465,7 @@ def _exit_if_failed(finished: RunResult) -> None:
         go_on = f"`memray-eval resume {finished.folder.path}`"
         for warning in finished.warnings:
             say(f"warning: {warning}")
-        if finished.stopped:
+        if finished.stopped and not finished.is_decided:
             say(f"Stopped early: {finished.stopped}. Go on with {go_on}.")
         elif finished.has_failed:
             missing = f" and {finished.n_missing} are missing" if finished.n_missing else ""

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
-from memray_eval.config.sections import names_a_file, names_a_text_file
+from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import split_reference
@@ -23,6 +23,7 @@ OWN = ("metrics", "include")  # and of theirs
 SUITE = "suite"  # and of its template
 CANDIDATES = "candidates"  # and of their prompts and functions
 SINKS = "sinks"  # and of their folders
+CALIBRATION = "calibration"  # a list of paths
 CODE = ("judge", "judging", "affect", "servers", "reader")  # may name users' code
 
 
@@ -38,7 +39,7 @@ def load_config(
     path = None if path is None else find_job(path)
     data = _read_yaml(path) if path is not None else {}
     data.setdefault("out", str(Path.cwd() / DEFAULT_OUT))
-    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, SINKS, *CODE):
+    for key in (*PATH_FIELDS, RUBRICS, *OWN, SUITE, CANDIDATES, SINKS, CALIBRATION, *CODE):
         if key in data:
             data[key] = _resolve_paths(
                 key, data[key], path.parent if path is not None else Path.cwd()
@@ -156,6 +157,8 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     field = key.partition(".")[0]
     if key in OWN and isinstance(value, list | tuple):
         return [_resolve_own(one, folder) for one in value]
+    if key == CALIBRATION and isinstance(value, list | tuple):
+        return [_resolve_calibration(one, folder) if isinstance(one, str) else one for one in value]
     if key == SUITE:
         return _resolve_suite(value, folder)
     if key == CANDIDATES:
@@ -237,6 +240,12 @@ def _resolve_texts(entry: dict[str, Any], keys: Sequence[str], folder: Path) -> 
         for key in keys
         if isinstance(text := entry.get(key), str) and names_a_text_file(text)
     }
+
+
+def _resolve_calibration(named: str, folder: Path) -> str:
+    """Resolves the file of labels, or of METRIC=FILE."""
+    metric, path = split_metric(named)
+    return (f"{metric}=" if metric else "") + _resolve_path(path, folder)
 
 
 def _resolve_own(entry: Any, folder: Path) -> Any:

@@ -95,7 +95,10 @@ class RunConfig(Frozen):
     named and there are at most 2,000 units. `tolerance` says how many units may fail before the
     exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
     at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. `sinks` are where scores go beside the run's folder. Relative paths are
+    passed, resumably too. `stop_at` ends it as soon as a question is decided: "METRIC ±NUMBER", a
+    mean known that closely, or "compare METRIC", which of two candidates is better; units are taken
+    in a seeded order then. `calibration` are files of people's labels, by which scores are
+    adjusted. `sinks` are where scores go beside the run's folder. Relative paths are
     resolved by `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
@@ -131,6 +134,8 @@ class RunConfig(Frozen):
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
+    stop_at: str | None = None
+    calibration: tuple[str, ...] = ()
     sinks: Sinks = ()
     out: str = DEFAULT_OUT
 

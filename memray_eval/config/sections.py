@@ -3,6 +3,7 @@ the rest."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
@@ -13,6 +14,7 @@ from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
 EMBEDDED = "embedded"
+_WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
 Jury = str | tuple[str, ...]  # one judge, or several who vote
 Provider = Literal["openai", "anthropic", "google"]
@@ -479,6 +481,12 @@ class JudgeRequest(Frozen):
     estimates: dict[str, bool] = Field(default_factory=dict)
     judging: JudgingConfig = JudgingConfig()
     models: tuple[str, ...] = ()
+
+
+def split_metric(name: str) -> tuple[str, str]:
+    """The metric of METRIC=PATH, "" where none is named, and the path."""
+    found = _WITH_METRIC.fullmatch(name)
+    return (found[1], found[2]) if found else ("", name)
 
 
 def names_a_file(value: str) -> bool:

@@ -35,6 +35,7 @@ FIELDS = (
     "task",
     "cluster",
     "skip",
+    "weight",
 )
 TRUTH = {"true": 1.0, "false": 0.0}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
@@ -57,12 +58,14 @@ class Labelling(Frozen):
 
 class LabelledResponse(Frozen):
     """A response with people's labels: `fields` as `evaluate` takes them, and one label for each
-    column of people, None where it is empty."""
+    column of people, None where it is empty. `weight` is 1 / the chance with which it was drawn to
+    be labelled, up to a factor."""
 
     id: str
     fields: dict[str, Any]
     people: tuple[float | None, ...]
     cluster: str
+    weight: float = 1.0
 
 
 _TOPICAL = {
@@ -167,18 +170,15 @@ def read_labelled(
             "no column for human; name people's scores with --map human=COLUMN (and human2=COLUMN, "
             "...)"
         )
-    rows = list(_read_rows(path))
+    rows = list(read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
     known = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
+    if {"unit_id", "weight"} <= set(known):  # a table that `view --label` wrote
+        with_weight = {"weight": "weight", **labelling.columns}
+        labelling = labelling.model_copy(update={"columns": with_weight})
     systems = _find_systems(labelling, known)
-    for column in (*labelling.columns.values(), *labelling.people):
-        for name in (column.replace(STAR, system) for system in systems):
-            if name not in known:
-                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
-                raise ConfigError(
-                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
-                )
+    _check_columns(path, labelling, known, systems)
     skip = labelling.columns.get("skip")
     kept = [
         (place, row)
@@ -202,6 +202,19 @@ def read_labelled(
     if not found:
         raise DataError(f"{path} holds no labelled response")
     return found
+
+
+def _check_columns(
+    path: Path, labelling: Labelling, known: Sequence[str], systems: Sequence[str]
+) -> None:
+    """Raises ConfigError for a column that the file does not have."""
+    for column in (*labelling.columns.values(), *labelling.people):
+        for name in (column.replace(STAR, system) for system in systems):
+            if name not in known:
+                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
+                raise ConfigError(
+                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
+                )
 
 
 def _parse_row(
@@ -247,12 +260,21 @@ def _parse_row(
         )
         for name in labelling.people
     )
-    cluster = given.get("cluster")
+    cluster, weight = given.get("cluster"), 1.0
+    if "weight" in labelling.columns:
+        found = _parse_number(given.get("weight"), {})
+        if found is None or not 0 < found < math.inf:
+            raise DataError(
+                f"{path}, {named}: the weight is {given.get('weight')!r}; it must be a number "
+                "above 0, 1 / the chance with which the response was drawn to be labelled"
+            )
+        weight = found
     return LabelledResponse(
         id=named,
         fields=fields,
         people=labels,
         cluster=query if cluster is None else _to_text(cluster),
+        weight=weight,
     )
 
 
@@ -352,7 +374,7 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
     )
 
 
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Reads a file by its suffix. Raises DataError if it cannot be read."""
     kind = path.suffix.lower()
     try:

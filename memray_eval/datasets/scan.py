@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.json_files import read_header
+from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
@@ -75,6 +76,7 @@ def scan(
     engines: int = 1,
     each_source: EachSource | None = None,
     fingerprint_1: bool = False,
+    on_taken: Callable[[OrderEntry], None] | None = None,
 ) -> Scan:
     """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
 
@@ -84,18 +86,20 @@ def scan(
     answer side by side; what they read by context is cut so that a context stays with one of them.
 
     `each_source` may scan sources at the same time, where all are read; what is found is the same.
-    `fingerprint_1` makes the fingerprint as versions before FINGERPRINT_2 did. Raises DataError if
-    the path holds no dataset at all."""
+    `fingerprint_1` makes the fingerprint as versions before FINGERPRINT_2 did. `on_taken` gets each
+    entry that is taken, as an order needs it; sources are scanned one by one then. Raises DataError
+    if the path holds no dataset at all."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None and order == "spread":
-        return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem)
+        return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem, on_taken)
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
-    if each_source is not None and limit is None and not fingerprint_1:
+    is_plain = limit is None and not fingerprint_1 and on_taken is None
+    if each_source is not None and is_plain:
         work = partial(scan_source, reading=reading, rows_per_shard=rows, engines=engines)
         return _join(sources, each_source(work, sources), work, on_problem)
-    return _scan_first(sources, reading, limit, rows, engines, on_problem, fingerprint_1)
+    return _scan_first(sources, reading, limit, rows, engines, on_problem, fingerprint_1, on_taken)
 
 
 def _scan_first(
@@ -106,6 +110,7 @@ def _scan_first(
     engines: int,
     on_problem: ProblemHandler,
     fingerprint_1: bool,
+    on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen: dict[bytes, str] = {}
@@ -114,7 +119,9 @@ def _scan_first(
             break
         left = None if limit is None else limit - found.n_samples
         stream = digest.update if fingerprint_1 else None
-        one = scan_source(source, reading, rows_per_shard, engines, left, seen, on_problem, stream)
+        one = scan_source(
+            source, reading, rows_per_shard, engines, left, seen, on_problem, stream, on_taken
+        )
         _add(found, one.found)
         digest.update(one.digests)
     found.fingerprint = digest.hexdigest() if fingerprint_1 else FINGERPRINT_2 + digest.hexdigest()
@@ -130,9 +137,11 @@ def scan_source(
     seen: dict[bytes, str] | None = None,
     on_problem: ProblemHandler | None = None,
     on_sample: Callable[[bytes], object] | None = None,
+    on_taken: Callable[[OrderEntry], None] | None = None,
 ) -> SourceScan:
     """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
-    to which its own are added. `on_sample` gets each sample's JSON in place of its digest."""
+    to which its own are added. `on_sample` gets each sample's JSON in place of its digest, and
+    `on_taken` each valid entry as an order needs it."""
     done = SourceScan(seen={} if seen is None else seen)
     found, report = done.found, on_problem or done.problems.append
     # Which can only be read from its start
@@ -160,6 +169,8 @@ def scan_source(
                 done.digests += hashlib.blake2b(text, digest_size=16).digest()
             else:
                 on_sample(text)
+            if on_taken is not None:
+                on_taken(to_order_entry(source, entry, outcome))
             found.n_samples += 1
             context = (outcome.sample if isinstance(outcome, Record) else outcome).context
             found.context_chars += len(context or "")
@@ -212,6 +223,7 @@ class _TakenEntry(NamedTuple):
     context: str | None
     context_chars: int
     suites: tuple[str, ...]
+    ordered: OrderEntry
 
 
 def _scan_spread(
@@ -221,6 +233,7 @@ def _scan_spread(
     rows_per_shard: int | Callable[[int], int],
     engines: int,
     on_problem: ProblemHandler,
+    on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
     found, context_files = Scan(), set[str]()
 
@@ -237,6 +250,9 @@ def _scan_spread(
         for one in group:
             sharder.add(one.entry, True, None if is_one else one.context)
         found.shards.extend(sharder.finish())
+    if on_taken is not None:
+        for one in taken:
+            on_taken(one.ordered)
     found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
     found.suites.update(suite for one in taken for suite in one.suites)
     found.context_files = context_files
@@ -276,12 +292,17 @@ def _take_spread(
             if isinstance(outcome, list):
                 report_invalid(outcome)
             elif outcome is not None:
-                spread.take(outline, rank, _to_taken(number, entry, outcome, reading))
+                ordered = to_order_entry(source, entry, outcome)
+                spread.take(outline, rank, _to_taken(number, entry, outcome, reading, ordered))
     return spread.taken()
 
 
 def _to_taken(
-    number: int, entry: Entry, outcome: Sample | Record, reading: SampleReader
+    number: int,
+    entry: Entry,
+    outcome: Sample | Record,
+    reading: SampleReader,
+    ordered: OrderEntry,
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
     context = (outcome.sample if isinstance(outcome, Record) else outcome).context
@@ -293,7 +314,7 @@ def _to_taken(
     digest = hashlib.blake2b(_serialise(outcome), digest_size=16).digest()
     place = entry._replace(raw=None)
     return _TakenEntry(
-        number, place, digest, shared, len(context or ""), _named_suites(entry, reading)
+        number, place, digest, shared, len(context or ""), _named_suites(entry, reading), ordered
     )
 
 

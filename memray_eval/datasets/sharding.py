@@ -73,7 +73,9 @@ class RowSharder:
         self._start_shard()
 
 
-class _EntryPlace(NamedTuple):
+class EntryPlace(NamedTuple):
+    """Where an entry stands in its source, and its bytes."""
+
     position: int
     size: int
     number: int
@@ -87,18 +89,18 @@ class ContextSharder:
 
     def __init__(self, source: Shard, rows_per_shard: int, engines: int = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
-        self.groups: dict[bytes, list[_EntryPlace]] = {}
+        self.groups: dict[bytes, list[EntryPlace]] = {}
 
     def add(self, entry: Entry, is_good: bool, context: str | None) -> None:
         if is_good:
             text = context if context is not None else f"{entry.position}"
             digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
             self.groups.setdefault(digest, []).append(
-                _EntryPlace(entry.position, entry.size, entry.number)
+                EntryPlace(entry.position, entry.size, entry.number)
             )
 
     def finish(self) -> list[Shard]:
-        shards: list[list[_EntryPlace]] = [[]]
+        shards: list[list[EntryPlace]] = [[]]
         most_rows = self._context_rows()
         for group in self.groups.values():
             if self.rows_per_shard < len(group) <= most_rows and _total_bytes(group) <= SHARD_BYTES:
@@ -117,7 +119,7 @@ class ContextSharder:
                 ):
                     shards.append([])
                 shards[-1].append(place)
-        return [self._to_shard(places) for places in shards if places]
+        return [take_places(self.source, places) for places in shards if places]
 
     def _context_rows(self) -> int:
         """How many entries on one context may be one shard."""
@@ -127,18 +129,20 @@ class ContextSharder:
         most = n_entries // (self.engines * SHARDS_AN_ENGINE)
         return min(most, self.rows_per_shard * CONTEXT_ROWS_FACTOR)
 
-    def _to_shard(self, places: Sequence[_EntryPlace]) -> Shard:
-        what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
-        if self.source.kind == "folder":
-            what["names"] = tuple(self.source.names[place.position] for place in places)
-        else:
-            what["take"] = tuple(place.position for place in places)
-        if self.source.kind == "jsonl":  # whose positions are bytes
-            what["numbers"] = tuple(place.number for place in places)
-        return self.source.model_copy(update=what)
+
+def take_places(source: Shard, places: Sequence[EntryPlace]) -> Shard:
+    """A shard of some entries of a source, in their order."""
+    what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
+    if source.kind == "folder":
+        what["names"] = tuple(source.names[place.position] for place in places)
+    else:
+        what["take"] = tuple(place.position for place in places)
+    if source.kind == "jsonl":  # whose positions are bytes
+        what["numbers"] = tuple(place.number for place in places)
+    return source.model_copy(update=what)
 
 
-def _total_bytes(places: Sequence[_EntryPlace]) -> int:
+def _total_bytes(places: Sequence[EntryPlace]) -> int:
     return sum(place.size for place in places)
 
 

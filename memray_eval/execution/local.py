@@ -135,7 +135,8 @@ class _LocalRun:
         return await self._write(self._score(map_blocks(asked, kept, BLOCKS_AT_ONCE)))
 
     async def _write(self, records: Blocks) -> None:
-        write = WriteParts(self._folder.path, RECORDS, self._context.counter)
+        watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
+        write = WriteParts(self._folder.path, RECORDS, self._context.counter, watched)
         async for _ in map_blocks(records, write, BLOCKS_AT_ONCE):
             pass
 

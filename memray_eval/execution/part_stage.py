@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.stopping import scored_units
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import index_rows
 from memray_eval.results.run_folder import RECORDS, Kind, RunFolder
@@ -19,31 +20,40 @@ BLOCKS_AT_ONCE = 32  # so many wait together for the write that holds them
 
 class WriteParts:
     """Writes blocks to the run folder, and hands them on when they can be lost no more: responses
-    as they are, of records only which units they held."""
+    as they are, of records only which units they held. The counter is told of their values of the
+    metric `watched`, where one may decide the run."""
 
-    def __init__(self, folder: str, kind: Kind, counter: StageReports) -> None:
-        self._kind, self._counter = kind, counter
+    def __init__(
+        self, folder: str, kind: Kind, counter: StageReports, watched: str | None = None
+    ) -> None:
+        self._kind, self._counter, self._watched = kind, counter, watched
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         took = await self._writer.write(table) if table.num_rows else 0.0
-        yield _report_written(table, self._kind, self._counter, took)
+        yield _report_written(table, self._kind, self._counter, took, self._watched)
 
 
-def write_block(table: pa.Table, folder: str, kind: Kind, counter: StageReports) -> pa.Table:
+def write_block(
+    table: pa.Table, folder: str, kind: Kind, counter: StageReports, watched: str | None = None
+) -> pa.Table:
     """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
     longer to start than to save files."""
     started = time.time()
     if table.num_rows:
         RunFolder(folder).write_part(table, kind)
-    return _report_written(table, kind, counter, time.time() - started)
+    return _report_written(table, kind, counter, time.time() - started, watched)
 
 
-def _report_written(table: pa.Table, kind: Kind, counter: StageReports, took_s: float) -> pa.Table:
+def _report_written(
+    table: pa.Table, kind: Kind, counter: StageReports, took_s: float, watched: str | None
+) -> pa.Table:
     """What the next stage gets of rows that are written."""
     if kind != RECORDS:
         return table
     ended = time.time()
     failed = int(np.count_nonzero(index_rows(table).is_failed))
     counter.add("write", table.num_rows, ended - took_s, ended, failed)
+    if watched is not None and table.num_rows:
+        counter.record_scores(scored_units(table, watched))
     return table.select(["unit_id"])

@@ -10,7 +10,7 @@ from pydantic import Field
 
 from memray_eval.judges.call_metrics import BindingLimit
 from memray_eval.judges.limits.budget import Spending
-from memray_eval.types import Frozen
+from memray_eval.types import EarlyDecision, Frozen
 
 STAGES = ("read", "generate", "judge", "embed", "write")
 
@@ -43,7 +43,7 @@ class StageCount(Frozen):
 class RunTelemetry(Frozen):
     """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
     execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
-    a stage."""
+    a stage. `decided` is there where the run was stopped since its question was."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -52,6 +52,7 @@ class RunTelemetry(Frozen):
     calls: dict[str, Any]
     stopped: str | None
     caught: int = 0
+    decided: EarlyDecision | None = None
 
 
 class FailedUnit(Frozen):

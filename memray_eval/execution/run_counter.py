@@ -22,8 +22,15 @@ from memray_eval.execution.progress import (
     StageCount,
 )
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
+from memray_eval.execution.stopping import (
+    ScoredUnits,
+    StopMonitor,
+    StopWatch,
+    describe_decision,
+)
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
@@ -57,6 +64,10 @@ class StageReports(Protocol):
     def record_failed_unit(self, unit: FailedUnit) -> None:
         """A unit failed, as units may. The run's first one is told at once; a stage tells only of
         its own first."""
+        ...
+
+    def record_scores(self, units: ScoredUnits) -> None:
+        """Finished units with their values of the metric that may decide the run."""
         ...
 
     def record_logs(self, entries: list[LogEntry]) -> None:
@@ -94,6 +105,11 @@ class RunReports(StageReports, Protocol):
         of reach, or not there within so long."""
         ...
 
+    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
+        """From now on, looks at finished units and stops the run when its question is decided;
+        `before` are those of earlier sessions."""
+        ...
+
     def telemetry(self) -> RunTelemetry: ...
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
@@ -118,6 +134,8 @@ class RunCounter:
         self._told_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
+        self._monitor: StopMonitor | None = None
+        self._decided: EarlyDecision | None = None
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._calls, self._timeline, self._exporter = (
@@ -170,6 +188,7 @@ class RunCounter:
             calls=self._calls.figures(),
             stopped=self._stop,
             caught=self._caught,
+            decided=self._decided,
         )
 
     def look(self, lines_since: int) -> Snapshot:
@@ -213,6 +232,22 @@ class RunCounter:
 
     def stopping(self) -> str | None:
         return self._stop
+
+    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
+        """From now on, looks at finished units and stops the run when its question is decided;
+        `before` are those of earlier sessions."""
+        self._monitor = StopMonitor(watch)
+        for units in before:
+            self.record_scores(units)
+
+    def record_scores(self, units: ScoredUnits) -> None:
+        """Finished units with their values of the metric that may decide the run. What else stops
+        it comes first."""
+        if self._monitor is None or self._stop is not None:
+            return
+        if (decision := self._monitor.add(units)) is not None:
+            self._decided = decision
+            self.stop(describe_decision(decision))
 
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
         """A stage could not work on a record, which is an error now. The first few are told; more

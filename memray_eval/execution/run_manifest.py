@@ -85,6 +85,8 @@ def build_manifest(
         }
         manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
         manifest["total_s"] = summary.total_s
+        if summary.decided is not None:
+            manifest["decided"] = summary.decided.model_dump()
     if telemetry is not None:
         manifest |= _telemetry_fields(telemetry)
     return manifest

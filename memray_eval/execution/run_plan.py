@@ -26,15 +26,18 @@ from memray_eval.config.sections import (
     SinkConfig,
 )
 from memray_eval.datasets.columns import find_columns
+from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import sources_of
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.stopping import StopRule, StopWatch
 from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
+from memray_eval.report.adjusted.labelled_verdicts import Calibrations
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
 
@@ -111,7 +114,8 @@ class RunSpec:
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
     models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
-    folder.
+    folder. `stop_rule` says what decides the run, and `calibrations` are the labels that its scores
+    are adjusted by.
     """
 
     suite: Suite
@@ -138,6 +142,8 @@ class RunSpec:
     errata: Mapping[str, Erratum] = field(default_factory=dict)
     executor: Literal["auto", "local", "ray"] = "auto"
     sinks: tuple[SinkConfig, ...] = ()
+    stop_rule: StopRule | None = None
+    calibrations: Calibrations = ()
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""
@@ -219,7 +225,8 @@ class RunPlan:
     (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
     engines, where it waited for them; `phases` says whether it generates and judges at the same
     time. `scanned_at` (epoch seconds) is when this session's scan began, None where an earlier
-    one's was kept."""
+    one's was kept. `order` is that of the samples, where the run may be decided before its
+    end."""
 
     spec: RunSpec
     found: Scan
@@ -232,6 +239,7 @@ class RunPlan:
     reservation: NodeReservation | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     resume_state: ResumeState = field(default_factory=ResumeState)
+    order: SampleOrder | None = None
 
     @property
     def n_before(self) -> int:
@@ -245,3 +253,13 @@ class RunPlan:
     @property
     def block_rows(self) -> int:
         return self.spec.read.block_rows(self.found.n_samples)
+
+    @property
+    def stop_watch(self) -> StopWatch | None:
+        """What decides the run before its end; None where nothing does."""
+        rule = self.spec.stop_rule
+        if rule is None or self.order is None:
+            return None
+        (scale,) = (metric.scale for metric in self.spec.metrics if metric.name == rule.metric)
+        named = tuple(candidate.name for candidate in self.spec.candidates)
+        return StopWatch(rule, scale, self.order.candidates or named, self.order)

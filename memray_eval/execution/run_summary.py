@@ -9,13 +9,16 @@ from typing import Any
 
 import pyarrow.dataset as pads
 
+import memray_eval
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
+from memray_eval.execution.run_manifest import own_code_of, rubrics_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
+from memray_eval.report.adjusted.summaries import adjust_summary
 from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
@@ -85,14 +88,23 @@ def _summarise_records(
         if spec.suite.has_arms and spec.metrics
         else (),
         notes=(
-            *_reading_notes(plan, reduced.n_units, stopped, telemetry.counts),
+            *_reading_notes(
+                plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
+            ),
             *_uncounted_note(telemetry.calls),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         causes=reduced.causes,
+        decided=telemetry.decided,
         cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
         prompt_cache=reduced.prompt_cache,
     )
+    described = {
+        "rubrics": rubrics_of(spec),
+        "own_code": own_code_of(spec),
+        "package": {"version": memray_eval.__version__},
+    }
+    summary = adjust_summary(summary, records, described, spec.calibrations)
     return add_intervals(summary, records)
 
 
@@ -130,10 +142,15 @@ def _quality_pairs(
 
 
 def _reading_notes(
-    plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int]
+    plan: RunPlan, n_done: int, stopped: str | None, counts: Mapping[str, int], is_decided: bool
 ) -> list[str]:
     spec, notes = plan.spec, []
-    if stopped:
+    if stopped and is_decided:
+        notes.append(
+            f"stopped when {stopped}: {n_done} of {plan.n_units} units. The other intervals here "
+            "are for runs of a fixed size. `memray-eval resume --all` does the rest."
+        )
+    elif stopped:
         notes.append(
             f"stopped early ({stopped}): {n_done} of {plan.n_units} units. `memray-eval resume` "
             "goes on."

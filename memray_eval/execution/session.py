@@ -22,6 +22,7 @@ from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
 from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
@@ -37,14 +38,15 @@ logger = logging.getLogger(__name__)
 @dataclass(frozen=True)
 class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
-    early, `has_failed` that more units failed than are tolerated, and `warnings` what else calls
-    for exit code 1. `n_missing` units were planned and are not in the records of a run that went to
-    its end."""
+    early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more
+    units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing`
+    units were planned and are not in the records of a run that went to its end."""
 
     folder: RunFolder
     summary: Summary
     exit_code: int
     stopped: str | None = None
+    is_decided: bool = False
     has_failed: bool = False
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
@@ -92,6 +94,8 @@ class RunSession:
             self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
         )
         log.follow(counter)
+        if (watch := self.plan.stop_watch) is not None:
+            counter.watch_for(watch, self._scored_before(watch))
         self._write_manifest("running")
         import_ahead(self.spec.sinks)
 
@@ -110,6 +114,10 @@ class RunSession:
         if stopped and not self.folder.parts():
             raise Stopped(f"stopped before any unit was finished: {stopped}")
         drop_duplicates(self.folder)
+        if telemetry.decided and self.folder.records().count_rows() >= self.plan.n_units:
+            # All was under way already when it was decided
+            telemetry = telemetry.model_copy(update={"stopped": None, "decided": None})
+            stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_missing = 0 if stopped else max(0, self.plan.n_units - summary.n_units)
         self.folder.write_summary(summary, render(summary))
@@ -125,8 +133,20 @@ class RunSession:
             summary.n_units + n_missing
         )
         warnings = tuple(inapplicable_metrics(self.spec, self.folder, summary.metrics))
-        exit_code = int(bool(stopped or has_failed or warnings))
-        return RunResult(self.folder, summary, exit_code, stopped, has_failed, warnings, n_missing)
+        is_decided = telemetry.decided is not None
+        exit_code = int(bool((stopped and not is_decided) or has_failed or warnings))
+        return RunResult(
+            self.folder, summary, exit_code, stopped, is_decided, has_failed, warnings, n_missing
+        )
+
+    def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
+        """What earlier sessions finished. Units that failed are tried again, and not among it."""
+        parts = self.folder.parts() if self.plan.before else []
+        columns = ["sample_id", "candidate", "scores"]
+        return [
+            scored_units(table, watch.rule.metric)
+            for table in self.folder.read_parts(parts, columns=columns)
+        ]
 
     def _send(self, result: RunResult, quiet: bool, ending: Ending) -> RunResult:
         """Sends the scores to the job's sinks. The run has ended, whatever becomes of that."""

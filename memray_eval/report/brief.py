@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from textwrap import wrap
 
+from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
@@ -33,7 +34,10 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         one.candidate if one.candidate == one.model else f"{one.candidate} ({one.model})"
         for one in summary.candidates
     )
-    yield from _wrap(f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}")
+    stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
+    yield from _wrap(
+        f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}{stopped}"
+    )
     yield from _wrap(answer(summary))
     yield ""
     if len(names) > 1:
@@ -41,6 +45,8 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
     elif summary.metrics:
         yield from align_columns(_table_of_one(summary.metrics), left=(0, 4))
     yield from _legend(summary)
+    if adjusted := [part for line in adjusted_lines(summary) for part in _wrap(line)]:
+        yield from ("", "Adjusted to people's labels:", *adjusted)
     if advice := summary.recommendation:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"

@@ -50,7 +50,8 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 class Unit(Frozen):
     """One labelled response: people's labels on their scale (None for a missing label), the judge's
     score on the metric's scale (None if it gave none), its confidence, and its score at each
-    repeat."""
+    repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which the
+    figures here leave out: they are of the labelled responses as they are."""
 
     id: str
     people: tuple[float | None, ...]
@@ -59,6 +60,8 @@ class Unit(Frozen):
     repeats: tuple[float, ...] = ()
     cluster: str = ""
     cost_usd: float = 0.0
+    judged_by: str = ""
+    weight: float = 1.0
 
 
 class Figure(Frozen):

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
+from memray_eval.report.adjusted.lines import describe_adjusted
 from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -27,6 +28,7 @@ from memray_eval.types import (
 WIDTH = 70
 CAUSES_SHOWN = 5
 BAR = "█"
+_NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
@@ -64,6 +66,7 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
     """The tables by task, and the heat maps by length and depth, if the suite has any."""
     for macro in summary.macro:
         if lines := list(task_table(summary, macro)):
+            lines += [_NO_INTERVALS] if summary.tasks else []
             yield from _titled_section(
                 f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
             )
@@ -220,6 +223,11 @@ def section(metric: MetricSummary) -> Iterator[str]:
         )
     yield ""
     yield f"  Coverage: {_describe_coverage(metric)}"
+    if metric.adjusted is not None:
+        for line in describe_adjusted(metric, metric.adjusted):
+            yield from wrap(
+                line, WIDTH, initial_indent="  To people's labels: ", subsequent_indent="    "
+            )
     if metric.worth:
         yield from wrap(
             f"Estimate by rules: {metric.worth}",

@@ -40,6 +40,7 @@ class Intervals:
         stderr: float | None,
         n: int,
         scale: tuple[float, float] = (0.0, 1.0),
+        level: float = 0.95,
     ) -> Interval | None:
         """The interval of a mean in the summary, given its plain standard error over n scored units
         of a metric with this scale."""
@@ -47,9 +48,9 @@ class Intervals:
             return None
         if key in self.errors:
             error, groups = self.errors[key]
-            found = t_interval(mean, error, groups - 1) if error > 0.0 else None
+            found = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
         else:
-            found = figures_interval(mean, stderr, n, scale=scale)
+            found = figures_interval(mean, stderr, n, level, scale)
         return found and Interval(max(scale[0], found.low), min(scale[1], found.high))
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:

@@ -6,7 +6,9 @@ no metric scored has one row without a metric, so that no unit is missing; a uni
 counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
 rule gave because the judge failed. A metric's figure is the sum of its `part` over the sum of its
 `whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
-figure where the sum of `whole` is 0."""
+figure where the sum of `whole` is 0. Where a run has figures adjusted to people's labels, three
+more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`, `adjusted_high`).
+"""
 
 from __future__ import annotations
 
@@ -57,34 +59,59 @@ FLAT_SCHEMA = pa.schema(
         pa.field("whole", pa.float64()),
     ]
 )
+ADJUSTED = ("adjusted", "adjusted_low", "adjusted_high")
+_BETWEEN = "\x1f"
 _CONTROLS = r"[\x00-\x08\x0b-\x1f\x7f-\x{9f}]"  # what escape_controls matches, in RE2 syntax
 # the first character of a text that a spreadsheet takes for a formula, or the mark against it
 _FORMULA = "^([=+\\-@\t\r\n'\uff1d\uff0b\uff0d\uff20])"
 
 
-def write_parquet(path: str, records: pads.Dataset) -> None:
-    """Writes the table as Parquet to a path or cloud URL, a block at a time."""
+def write_parquet(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
+    """Writes the table as Parquet to a path or cloud URL, a block at a time; `adjusted` are figures
+    to repeat at their rows (`adjusted_columns`)."""
     with (
         write_atomically(path) as stream,
-        pq.ParquetWriter(stream, FLAT_SCHEMA, compression="zstd") as writer,
+        pq.ParquetWriter(stream, _schema_with(adjusted), compression="zstd") as writer,
     ):
         for batch in to_long_rows(records):
-            writer.write_batch(batch)
+            writer.write_batch(_add_adjusted(batch, adjusted))
 
 
-def write_csv(path: str, records: pads.Dataset) -> None:
+def write_csv(path: str, records: pads.Dataset, adjusted: pa.Table | None = None) -> None:
     """Writes the table as CSV in UTF-8. An empty cell is null; an empty text is quoted. A text that
     a spreadsheet would take for a formula (it begins with = + - @, their full-width forms, a tab or
     an end of line) is prefixed with an apostrophe, and so is one that begins with an apostrophe, so
     that removing the first apostrophe restores the text. Control characters are written as \\uXXXX,
     so that a terminal that shows the file obeys none. Numbers are written unchanged."""
-    with write_atomically(path) as stream, pacsv.CSVWriter(stream, FLAT_SCHEMA) as writer:
-        for batch in to_long_rows(records):
+    with (
+        write_atomically(path) as stream,
+        pacsv.CSVWriter(stream, _schema_with(adjusted)) as writer,
+    ):
+        for batch in (_add_adjusted(batch, adjusted) for batch in to_long_rows(records)):
             writer.write_batch(
                 pa.record_batch(
-                    [escape_formulas(column) for column in batch.columns], schema=FLAT_SCHEMA
+                    [escape_formulas(column) for column in batch.columns], schema=batch.schema
                 )
             )
+
+
+def _schema_with(adjusted: pa.Table | None) -> pa.Schema:
+    if adjusted is None or not adjusted.num_rows:
+        return FLAT_SCHEMA
+    return pa.schema([*FLAT_SCHEMA, *(adjusted.schema.field(name) for name in ADJUSTED)])
+
+
+def _add_adjusted(batch: pa.RecordBatch, adjusted: pa.Table | None) -> pa.RecordBatch:
+    """The rows with the adjusted figure of their metric and candidate, null where there is none."""
+    if adjusted is None or not adjusted.num_rows:
+        return batch
+    ours, known = (
+        pc.binary_join_element_wise(rows["metric"], rows["candidate"], _BETWEEN)
+        for rows in (batch, adjusted)
+    )
+    places = pc.index_in(ours, value_set=known.combine_chunks())
+    columns = [adjusted[name].combine_chunks().take(places) for name in ADJUSTED]
+    return pa.record_batch([*batch.columns, *columns], schema=_schema_with(adjusted))
 
 
 def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:

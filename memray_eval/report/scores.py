@@ -21,20 +21,10 @@ from memray_eval.ports import FloatArray
 from memray_eval.report.statistics import Clusters, Rows
 from memray_eval.results.schema import from_table_apart
 from memray_eval.stages.pooled import shares
-from memray_eval.types import FALLBACKS, Record, Response, Score, is_estimate
+from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
 
 _SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
-# Metadata keys that group units; the first that a run has is used.
-CLUSTER_KEYS = (
-    "user",
-    "user_id",
-    "context",
-    "context_id",
-    "document",
-    "document_id",
-    "conversation",
-)
 _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")

@@ -14,6 +14,17 @@ BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "n
 
 EMOTION_SUM_TOLERANCE = 1e-3
 
+# Metadata keys that group samples; the first that a run has is used.
+CLUSTER_KEYS = (
+    "user",
+    "user_id",
+    "context",
+    "context_id",
+    "document",
+    "document_id",
+    "conversation",
+)
+
 Scalar = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]
 
 MemoryValue = Scalar | tuple[Scalar, ...]

@@ -46,6 +46,60 @@ class Figure(Frozen):
     whole: str = ""
 
 
+class LabelsNeeded(Frozen):
+    """About how wide an adjusted figure's interval would be with so many `more` labels: half of its
+    width."""
+
+    more: int
+    half_width: float
+
+
+class AdjustedFigure(Frozen):
+    """What people would say of a metric's answers, from the judge's verdicts (`raw`, the mean of
+    the answers' values) and `n_labels` labels of people's, of `n_clusters` clusters, in the file
+    `labelled`. All figures are on the metric's scale.
+
+    `method` is "Rogan-Gladen", from the judge's `sensitivity` and `specificity`, or "PPI++", from
+    labels of answers like the run's (`is_own`: of its own) and a `tuning` (lambda, 0-1) of how far
+    the judge is relied on. `low` and `high` are the 95 % interval, which counts the labels' noise.
+    `needed` says what more labels would give; no number of them gives less than `least_half_width`.
+    Where it is `refused`, that says why, and there are no figures."""
+
+    method: Literal["", "Rogan-Gladen", "PPI++"] = ""
+    raw: float | None = None
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    labelled: str = ""
+    n_labels: int = 0
+    n_clusters: int = 0
+    is_own: bool = False
+    sensitivity: float | None = None
+    specificity: float | None = None
+    tuning: float | None = None
+    needed: tuple[LabelsNeeded, ...] = ()
+    least_half_width: float | None = None
+    refused: str = ""
+
+
+class EarlyDecision(Frozen):
+    """Why a run ended before all of its units: what `rule` asked for was decided by the first
+    `n_looked_at` units, of one candidate (or pairs of two), in the run's seeded order. `estimate`,
+    `low` and `high` are the metric's mean, or the difference of the second candidate (`of`) from
+    the first, on the metric's scale, by a confidence sequence: at `level` it holds at all looks
+    together."""
+
+    rule: str
+    metric: str
+    of: str
+    n_looked_at: int
+    n_looks: int
+    estimate: float
+    low: float
+    high: float
+    level: float
+
+
 # The ratio that stands for a metric in runs of versions that did not write `figure`
 _RATIOS = {"groundedness": ("groundedness_score", "claims"), "memory_utilization": ("f1", "keys")}
 
@@ -59,7 +113,8 @@ class MetricSummary(Frozen):
     sample std / sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and
     `n_fallbacks` are what a rule gave because the judge failed; both follow from `judges`. `worth`
     says what the estimates are worth, where there are any, and `reason` why the metric is not
-    applicable where the rules cannot tell."""
+    applicable where the rules cannot tell. `adjusted` is there where the run was given labels of
+    people's (a calibration)."""
 
     metric: str
     candidate: str
@@ -88,6 +143,7 @@ class MetricSummary(Frozen):
     layout: tuple[SummarySection, ...] = ()
     worth: str = ""
     reason: str = ""
+    adjusted: AdjustedFigure | None = None
 
     @property
     def average(self) -> str:
@@ -348,7 +404,8 @@ FAILURES: Mapping[str, str] = {
 
 class CategoryFigure(Frozen):
     """The mean of one metric over the questions of one category (None: all of them), `n` scored,
-    with its 95 % interval, clustered by conversation where there are several."""
+    with its 95 % interval, clustered by conversation where there are several. Each interval holds
+    alone: it is not corrected for the number of categories."""
 
     category: str | None
     metric: str
@@ -456,7 +513,8 @@ class Summary(Frozen):
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
-    in runs of older versions. `prompt_cache` is there where providers told of theirs."""
+    in runs of older versions. `prompt_cache` is there where providers told of theirs, `decided`
+    where the run ended before all of its units, as its `stop_at` asks."""
 
     run_id: str
     suite: str
@@ -484,3 +542,4 @@ class Summary(Frozen):
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
     prompt_cache: PromptCacheUse | None = None
+    decided: EarlyDecision | None = None

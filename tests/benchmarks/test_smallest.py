@@ -17,6 +17,7 @@ from tests.conftest import REPOSITORY
 from tests.servers.s3 import interpreter
 
 ALONE = {
+    "adjusted_scores": "--draws 2 --limit 8",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "interval_coverage": "--draws 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
@@ -25,6 +26,7 @@ ALONE = {
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
+    "stopping": "--runs 3 --replays 2",
     "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
 }

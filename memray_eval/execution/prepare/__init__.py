@@ -17,6 +17,7 @@ from memray_eval.benchmarks import check_prompts
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
+from memray_eval.datasets.ordering import StratifiedOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import FINGERPRINT_2, EachSource, Scan, scan
 from memray_eval.datasets.scan_store import read_states, restore_scan, store_scan
@@ -27,10 +28,12 @@ from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.executors import choose_executor
 from memray_eval.execution.plan import engine_device
 from memray_eval.execution.prepare.checks import (
+    check_calibrations,
     check_cost,
     check_device,
     check_judges,
     check_machine,
+    check_stop_rule,
     decide_phases,
     estimate_run,
 )
@@ -173,6 +176,7 @@ def prepare(
     check_prompts(spec.suite, spec.candidates)
     check_affect(spec)
     check_judges(spec, path)
+    check_calibrations(spec)
     check_machine(spec)
     check_sinks(spec.sinks)
     may_be_local = choose_executor(spec, is_on_ray=_is_on_ray()).name == "local"
@@ -193,6 +197,7 @@ def prepare(
         spec = replace(spec, read=spec.read.with_columns(say))
     plan = _look_through(spec, RunFolder(path), capacity, before, started, stack, waiting)
     check_found(plan.found)
+    check_stop_rule(plan)
     plan = complete(plan)
     executor = choose_executor(spec, plan.n_units, is_on_ray=_is_on_ray())
     if executor.name == "local":
@@ -253,13 +258,13 @@ def _look_through(
     """The plan with what is in the dataset: as an earlier session found it, where its files are the
     same, else scanned now. Files that are large together are scanned at the same time, in tasks of
     Ray, which is started for that where the run has none yet. Raises as scan_dataset."""
-    read = spec.read
-    kept = folder.read_scan() if before else None
+    read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
+    kept = folder.read_scan() if before and to_order is None else None
     files = read.reader.files
     if (found := restore_scan(kept, read.dataset, _how_read(read), files)) is not None:
         return RunPlan(spec=spec, found=found, capacity=capacity, started=started, before=before)
     each_source = None
-    is_whole = read.limit is None and capacity.cpus
+    is_whole = read.limit is None and capacity.cpus and to_order is None
     states = read_states(read.dataset, files=files) if is_whole else None
     if states is not None and states.n_sources > 1 and states.size >= LARGE_BYTES:
         from memray_eval.execution.ray.scan_tasks import ScanTasks
@@ -271,7 +276,10 @@ def _look_through(
     is_old = bool(before) and not before["dataset"]["fingerprint"].startswith(FINGERPRINT_2)
     scanned_at = time.time()
     with waiting(f"the scan of {read.dataset}"):
-        found = scan_dataset(read, problems, each_source, fingerprint_1=is_old)
+        found = scan_dataset(read, problems, each_source, is_old, to_order)
+    order = None
+    if to_order is not None:
+        found.shards, order = to_order.finish(read.block_rows(found.n_samples))
     return RunPlan(
         spec=spec,
         found=found,
@@ -280,6 +288,7 @@ def _look_through(
         scanned_at=scanned_at,
         problems=tuple(problems),
         before=before,
+        order=order,
     )
 
 
@@ -301,7 +310,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
 
 def _keep_scan(plan: RunPlan, folder: RunFolder) -> None:
     """Writes what this session's scan found to the run's folder, for those that go on with it."""
-    if plan.scanned_at is not None:
+    if plan.scanned_at is not None and plan.order is None:
         read = plan.spec.read
         how, files = _how_read(read), read.reader.files
         stored = store_scan(plan.found, read.dataset, how, plan.scanned_at, files)
@@ -419,8 +428,10 @@ def scan_dataset(
     problems: list[Problem],
     each_source: EachSource | None = None,
     fingerprint_1: bool = False,
+    to_order: StratifiedOrder | None = None,
 ) -> Scan:
-    """One pass over the dataset; the last two as `scan` takes them. Raises DataError for invalid
+    """One pass over the dataset; `each_source` and `fingerprint_1` as `scan` takes them, and
+    `to_order` collects what it takes. Raises DataError for invalid
     samples (unless they are to be skipped) and for none at all."""
     found = scan(
         read.dataset,
@@ -434,6 +445,7 @@ def scan_dataset(
         engines=read.engines,
         each_source=each_source,
         fingerprint_1=fingerprint_1,
+        on_taken=None if to_order is None else to_order.entries.append,
     )
     found.shards = coalesce(found.shards, read.block_rows(found.n_samples))
     if problems and not read.skip_invalid:

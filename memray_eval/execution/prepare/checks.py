@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from memray_eval.config.environment import server_key
 from memray_eval.config.packages import require_package
+from memray_eval.config.problems import nearest
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
@@ -15,11 +16,15 @@ from memray_eval.execution.phases import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device, judge_pool
 from memray_eval.execution.ray.placement import Placement
 from memray_eval.execution.resume_state import ResumeState
+from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
-from memray_eval.judges.router import may_bill, unpriced
+from memray_eval.judges.router import is_embedded, may_bill, unpriced
 from memray_eval.metric import RULES
+from memray_eval.report.adjusted.labelled_verdicts import JudgeCalibration
+from memray_eval.report.adjusted.summaries import check_metrics
+from memray_eval.types import JURORS
 
 ASK_USD = 10.0  # above this a run without a budget asks
 
@@ -91,6 +96,60 @@ def _how_to_price(judges: Sequence[str]) -> str:
         f"give it in US dollars per million tokens: --set 'judging.price={{{judges[0]}: "
         "{input_usd: NUMBER, output_usd: NUMBER}}'"
     )
+
+
+def check_calibrations(spec: RunSpec) -> None:
+    """Raises ConfigError for labels of other metrics than the run's, and of verdicts by another
+    judge or rubric: nothing is paid then."""
+    check_metrics(spec.calibrations, [metric.name for metric in spec.metrics])
+    rubrics = rubrics_of(spec)
+    by_metric: dict[str, list[JudgeCalibration]] = {}
+    for one in spec.calibrations:
+        if isinstance(one, JudgeCalibration):
+            by_metric.setdefault(one.metric, []).append(one)
+    for metric, known in by_metric.items():
+        choice = spec.judges.get(metric)
+        asked = "" if choice is None else JURORS.join(choice.judges)
+        # Rules name their embedding model too, and the embedded judge's model is known later
+        named = [one for one in known if choice is None or _is_same_judge(one.judge, asked)]
+        if not named:
+            raise ConfigError(
+                f"--calibration: the labels for {metric} are of verdicts by "
+                f"{', '.join(one.judge for one in known)}, and {asked} is to judge it here"
+            )
+        digest = rubrics.get(metric, "")
+        if all(digest and one.rubric != digest for one in named):
+            raise ConfigError(
+                f"--calibration: the labels for {metric} are of verdicts by the rubric "
+                f"{named[0].rubric}, and here it is {digest}: calibrate this one"
+            )
+
+
+def _is_same_judge(labelled: str, asked: str) -> bool:
+    if asked == RULES:
+        return labelled.startswith(RULES)
+    return labelled == asked or is_embedded(asked)
+
+
+def check_stop_rule(plan: RunPlan) -> None:
+    """Raises ConfigError for a rule of a metric that the run does not score, and for a comparison
+    of other than two candidates."""
+    rule = plan.spec.stop_rule
+    if rule is None:
+        return
+    names = [metric.name for metric in plan.spec.metrics]
+    if rule.metric not in names:
+        hint = f"; did you mean {close!r}?" if (close := nearest(rule.metric, names)) else ""
+        raise ConfigError(
+            f"stop_at: {rule.text!r}: this run does not score {rule.metric!r}{hint}; it scores "
+            f"{', '.join(names)}"
+        )
+    watch = plan.stop_watch
+    if watch is not None and rule.kind == "compare" and len(watch.candidates) != 2:
+        raise ConfigError(
+            f"stop_at: {rule.text!r} compares two candidates, and there are "
+            f"{len(watch.candidates)}: {', '.join(watch.candidates)}"
+        )
 
 
 def check_machine(spec: RunSpec) -> None:

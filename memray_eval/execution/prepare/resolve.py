@@ -24,11 +24,13 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
+from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
+from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
 from memray_eval.types import EXISTING
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
@@ -80,6 +82,11 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         errata=_errata_of(config, suite),
         executor=config.executor,
         sinks=config.sinks,
+        # What only generates has no score to adjust or to decide by
+        calibrations=() if generate_only else read_calibrations(config.calibration),
+        stop_rule=None
+        if generate_only or config.stop_at is None
+        else parse_stop_rule(config.stop_at),
     )
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
     for candidate in config.candidates:

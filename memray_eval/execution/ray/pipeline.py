@@ -197,9 +197,15 @@ def judge_waiting(
 def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     """Adds the stage that writes rows to the run folder, in one actor: the more go through it, the
     fewer the files. Few units are not worth one more process."""
-    context = setup.context
+    context, rule = setup.context, setup.plan.spec.stop_rule
+    watched = rule.metric if rule is not None and kind == RECORDS else None
     if setup.plan.n_units <= FEW_UNITS:
-        told = {"folder": context.folder, "kind": kind, "counter": context.counter}
+        told = {
+            "folder": context.folder,
+            "kind": kind,
+            "counter": context.counter,
+            "watched": watched,
+        }
         return dataset.map_batches(write_block, fn_kwargs=told, **task_options(setup))
     at_once = ActorPoolStrategy(
         size=1,
@@ -208,7 +214,7 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     )
     return dataset.map_batches(
         WriteParts,
-        fn_constructor_args=(context.folder, kind, context.counter),
+        fn_constructor_args=(context.folder, kind, context.counter, watched),
         compute=at_once,
         **setup.actor_options(WRITER_CPUS, ACTOR_GIB),
     )

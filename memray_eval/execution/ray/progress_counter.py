@@ -17,6 +17,7 @@ from memray_eval.execution.ray.log_collection import send_logs_to
 from memray_eval.execution.ray.metric_recorders import new_recorder
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
+from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
 
 ANSWER_S = 10.0
@@ -61,6 +62,12 @@ class RemoteCounter:
 
     def record_failed_unit(self, unit: FailedUnit) -> None:
         self.actor.record_failed_unit.remote(unit)
+
+    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
+        ray.get(self.actor.watch_for.remote(watch, before))
+
+    def record_scores(self, units: ScoredUnits) -> None:
+        self.actor.record_scores.remote(units)
 
     def record_logs(self, entries: list[LogEntry]) -> None:
         self.actor.record_logs.remote(entries)

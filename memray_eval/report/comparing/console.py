@@ -5,12 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.report.comparing.models import Comparison, MetricComparison
+from memray_eval.report.comparing.models import (
+    AdjustedDifference,
+    CommonUnits,
+    Comparison,
+    MetricComparison,
+)
 from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.marks import NOTHING, name_figure
 from memray_eval.report.tables import align_columns
 
 GROUPS_SHOWN = 10
+ADJUSTED_TITLE = (
+    "adjusted to people's labels (Rogan-Gladen takes it that the judge errs on both sides alike)"
+)
+ADJUSTED_HEADS = ("metric", "n", "A", "{letter}", "{letter}-A", "95% of {letter}-A", "labels")
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
@@ -48,6 +57,7 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
             "detectable",
         )
         yield from align_columns(_append_marks([head, *map(_detail_row, rows)], rows))
+        yield from _adjusted_lines(comparison, common)
         yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     yield from ("", *_legend(comparison))
@@ -92,6 +102,23 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
         str(row.only_a),
         str(row.only_b),
         _figure(found.detectable),
+    )
+
+
+def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[str]:
+    """The differences as people would see them, where labels were given."""
+    rows = [one for one in comparison.adjusted if one.other == common.other]
+    if not rows:
+        return
+    yield ""
+    yield ADJUSTED_TITLE
+    heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
+    if made := [adjusted_row(one) for one in rows if not one.refused]:
+        yield from align_columns([heads, *made])
+    yield from (
+        f"{one.metric}: not adjusted by {one.labelled}: {one.refused}"
+        for one in rows
+        if one.refused
     )
 
 
@@ -155,6 +182,11 @@ def _legend(comparison: Comparison) -> Iterator[str]:
         f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
         "lower."
     )
+    if comparison.groups:
+        yield (
+            f"by group: intervals of {how.level:.0%} over all {len(comparison.groups):,} groups of "
+            "metrics and fields together (Bonferroni)."
+        )
     yield (
         "flips: units from 0 to 1 and from 1 to 0. only A: common units that have a score in A "
         "alone."
@@ -177,6 +209,22 @@ def how_measured(comparison: Comparison) -> str:
     )
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"
+
+
+def adjusted_row(one: AdjustedDifference) -> tuple[str, ...]:
+    """The cells of an adjusted difference, under ADJUSTED_HEADS."""
+    between = (
+        NOTHING if one.low is None or one.high is None else f"[{one.low:+.4f}, {one.high:+.4f}]"
+    )
+    return (
+        one.metric,
+        f"{one.n:,}",
+        _figure(one.mean_a),
+        _figure(one.mean_b),
+        _figure(one.difference, "+.4f"),
+        between,
+        f"{one.n_labels:,} of {one.labelled} ({one.method})",
+    )
 
 
 def _figure(value: float | None, form: str = ".4f") -> str:

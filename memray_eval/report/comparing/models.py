@@ -100,6 +100,26 @@ class GroupDifference(Frozen):
         return GroupFigure(self.group, self.n, self.difference, ends)
 
 
+class AdjustedDifference(Frozen):
+    """The difference of `other` from A as people would see it, on the `n` common units that both
+    scored, with both adjusted means, on the metric's scale. `method` and `labelled` are those of
+    AdjustedFigure; where it is `refused`, that says why, and there are no figures."""
+
+    metric: str
+    other: str
+    letter: str = "B"
+    n: int = 0
+    method: str = ""
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    labelled: str = ""
+    n_labels: int = 0
+    refused: str = ""
+
+
 class CommonUnits(Frozen):
     """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
     ..."""
@@ -114,7 +134,8 @@ class CommonUnits(Frozen):
 class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
     `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
-    `candidates` are those of the sides, by the sides' names."""
+    `candidates` are those of the sides, by the sides' names. `adjusted` are there where labels of
+    people's were given (calibrations)."""
 
     baseline: str
     others: tuple[str, ...]
@@ -127,6 +148,7 @@ class Comparison(Frozen):
     by: str | None = None
     groups: tuple[GroupDifference, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
+    adjusted: tuple[AdjustedDifference, ...] = ()
 
     def shown_as(self, side: str) -> str:
         """What a sentence calls a side: its candidate, where that tells all sides apart."""

@@ -80,6 +80,8 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
             yield ""
     estimate = "; est.: an estimate by rules, not a judge's verdict" if one.estimated else ""
     yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
+    if any(category is not None for category in categories):
+        yield "each interval holds alone: they are not corrected for the number of categories"
     if one.n_abstention:
         for what, means in (("unanswerable", one.abstention), ("answerable", one.answerable)):
             told = ", ".join(f"{name} {_points(value)}" for name, value in means.items())

@@ -8,7 +8,12 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.report.comparing.console import how_measured
+from memray_eval.report.comparing.console import (
+    ADJUSTED_HEADS,
+    ADJUSTED_TITLE,
+    adjusted_row,
+    how_measured,
+)
 from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
@@ -61,8 +66,9 @@ class ChangedUnits(NamedTuple):
 
 class Against(NamedTuple):
     """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `changed` are of the metrics that differ beyond chance, or of the
-    first if none does; `changed_rest` of the others."""
+    the differences by group. `adjusted` are the differences as people would see them, where labels
+    were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ
+    beyond chance, or of the first if none does; `changed_rest` of the others."""
 
     common: CommonUnits
     name: str
@@ -74,6 +80,8 @@ class Against(NamedTuple):
     changed: tuple[ChangedUnits, ...]
     changed_rest: tuple[ChangedUnits, ...]
     figures: Grid
+    adjusted: Grid | None
+    not_adjusted: tuple[str, ...]
 
 
 class ComparedSide(NamedTuple):
@@ -143,6 +151,12 @@ def _compare_with_baseline(
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
         figures=_figures(common, rows, comparison),
+        adjusted=_adjusted(common, comparison),
+        not_adjusted=tuple(
+            f"{label(one.metric)}: not adjusted by {one.labelled}: {one.refused}"
+            for one in comparison.adjusted
+            if one.other == common.other and one.refused
+        ),
     )
 
 
@@ -191,6 +205,18 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
         heads,
         tuple((_label_with_mark(row), _cells(row)) for row in rows),
     )
+
+
+def _adjusted(common: CommonUnits, comparison: Comparison) -> Grid | None:
+    """The adjusted differences, with the figures of the console."""
+    rows = [
+        adjusted_row(one)
+        for one in comparison.adjusted
+        if one.other == common.other and not one.refused
+    ]
+    heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
+    cells = tuple((label(name), tuple(map(Cell, others))) for name, *others in rows)
+    return Grid(f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}", heads, cells) if rows else None
 
 
 def _splits(

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from memray_eval.report.adjusted.lines import format_adjusted
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import (
@@ -25,7 +26,8 @@ _PLAIN = Intervals()
 class FigureCell(NamedTuple):
     """A metric's figure of one candidate, as text. `low` and `high` are "" where no interval is
     known; `mark` says which of the scores are not verdicts; `is_below`: told from the best of its
-    row."""
+    row. `adjusted` is the figure as people would see it with its interval, "" where there is
+    none."""
 
     metric: str
     candidate: str
@@ -36,6 +38,7 @@ class FigureCell(NamedTuple):
     mark: str = ""
     is_estimate: bool = False
     is_below: bool = False
+    adjusted: str = ""
 
 
 class Judges(NamedTuple):
@@ -111,6 +114,7 @@ def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCel
         mark=metric_mark(one),
         is_estimate=one.n_estimated > 0,
         is_below=is_below,
+        adjusted=format_adjusted(one),
     )
 
 
@@ -143,6 +147,8 @@ def _notes(summary: Summary) -> Iterator[str]:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(one.n_estimated for one in summary.metrics):
         yield "est. and a hollow dot: an estimate by rules, not a judge's verdict"
+    if any(one.adjusted and one.adjusted.value is not None for one in summary.metrics):
+        yield "adjusted: what people would say of all answers, by their labels of some"
     if any(pair.is_shown for pair in summary.differences):
         yield "*: below the best of its row beyond chance (paired, 95 % over all rows)"
     elif summary.differences:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.dataset as pads
 from markupsafe import Markup
 
+from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -161,6 +162,7 @@ def _sections(
         "cards": list(view_model.cards(summary, intervals)),
         "metrics": list(view_model.metric_rows(summary, intervals)),
         "grids": list(view_model.by_task(summary, intervals)),
+        "grid_intervals": view_model.task_intervals(summary),
         "heat": list(view_model.heat_grids(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_count": view_model.quality_count(summary),
@@ -173,5 +175,6 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
+        "adjusted": list(adjusted_lines(summary)),
         "decisions": list(decision_lines(decisions)) if decisions else [],
     }

@@ -193,8 +193,9 @@ def _format_counts(metric: MetricSummary) -> str:
 
 
 def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
-    """Tasks as rows and metrics as columns, one grid per candidate; none if samples name no
-    task."""
+    """Tasks as rows and metrics as columns, one grid per candidate; none if samples name no task.
+    The level of the intervals holds for all of them together (Bonferroni)."""
+    level = 1 - (1 - 0.95) / max(1, count_task_figures(summary))
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
         tasks = [task for task in summary.tasks if task.candidate == candidate]
@@ -210,7 +211,11 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
             of_task = intervals if task.bucket is None else _PLAIN
             cells = tuple(
                 _task_cell(
-                    found.get(metric), scales[metric], (candidate, metric, task.task), of_task
+                    found.get(metric),
+                    scales[metric],
+                    (candidate, metric, task.task),
+                    of_task,
+                    level,
                 )
                 for metric in metrics
             )
@@ -225,13 +230,30 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
         yield Grid(f"By task: {candidate}", ("task", "units", *heads), tuple(rows))
 
 
+def count_task_figures(summary: Summary) -> int:
+    """How many figures the grids by task hold."""
+    return sum(one.mean is not None for task in summary.tasks for one in task.metrics)
+
+
+def task_intervals(summary: Summary) -> str:
+    """Says what the intervals of the grids by task hold for."""
+    n = count_task_figures(summary)
+    return (
+        f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
+    )
+
+
 def _task_cell(
-    one: TaskMetric | None, scale: tuple[float, float], key: Key, intervals: Intervals
+    one: TaskMetric | None,
+    scale: tuple[float, float],
+    key: Key,
+    intervals: Intervals,
+    level: float,
 ) -> Cell:
     if one is None or one.mean is None:
         return Cell(NOTHING)
     spread = format_interval(
-        one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale), 3
+        one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale, level), 3
     )
     hint = (
         f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"

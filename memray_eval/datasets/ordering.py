@@ -1,0 +1,171 @@
+"""Puts a dataset's samples into a seeded random order, stratified by task and length, so that the
+first of them stand for all: a run may stop after any of them.
+
+Samples that share a context, or a user or document that their metadata name, stay together: the
+groups are shuffled, not the samples. Each stratum is spread evenly over the order, so that every
+beginning of it has about each stratum's share."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memray_eval.datasets.sharding import CONTEXT_SHARD_BYTES, EntryPlace, take_places
+from memray_eval.datasets.shards import Entry, Shard
+from memray_eval.types import CLUSTER_KEYS, Record, Sample
+
+SEED = 0
+# A file that is read from its start is read again for each shard
+MOST_SHARDS_OF_ONE_FILE = 20
+
+
+class OrderEntry(NamedTuple):
+    """What an order needs of one entry: where it is, its sample's number, who answered it, the
+    group that it belongs to, and its stratum."""
+
+    source: Shard
+    place: EntryPlace
+    sample: int
+    answered_by: str
+    group: int
+    stratum: tuple[str, int]
+
+
+def sample_number(sample_id: str) -> int:
+    """A sample's id in 8 bytes."""
+    return _number(f"id\x1f{sample_id}")
+
+
+def to_order_entry(source: Shard, entry: Entry, found: Sample | Record) -> OrderEntry:
+    sample, who = (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+    named = next((key for key in CLUSTER_KEYS if sample.metadata.get(key) is not None), None)
+    if sample.context:
+        group = f"context\x1f{sample.context}"
+    elif named is not None:
+        group = f"{named}\x1f{sample.metadata[named]}"
+    else:
+        group = f"id\x1f{sample.id}"
+    told, length = sample.metadata.get("length"), len(sample.context or "") + len(sample.query)
+    if isinstance(told, int | float) and 1 < told < 1e12:  # tokens, where the sample says so
+        length = int(told)
+    bin_ = math.ceil(math.log2(max(1, length)))
+    place = EntryPlace(entry.position, entry.size, entry.number)
+    return OrderEntry(
+        source, place, sample_number(sample.id), who, _number(group), (sample.task, bin_)
+    )
+
+
+def _number(text: str) -> int:
+    digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    return int.from_bytes(digest, "little")
+
+
+@dataclass(frozen=True)
+class SampleOrder:
+    """Where each sample stands. `samples` are their numbers, sorted, and `positions` the place of
+    each in the order. `groups` has the group of each place (from 0, rising), and `strata` the
+    stratum of each group. `candidates` are those who answered, where responses exist already."""
+
+    samples: npt.NDArray[np.uint64]
+    positions: npt.NDArray[np.int64]
+    groups: npt.NDArray[np.int64]
+    strata: npt.NDArray[np.int64]
+    candidates: tuple[str, ...] = ()
+
+    @property
+    def largest_group(self) -> int:
+        return int(np.bincount(self.groups).max(initial=1))
+
+    def places_of(self, sample_ids: Iterable[str]) -> npt.NDArray[np.int64]:
+        """The place of each sample, -1 for one that is not known."""
+        wanted = np.array([sample_number(one) for one in sample_ids], np.uint64)
+        found = np.searchsorted(self.samples, wanted)
+        found[found == self.samples.size] = 0
+        return np.where(self.samples[found] == wanted, self.positions[found], -1)
+
+
+@dataclass
+class StratifiedOrder:
+    """Collects a scan's entries and orders them."""
+
+    seed: int = SEED
+    entries: list[OrderEntry] = field(default_factory=list)
+
+    def finish(self, rows_per_shard: int) -> tuple[list[Shard], SampleOrder]:
+        """The shards in the order, of about so many rows, and the order of the samples."""
+        ordered = self._shuffle()
+        placed: dict[int, int] = {}
+        groups: list[int] = []
+        for number, group in enumerate(ordered):
+            for entry in group:
+                if placed.setdefault(entry.sample, len(placed)) == len(groups):
+                    groups.append(number)
+        samples = np.array(list(placed), np.uint64)
+        by_number = np.argsort(samples, kind="stable")
+        strata = {stratum: code for code, stratum in enumerate(self._strata(ordered))}
+        order = SampleOrder(
+            samples=samples[by_number],
+            positions=by_number.astype(np.int64),
+            groups=np.array(groups, np.int64),
+            strata=np.array([strata[group[0].stratum] for group in ordered], np.int64),
+            candidates=tuple(
+                dict.fromkeys(one.answered_by for one in self.entries if one.answered_by)
+            ),
+        )
+        return list(self._cut(ordered, rows_per_shard)), order
+
+    def _strata(self, ordered: Sequence[Sequence[OrderEntry]]) -> list[tuple[str, int]]:
+        return list(dict.fromkeys(group[0].stratum for group in ordered))
+
+    def _shuffle(self) -> list[list[OrderEntry]]:
+        """The groups in their order: of a stratum of n groups, the k-th of a shuffle stands at a
+        random place between (k - 1) / n and k / n of the whole."""
+        by_group: dict[int, list[OrderEntry]] = {}
+        for entry in self.entries:
+            by_group.setdefault(entry.group, []).append(entry)
+        if len(by_group) == 1:  # one context, or one user, of all
+            by_group = {}
+            for entry in self.entries:
+                by_group.setdefault(entry.sample, []).append(entry)
+        by_stratum: dict[tuple[str, int], list[list[OrderEntry]]] = {}
+        for group in by_group.values():
+            by_stratum.setdefault(group[0].stratum, []).append(group)
+        random = np.random.default_rng(self.seed)
+        keyed: list[tuple[float, list[OrderEntry]]] = []
+        for groups in by_stratum.values():
+            shuffled = random.permutation(len(groups))
+            places = (np.arange(len(groups)) + random.random(len(groups))) / len(groups)
+            keyed += zip(places.tolist(), (groups[place] for place in shuffled), strict=True)
+        return [group for _, group in sorted(keyed, key=lambda one: one[0])]
+
+    def _cut(self, ordered: Sequence[Sequence[OrderEntry]], rows_per_shard: int) -> Iterable[Shard]:
+        """Shards of whole groups, up to the rows and CONTEXT_SHARD_BYTES; one for each source that
+        a stretch of the order draws on."""
+        rows = rows_per_shard
+        if any(entry.source.is_read_from_start for entry in self.entries):
+            rows = max(rows, math.ceil(len(self.entries) / MOST_SHARDS_OF_ONE_FILE))
+        stretch: list[OrderEntry] = []
+        for group in ordered:
+            size = sum(entry.place.size for entry in (*stretch, *group))
+            if stretch and (len(stretch) + len(group) > rows or size > CONTEXT_SHARD_BYTES):
+                yield from _shards_of(stretch)
+                stretch = []
+            stretch.extend(group)
+        yield from _shards_of(stretch)
+
+
+def _shards_of(stretch: Sequence[OrderEntry]) -> Iterable[Shard]:
+    by_source: dict[tuple[str, str], tuple[Shard, list[EntryPlace]]] = {}
+    for entry in stretch:
+        key = entry.source.path, entry.source.kind
+        by_source.setdefault(key, (entry.source, []))[1].append(entry.place)
+    for source, places in by_source.values():
+        if source.is_read_from_start:  # in its own order
+            places.sort()
+        yield take_places(source, places)

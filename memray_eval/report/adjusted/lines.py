@@ -1,0 +1,57 @@
+"""Tells adjusted figures in words, for the console and the page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from memray_eval.report.marks import digits_of
+from memray_eval.types import AdjustedFigure, MetricSummary, Summary
+
+
+def adjusted_lines(summary: Summary) -> Iterator[str]:
+    """A sentence or two for each metric that the run's labels are of."""
+    several = len(summary.candidates) > 1
+    for one in summary.metrics:
+        if one.adjusted is not None:
+            of = f" ({one.candidate})" if several else ""
+            for number, line in enumerate(describe_adjusted(one, one.adjusted)):
+                yield f"  {line}" if number else f"{one.metric}{of}: {line}"
+
+
+def describe_adjusted(one: MetricSummary, found: AdjustedFigure) -> Iterator[str]:
+    """Says what was adjusted, to what, by which labels; then what more of them would give."""
+    if found.refused:
+        yield f"not adjusted by {found.labelled}: {found.refused}."
+        return
+    digits = digits_of(one.scale)
+    own = "of its own answers" if found.is_own else f"of {found.labelled}"
+    if found.sensitivity is not None and found.specificity is not None:
+        by = f"sensitivity {found.sensitivity:.2f}, specificity {found.specificity:.2f}"
+    else:
+        by = f"lambda {found.tuning or 0.0:.2f}"
+        by += "" if found.is_own else ", if these answers are like the labelled ones"
+    yield (
+        f"{format_adjusted(one)} adjusted, the mean of the answers {found.raw or 0.0:.{digits}f} "
+        f"raw; by {found.n_labels:,} labels {own} ({found.method}: {by})."
+    )
+    if found.needed and found.least_half_width is not None:
+        more = ", ".join(
+            f"{each.more:,} more about ± {each.half_width:.{digits}f}" for each in found.needed
+        )
+        yield (
+            f"Labels like these would give: {more}; no number of them less than ± "
+            f"{found.least_half_width:.{digits}f} with this many answers."
+        )
+
+
+def format_adjusted(one: MetricSummary) -> str:
+    """The adjusted figure with its interval, "" where there is none."""
+    found, digits = one.adjusted, digits_of(one.scale)
+    if found is None or found.value is None:
+        return ""
+    between = (
+        ""
+        if found.low is None or found.high is None
+        else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+    )
+    return f"{found.value:.{digits}f}{between}"

@@ -1,0 +1,32 @@
+"""On Ray too a run stops when its question is decided: its writers tell the counter, an actor."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from memray_eval.execution.prepare import resume
+from tests.local.test_stopping import N, evaluated, quiet
+
+SLOW = """
+import time
+
+def right(sample, response):
+    time.sleep(0.01)
+    return response.text in sample.answers
+"""
+
+
+def test_a_run_on_ray_stops_when_decided_and_is_completed(tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW)
+    metrics = [f"{tmp_path}/slow.py:right"]
+    done = evaluated(tmp_path, "right ±0.1", executor="ray", metrics=metrics)
+    decided = done.summary.decided
+    assert decided is not None
+    assert (done.is_decided, done.exit_code) == (True, 0)
+    assert 100 < decided.n_looked_at <= done.summary.n_units < N
+    assert decided.low < 0.75 < decided.high
+    assert done.folder.read_manifest()["status"] == "stopped"
+    completed = resume(done.folder.path, quiet, quiet=True, settings=["stop_at=null"])
+    assert completed.summary.n_units == N
+    assert completed.summary.decided is None
+    assert completed.summary.metrics[0].figure.value == 0.75
