@@ -29,6 +29,7 @@ A failure of one row never raises past its stage: it becomes data (`Response.err
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 SAID = "; it said: "  # in an error's text: what follows is an excerpt of the provider's reply
 # Places in lists, identifiers, long figures.
@@ -113,8 +114,8 @@ class GenerationError(EvalError):
 class JudgeError(EvalError):
     """A judge gave no verdict.
 
-    `input_tokens`, `output_tokens` and `cost_usd` are what the attempts cost nevertheless. If a
-    provider answered, `status` is the HTTP status, and `code`, `kind` (the type) and `param` are
+    `cost_usd`, `saved_usd` and the tokens, which Usage counts by the same names, are what the
+    attempts took nevertheless. If a provider answered, `status` is the HTTP status, and `code`, `kind` (the type) and `param` are
     its own of the error, "" if it named none. `is_stalled` means that the judge accepts no more
     calls, so the next one would fail in the same way."""
 
@@ -131,11 +132,16 @@ class JudgeError(EvalError):
         super().__init__(message)
         self.retry_after_s = retry_after_s
         self.status, self.code, self.kind, self.param = status, code, kind, param
-        self.input_tokens = 0
-        self.output_tokens = 0
-        self.cost_usd = 0.0
+        self.input_tokens = self.output_tokens = 0
+        self.cached_input_tokens = self.cache_write_tokens = 0
+        self.cost_usd = self.saved_usd = 0.0
         self.calls = 0
         self.is_stalled = False
+
+    def set_tokens(self, usage: Iterable[tuple[str, int]]) -> None:
+        """Takes the tokens of a Usage, which gives its fields as pairs of name and count."""
+        for name, tokens in usage:
+            setattr(self, name, tokens)
 
 
 class Throttled(JudgeError):

@@ -19,12 +19,13 @@ Vectors = Mapping[str, FloatArray]  # text -> its unit vector
 
 class Verdict(Frozen):
     """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls`
-    that were answered."""
+    that were answered. `saved_usd` is what the provider's prompt cache took off that."""
 
     judgment: BaseModel
     judge: str
     usage: Usage = Usage()
     cost_usd: float = 0.0
+    saved_usd: float = 0.0
     latency_s: float = 0.0
     cached: bool = False
     calls: int = 1

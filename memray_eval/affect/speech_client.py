@@ -198,7 +198,7 @@ def _emotion_model(labels: tuple[str, ...]) -> type[BaseModel]:
 
 def _reply_cost(reply: Reply) -> CallCost:
     return (
-        CallCost(reply.usage.input_tokens, reply.usage.output_tokens)
+        CallCost.from_usage(reply.usage)
         if reply.is_counted
         else CallCost(TOKENS_A_CLIP)
     )

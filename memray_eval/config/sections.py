@@ -149,11 +149,21 @@ class RateLimits(Frozen):
     concurrency: Count | None = None
 
 
-class JudgePrice(Frozen):
-    """US dollars per million tokens of one judge; 0 for a server that bills nobody."""
+Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
-    input_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
-    output_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)]
+
+class JudgePrice(Frozen):
+    """US dollars per million tokens of one judge; 0 for a server that bills nobody. Input that a
+    prompt cache held is reckoned as any other where `cached_input_usd` is not given, and so is what
+    is written into it, for five minutes or an hour; `batch_factor` is the share of the price that
+    a batch's calls are billed."""
+
+    input_usd: Dollars
+    output_usd: Dollars
+    cached_input_usd: Dollars | None = None
+    cache_write_usd: Dollars | None = None
+    cache_write_1h_usd: Dollars | None = None
+    batch_factor: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
 
 
 class NamedServer(Frozen):

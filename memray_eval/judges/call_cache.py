@@ -29,7 +29,12 @@ KEYS_A_QUERY = 500  # an older SQLite takes 999 parameters a statement
 _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts (--no-cache)"
 _APPLICATION = 0x4D45_4A43  # "MEJC" in the file's header
 _VERSION = 1  # of the table below
-_FIELDS = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
+# not there in files of older versions, to whose tables they are added
+_ADDED = ("cached_input_tokens", "cache_write_tokens")
+_FIELDS = (
+    *("key", "judge", "input_tokens", "output_tokens", *_ADDED, "cost_usd", "created"),
+    "judgment",
+)
 _COLUMNS = ", ".join(_FIELDS)
 # Not INSERT OR IGNORE: that would drop a row with a forbidden NULL as well, without a word.
 _INSERT = (
@@ -43,6 +48,8 @@ CREATE TABLE calls (
   judge TEXT NOT NULL,
   input_tokens INTEGER NOT NULL,
   output_tokens INTEGER NOT NULL,
+  cached_input_tokens INTEGER NOT NULL DEFAULT 0,
+  cache_write_tokens INTEGER NOT NULL DEFAULT 0,
   cost_usd REAL NOT NULL,
   created REAL NOT NULL,
   judgment TEXT
@@ -60,13 +67,15 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 class CachedCall(Frozen):
     """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
-    refused; `created` is in epoch seconds."""
+    refused; `created` is in epoch seconds. The tokens are those of a Usage."""
 
     key: str
     judge: str
     judgment: _Json | None
     input_tokens: _Count
     output_tokens: _Count
+    cached_input_tokens: _Count = 0
+    cache_write_tokens: _Count = 0
     cost_usd: _Amount
     created: _Amount
 
@@ -278,6 +287,18 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
                     connection.execute(_TABLE)
                     connection.execute(f"PRAGMA application_id = {_APPLICATION}")
                     connection.execute(f"PRAGMA user_version = {_VERSION}")
+        if _missing_columns(connection):
+            with connection:
+                connection.execute("BEGIN IMMEDIATE")
+                for name in _missing_columns(connection):  # another process may have been faster
+                    # An older memray-eval goes on reading and writing such a file
+                    column = f"{name} INTEGER NOT NULL DEFAULT 0"
+                    connection.execute(f"ALTER TABLE calls ADD COLUMN {column}")
+
+
+def _missing_columns(connection: sqlite3.Connection) -> list[str]:
+    there = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('calls')")}
+    return [name for name in _ADDED if name not in there]
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:

@@ -121,6 +121,8 @@ class Calls(Frozen):
     failed: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
     cost_usd: float = 0.0
     waited_s: float = 0.0
     uncounted: int = 0
@@ -208,8 +210,8 @@ class _JudgeCounters:
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
-        self._counts["input_tokens"] += round(used.input_tokens)
-        self._counts["output_tokens"] += round(used.output_tokens)
+        for kind, tokens in used._asdict().items():
+            self._counts[kind] += round(tokens)
         self._cost_usd += cost_usd
         self.is_news = True
 

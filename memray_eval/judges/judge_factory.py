@@ -250,7 +250,7 @@ class PricedBudget:
         await self._ledger.settle(ticket, self._spending(spent))
 
     def _spending(self, cost: CallCost) -> Spending:
-        return Spending(usd=self._price.of(*cost), tokens=math.ceil(sum(cost)))
+        return Spending(usd=self._price.of(cost), tokens=math.ceil(cost.tokens))
 
 
 class FallbackJudge:
@@ -263,22 +263,21 @@ class FallbackJudge:
         self._judges = judges
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, cost_usd, calls = Usage(), 0.0, 0
+        lost, cost_usd, saved_usd, calls = Usage(), 0.0, 0.0, 0
         for position, judge in enumerate(self._judges):
             try:
                 verdict = await judge.judge(messages, judgment)
             except Refused:
                 raise
             except JudgeError as error:
-                lost = lost + Usage(
-                    input_tokens=error.input_tokens, output_tokens=error.output_tokens
-                )
-                cost_usd, calls = cost_usd + error.cost_usd, calls + error.calls
+                lost = lost + Usage.of(error)
+                cost_usd, saved_usd = cost_usd + error.cost_usd, saved_usd + error.saved_usd
+                calls += error.calls
                 if position == len(self._judges) - 1:
                     if error.is_stalled:
                         raise JudgeStalled(f"{judge.name}: {error}") from None
-                    error.input_tokens, error.output_tokens = lost.input_tokens, lost.output_tokens
-                    error.cost_usd, error.calls = cost_usd, calls
+                    error.set_tokens(lost)
+                    error.cost_usd, error.saved_usd, error.calls = cost_usd, saved_usd, calls
                     raise
                 continue
             if not position:
@@ -286,6 +285,7 @@ class FallbackJudge:
             spent = {
                 "usage": verdict.usage + lost,
                 "cost_usd": verdict.cost_usd + cost_usd,
+                "saved_usd": verdict.saved_usd + saved_usd,
                 "calls": verdict.calls + calls,
             }
             return verdict.model_copy(update=spent)

@@ -58,11 +58,24 @@ KEYS: dict[Provider, str] = {
 class ModelEntry(Frozen):
     """One judge model: its prices per million tokens with their date (none: not known), the limits
     of a beginner's account (where a run starts until the provider says better), the parameters it
-    is asked with, and its family ("": told from its name)."""
+    is asked with, and its family ("": told from its name).
+
+    A prompt's start is cached from `cache_floor_tokens` on; with `cache_marks` only up to where
+    the request marks it, and writing it is billed. `cache_date` is that of these and of the cache's
+    prices. `takes_batches` says whether the provider's batch API takes the model, and
+    `batch_factor` the share of its prices that are billed there. None: not known."""
 
     input_usd: float | None = None
     output_usd: float | None = None
     price_date: str = "unknown"
+    cached_input_usd: float | None = None
+    cache_write_usd: float | None = None
+    cache_write_1h_usd: float | None = None
+    cache_floor_tokens: int | None = None
+    cache_marks: bool = False
+    cache_date: str = "unknown"
+    takes_batches: bool | None = None
+    batch_factor: float | None = None
     limits: RateLimits = RateLimits()
     parameters: dict[str, Any] = Field(default_factory=dict)
     family: str = ""
@@ -398,11 +411,18 @@ def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | Non
     server = server_of(name, config)
     own = config.price.get(name) or (server.price if server is not None else None)
     if own is not None:
-        return Price(own.input_usd, own.output_usd)
+        return Price(**own.model_dump())
     entry = table.models.get(name, ModelEntry())
     if entry.input_usd is None and entry.output_usd is None:
         return None
-    return Price(entry.input_usd or 0.0, entry.output_usd or 0.0)
+    return Price(
+        entry.input_usd or 0.0,
+        entry.output_usd or 0.0,
+        entry.cached_input_usd,
+        entry.cache_write_usd,
+        entry.cache_write_1h_usd,
+        entry.batch_factor,
+    )
 
 
 def unpriced(

@@ -63,7 +63,9 @@ class SegmentLog:
         ResourceError where it cannot be written now, ConfigError where access is denied."""
         if not calls:
             return None
-        text = "".join(f"{call.model_dump_json()}\n" for call in calls).encode()
+        # Without defaults, so that older versions read what has nothing new in it.
+        lines = (call.model_dump_json(exclude_defaults=True) for call in calls)
+        text = "".join(f"{line}\n" for line in lines).encode()
         sink = pa.BufferOutputStream()
         with pa.CompressedOutputStream(sink, "zstd") as stream:
             stream.write(text)

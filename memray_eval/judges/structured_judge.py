@@ -185,7 +185,11 @@ class _PendingVerdict:
 
     @property
     def cost_usd(self) -> float:
-        return self.price.of(self.usage.input_tokens, self.usage.output_tokens)
+        return self.price.of(self.usage)
+
+    @property
+    def saved_usd(self) -> float:
+        return self.price.saved_on(self.usage)
 
     def add_answer(self, usage: Usage) -> None:
         self.answered += 1
@@ -278,9 +282,9 @@ class StructuredJudge:
                 pending, [message.model_dump() for message in messages]
             )
         except JudgeError as error:
-            error.input_tokens = pending.usage.input_tokens
-            error.output_tokens = pending.usage.output_tokens
-            error.cost_usd, error.calls = pending.cost_usd, pending.answered
+            error.set_tokens(pending.usage)
+            error.cost_usd, error.saved_usd = pending.cost_usd, pending.saved_usd
+            error.calls = pending.answered
             _log_failed_call(self.name, error)
             self._access.watch.settled(pending.sent, is_failed=not isinstance(error, Refused))
             raise
@@ -290,6 +294,7 @@ class StructuredJudge:
             judge=self.name,
             usage=pending.usage,
             cost_usd=pending.cost_usd,
+            saved_usd=pending.saved_usd,
             latency_s=time.perf_counter() - started,
             calls=pending.answered,
         )
@@ -331,9 +336,9 @@ class StructuredJudge:
                 reply = self._wire.read(await self._wire.send(pending.prepared.request, talk))
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
                 error = self._to_judge_error(raised)
-                usage = Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens)
+                usage = Usage.of(error)
                 if usage != Usage():  # an odd reply may be paid for
-                    permit.used = CallCost(usage.input_tokens, usage.output_tokens)
+                    permit.used = CallCost.from_usage(usage)
                     pending.add_answer(usage)
                 raise error from None
             pending.add_answer(reply.usage)
@@ -358,12 +363,12 @@ class StructuredJudge:
             outcome = outcome_of(error)
             raise
         finally:
-            used = CallCost(
-                pending.usage.input_tokens - before.input_tokens,
-                pending.usage.output_tokens - before.output_tokens,
-            )
+            used = pending.usage - before
             is_counted = pending.uncounted == uncounted
-            self._access.watch.ended(outcome, used, self._price.of(*used), is_counted=is_counted)
+            cost_usd = self._price.of(used)
+            self._access.watch.ended(
+                outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted
+            )
 
     async def _read_verdict(self, reply: Reply, pending: _PendingVerdict) -> BaseModel:
         if reply.ending == "refused":
@@ -416,11 +421,12 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
     """What limiter and budget reckon with: the estimate stands for tokens that the provider did not
     tell."""
-    known = CallCost(reply.usage.input_tokens, reply.usage.output_tokens)
+    known = CallCost.from_usage(reply.usage)
     if reply.is_counted:
         return known
-    return CallCost(
-        known.input_tokens or estimate.input_tokens, known.output_tokens or estimate.output_tokens
+    return known._replace(
+        input_tokens=known.input_tokens or estimate.input_tokens,
+        output_tokens=known.output_tokens or estimate.output_tokens,
     )
 
 

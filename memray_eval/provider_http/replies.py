@@ -186,7 +186,7 @@ class Edge:
         except InvalidReply as odd:
             error = self._odd(str(odd), reply)
             if usage is not None:
-                error.input_tokens, error.output_tokens = usage.input_tokens, usage.output_tokens
+                error.set_tokens(usage)
             raise error from None
 
     def _odd(self, problem: str, reply: HttpReply) -> Unreadable:
@@ -234,19 +234,49 @@ def valid_text(text: str) -> str:
     return text
 
 
-def read_usage(usage: Any, *fields: tuple[str, ...]) -> Counted:
-    """Input and output tokens of a usage object: each the sum of these fields, of which all but the
-    first may be missing."""
+class TokenFields(NamedTuple):
+    """Where a provider's usage object counts a call's tokens: each kind is the sum of these fields,
+    of which all but the first of input and output may be missing. A dot leads into an object. Of
+    the input, `cached` were read from the prompt cache and `written` into it."""
+
+    input: tuple[str, ...]
+    output: tuple[str, ...]
+    cached: tuple[str, ...] = ()
+    written: tuple[str, ...] = ()
+
+
+def read_usage(usage: Any, fields: TokenFields) -> Counted:
+    """The tokens of a usage object. One whose cached and written tokens are more than its input is
+    not known: it contradicts itself."""
     said = usage if isinstance(usage, Mapping) else {}
     sums, known = [], True
-    for first, *more in fields:
-        counts = [
-            token_count(said.get(first)),
-            *(0 if said.get(name) is None else token_count(said[name]) for name in more),
-        ]
+    for names, is_needed in zip(fields, (True, True, False, False), strict=True):
+        counts = []
+        for place, name in enumerate(names):
+            value = _value_at(said, name)
+            is_missing = value is None and not (is_needed and place == 0)
+            counts.append(0 if is_missing else token_count(value))
         known = known and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
-    return Counted(Usage(input_tokens=sums[0], output_tokens=sums[1]), known)
+    inputs, outputs, cached, written = sums
+    if cached + written > inputs:
+        known, cached, written = False, 0, 0
+    found = Usage(
+        input_tokens=inputs,
+        output_tokens=outputs,
+        cached_input_tokens=cached,
+        cache_write_tokens=written,
+    )
+    return Counted(found, known)
+
+
+def _value_at(said: Mapping[str, Any], name: str) -> Any:
+    """What stands at a name, or behind dots in objects within; None where nothing does."""
+    outer, dot, inner = name.partition(".")
+    if not dot:
+        return said.get(name)
+    held = said.get(outer)
+    return _value_at(held, inner) if isinstance(held, Mapping) else held
 
 
 def token_count(value: Any) -> int | None:

@@ -35,7 +35,10 @@ _OF_UNITS = (
 _OF_SCORES = {  # a score's field -> its column
     "metric": "metric", "status": "status", "value": "value", "judge": "judge",
     "input_tokens": "judge_input_tokens",
-    "output_tokens": "judge_output_tokens", "cost_usd": "judge_cost_usd",
+    "output_tokens": "judge_output_tokens",
+    "cached_input_tokens": "judge_cached_input_tokens",
+    "cache_write_tokens": "judge_cache_write_tokens",
+    "cost_usd": "judge_cost_usd", "saved_usd": "judge_saved_usd",
     "latency_s": "judge_latency_s",
     "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
 }  # fmt: skip

@@ -25,7 +25,10 @@ SCORE_TYPE = pa.struct(
         ("judge", pa.string()),
         ("input_tokens", pa.int64()),
         ("output_tokens", pa.int64()),
+        ("cached_input_tokens", pa.int64()),
+        ("cache_write_tokens", pa.int64()),
         ("cost_usd", pa.float64()),
+        ("saved_usd", pa.float64()),
         ("latency_s", pa.float64()),
         ("cached", pa.bool_()),
         ("calls", pa.int64()),
@@ -198,6 +201,8 @@ def _to_score_row(score: Score) -> dict[str, Any]:
 
 
 def _from_score_row(row: Mapping[str, Any]) -> Score:
-    usage = Usage(input_tokens=row["input_tokens"], output_tokens=row["output_tokens"])
+    # What parts of older versions do not have is null, or missing: nothing was cached then.
+    usage = Usage(**{name: row.get(name) or 0 for name in Usage.model_fields})
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
+    fields["saved_usd"] = fields.get("saved_usd") or 0.0
     return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

@@ -174,6 +174,7 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     spent = {
         "usage": sum((score.usage for score in scores), Usage()),
         "cost_usd": sum(score.cost_usd for score in scores),
+        "saved_usd": sum(score.saved_usd for score in scores),
         "latency_s": max(score.latency_s for score in scores),
         "cached": all(score.cached for score in scores),
         "calls": sum(score.calls or 0 for score in scores),
@@ -212,12 +213,13 @@ async def _ask_each(
     verdicts = [one for one in found if isinstance(one, Verdict)]
     usage = sum((one.usage for one in verdicts), Usage())
     cost_usd = sum(one.cost_usd for one in verdicts)
+    saved_usd = sum(one.saved_usd for one in verdicts)
     n_paid = sum(one.calls for one in verdicts if not one.cached)
     for one in found:
         if isinstance(one, JudgeError):
-            one.input_tokens += usage.input_tokens
-            one.output_tokens += usage.output_tokens
+            one.set_tokens(Usage.of(one) + usage)
             one.cost_usd += cost_usd
+            one.saved_usd += saved_usd
             one.calls += n_paid
         if isinstance(one, BaseException):
             raise one
@@ -226,6 +228,7 @@ async def _ask_each(
         judge=verdicts[0].judge,
         usage=usage,
         cost_usd=cost_usd,
+        saved_usd=saved_usd,
         latency_s=max(one.latency_s for one in verdicts),
         cached=all(one.cached for one in verdicts),
         calls=n_paid,
@@ -253,8 +256,9 @@ async def _ask_judge(
             metric=metric.name,
             status="abstained" if isinstance(error, Refused) else "error",
             judge=judge.name,
-            usage=Usage(input_tokens=error.input_tokens, output_tokens=error.output_tokens),
+            usage=Usage.of(error),
             cost_usd=error.cost_usd,
+            saved_usd=error.saved_usd,
             calls=error.calls,
             error=describe_error(error),
         )

@@ -15,6 +15,7 @@ from memray_eval.types.responses import (
     Retrieval,
     Sampling,
     Stream,
+    TokenCounts,
     Usage,
     split_thinking,
 )
@@ -118,6 +119,7 @@ __all__ = [
     "TaskMetric",
     "TaskSummary",
     "Temperature",
+    "TokenCounts",
     "Turn",
     "Usage",
     "dumps",

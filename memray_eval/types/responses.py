@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
 
@@ -188,16 +188,51 @@ class Response(Frozen):
         return not self.text.strip()
 
 
+class TokenCounts(Protocol):
+    """Tokens by kind, counted or estimated: see Usage."""
+
+    @property
+    def input_tokens(self) -> float: ...
+    @property
+    def output_tokens(self) -> float: ...
+    @property
+    def cached_input_tokens(self) -> float: ...
+    @property
+    def cache_write_tokens(self) -> float: ...
+
+
 class Usage(Frozen):
-    """Tokens that one judge call cost, over all its attempts."""
+    """Tokens that one judge call cost, over all its attempts, the same for every provider.
+
+    `input_tokens` are all of the prompt's. Of them `cached_input_tokens` were read from the
+    provider's prompt cache, and `cache_write_tokens` were written into it at a price of their own;
+    a provider that bills no writes tells none."""
 
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
+    cache_write_tokens: int = 0
+
+    @classmethod
+    def of(cls, spent: TokenCounts) -> Usage:
+        """The tokens of whatever counts them by these names, such as a JudgeError."""
+        return cls(**{name: round(getattr(spent, name)) for name in cls.model_fields})
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
             input_tokens=self.input_tokens + other.input_tokens,
             output_tokens=self.output_tokens + other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+        )
+
+    def __sub__(self, other: Usage) -> Usage:
+        """What is new since `other`, an earlier sum."""
+        return Usage(
+            input_tokens=self.input_tokens - other.input_tokens,
+            output_tokens=self.output_tokens - other.output_tokens,
+            cached_input_tokens=self.cached_input_tokens - other.cached_input_tokens,
+            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
         )
 
 

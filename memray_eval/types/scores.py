@@ -43,6 +43,8 @@ class Score(Frozen):
     `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole
     verdict as JSON; `judge` names who gave it. `calls` counts the judge calls that were answered,
     and so paid, for it: every juror, repeat and asking again; None in records of older versions.
+    `saved_usd` is what the provider's prompt cache took off `cost_usd`; `cached` means that the
+    verdict was remembered, and cost nothing.
     """
 
     metric: str
@@ -53,6 +55,7 @@ class Score(Frozen):
     judge: str = ""
     usage: Usage = Usage()
     cost_usd: float = 0.0
+    saved_usd: float = 0.0
     latency_s: float = 0.0
     cached: bool = False
     calls: int | None = None

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
+from memray_eval.types import TokenCounts
 
 # Slots are given so far ahead, no further: what is learnt meanwhile reaches all within it.
 HORIZON_S = 5.0
@@ -55,28 +56,38 @@ LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_
 
 
 class CallCost(NamedTuple):
-    """Tokens of one call (or the sum of several): estimated before it, known after it."""
+    """Tokens of one call (or the sum of several): estimated before it, known after it. The input's
+    kinds are those of a Usage."""
 
     input_tokens: float = 0.0
     output_tokens: float = 0.0
+    cached_input_tokens: float = 0.0
+    cache_write_tokens: float = 0.0
+
+    @classmethod
+    def from_usage(cls, usage: TokenCounts) -> CallCost:
+        return cls(*(getattr(usage, name) for name in cls._fields))
+
+    @property
+    def tokens(self) -> float:
+        return self.input_tokens + self.output_tokens
 
     def minus(self, other: CallCost) -> CallCost:
-        return CallCost(
-            self.input_tokens - other.input_tokens, self.output_tokens - other.output_tokens
-        )
+        return CallCost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
 
     def plus(self, other: CallCost) -> CallCost:
-        return CallCost(
-            self.input_tokens + other.input_tokens, self.output_tokens + other.output_tokens
-        )
+        return CallCost(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
 
     def of(self, lane: str) -> float:
-        """How much of a lane one call takes."""
+        """How much of a lane one call takes. Tokens from a cache count where both kinds do
+        together, OpenAI's way, and not where input counts apart, Anthropic's."""
         if lane == REQUESTS:
             return 1.0
         if lane == "tokens_per_min":
-            return self.input_tokens + self.output_tokens
-        return self.input_tokens if lane == "input_tokens_per_min" else self.output_tokens
+            return self.tokens
+        if lane == "input_tokens_per_min":
+            return self.input_tokens - self.cached_input_tokens
+        return self.output_tokens
 
 
 class Reservation(NamedTuple):

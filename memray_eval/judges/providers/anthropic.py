@@ -19,10 +19,26 @@ from memray_eval.judges.structured_judge import (
 )
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.payload_logs import silence_payload_logs
-from memray_eval.provider_http.replies import Edge, HttpReply, mappings_in, read_usage, text_in
+from memray_eval.provider_http.replies import (
+    Edge,
+    HttpReply,
+    TokenFields,
+    mappings_in,
+    read_usage,
+    text_in,
+)
 from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
+
+# input_tokens are those that no cache had, nor took
+_READ, _WRITTEN = "cache_read_input_tokens", "cache_creation_input_tokens"
+_TOKENS = TokenFields(
+    input=("input_tokens", _READ, _WRITTEN),
+    output=("output_tokens",),
+    cached=(_READ,),
+    written=(_WRITTEN,),
+)
 
 
 class AnthropicAdapter:
@@ -59,7 +75,7 @@ class AnthropicAdapter:
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
-        usage, known = read_usage(said.get("usage"), ("input_tokens",), ("output_tokens",))
+        usage, known = read_usage(said.get("usage"), _TOKENS)
         with self._edge.reading(completion, usage):
             blocks = mappings_in(said, "content")
             text = "".join(

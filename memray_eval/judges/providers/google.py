@@ -27,6 +27,7 @@ from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
     InvalidReply,
+    TokenFields,
     first_in,
     mapping_in,
     mappings_in,
@@ -37,6 +38,11 @@ from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
+_TOKENS = TokenFields(
+    input=("promptTokenCount",),
+    output=("candidatesTokenCount", "thoughtsTokenCount"),
+    cached=("cachedContentTokenCount",),
+)
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
 
@@ -74,8 +80,7 @@ class GoogleAdapter:
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
-        output = ("candidatesTokenCount", "thoughtsTokenCount")
-        usage, known = read_usage(said.get("usageMetadata"), ("promptTokenCount",), output)
+        usage, known = read_usage(said.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
             feedback = None if said.get("candidates") else said.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.

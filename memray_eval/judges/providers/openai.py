@@ -24,6 +24,7 @@ from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
+    TokenFields,
     first_in,
     mapping_in,
     read_usage,
@@ -33,6 +34,12 @@ from memray_eval.provider_http.transport import client_options
 
 silence_payload_logs()
 
+_TOKENS = TokenFields(
+    input=("prompt_tokens",),
+    output=("completion_tokens",),
+    cached=("prompt_tokens_details.cached_tokens",),
+    written=("prompt_tokens_details.cache_write_tokens",),
+)
 SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
 
@@ -86,7 +93,7 @@ class OpenAIAdapter:
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     """A chat completion. Raises JudgeError."""
     said = edge.object(reply)
-    spent, is_counted = read_usage(said.get("usage"), ("prompt_tokens",), ("completion_tokens",))
+    spent, is_counted = read_usage(said.get("usage"), _TOKENS)
     with edge.reading(reply, spent):
         choice = first_in(said, "choices")
         message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
