@@ -160,6 +160,14 @@ YesOption = Annotated[
         "--yes", help="Start without a budget, whatever the estimate says.", rich_help_panel=MONEY
     ),
 ]
+DetachOption = Annotated[
+    bool,
+    typer.Option(
+        "--detach",
+        help="End when the judge calls are under way in batches (judging.mode); `resume` fetches them.",
+        rich_help_panel=MONEY,
+    ),
+]
 AffectOption = Annotated[
     str | None,
     typer.Option(

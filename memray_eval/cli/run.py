@@ -20,6 +20,7 @@ from memray_eval.cli.app import (
     BudgetOption,
     ConfigArgument,
     DatasetOption,
+    DetachOption,
     FullOption,
     IncludeOption,
     JsonOption,
@@ -69,6 +70,7 @@ def run_command(
     no_cache: NoCacheOption = False,
     budget_usd: BudgetOption = None,
     yes: YesOption = False,
+    detach: DetachOption = False,
     out: OutOption = None,
     run_id: RunIdOption = None,
     skip_invalid: SkipOption = False,
@@ -90,7 +92,7 @@ def run_command(
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
-    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
+    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id, detach=detach)
     print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
@@ -218,6 +220,7 @@ def resume(
             rich_help_panel=WHAT,
         ),
     ] = None,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
     full: FullOption = False,
 ) -> None:
@@ -225,7 +228,8 @@ def resume(
     from memray_eval.execution.prepare import resume as go_on
     from memray_eval.results.latest import find_run
 
-    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=settings or ())
+    folder = find_run(run_folder)
+    finished = go_on(folder, say, quiet=as_json, settings=settings or (), detach=detach)
     print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
@@ -409,6 +413,7 @@ def _run(
     generate_only: bool = False,
     yes: bool = False,
     run_id: str | None = None,
+    detach: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
     from memray_eval.execution.estimate_text import estimate_lines
@@ -432,6 +437,7 @@ def _run(
         agree=agree,
         run_id=run_id,
         check_found=check_found,
+        detach=detach,
     )
 
 

@@ -26,7 +26,7 @@ from memray_eval.metric import (
     score_without_judge,
     unscorable,
 )
-from memray_eval.ports import Judge, Verdict
+from memray_eval.ports import PAYER, Judge, Verdict
 from memray_eval.types import (
     JURORS,
     RULES_ON_EMPTY,
@@ -140,6 +140,7 @@ async def _ask_jury(
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
+    PAYER.set(f"{record.unit_id} {metric.name}")
     if (without := unscorable(metric, record.sample, response)) is not None:
         return without
     try:

@@ -104,6 +104,12 @@ class LedgerActor:
     async def settle(self, ended: list[tuple[int, Spending]]) -> None:
         await self._treasury.settle(ended)
 
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        return await self._treasury.hold(most, is_made)
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        await self._treasury.settle_held(held, spent)
+
     async def spent(self) -> Spending:
         return self._treasury.spent()
 
@@ -116,7 +122,7 @@ class LedgerActor:
 
 class RayServices(NamedTuple):
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
-    run has none. `run` is what the limiter knows this session's members by."""
+    run has none. `run` is what the limiter knows this session's members by, `run_id` the run's folder."""
 
     limiter: Any
     calls: Any | None
@@ -124,6 +130,7 @@ class RayServices(NamedTuple):
     members: int
     max_in_flight: int
     run: str = ""
+    run_id: str = ""
 
     def connect(
         self,
@@ -139,6 +146,7 @@ class RayServices(NamedTuple):
             say=say,
             is_stopping=is_stopping,
             run=self.run,
+            run_id=self.run_id,
             members=self.members,
             max_in_flight=self.max_in_flight,
             calls=BatchedCalls(self._get_calls, self._put_calls) if self.calls else None,
@@ -191,7 +199,10 @@ def start_services(
     if cache != OFF:
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
-    return RayServices(limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex)
+    run_id = folder.rstrip("/").rpartition("/")[2]
+    return RayServices(
+        limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex, run_id
+    )
 
 
 def end_services(services: RayServices | None) -> None:
@@ -271,6 +282,14 @@ class _RemoteLedger:
 
     async def settle(self, ticket: int, spent: Spending) -> None:
         await self._settles((ticket, spent))
+
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        with services_needed(LEDGER):
+            return bool(await self._handle.hold.remote(most, is_made))
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        with services_needed(LEDGER):
+            await self._handle.settle_held.remote(held, spent)
 
     async def _draw(self, calls: list[Spending]) -> list[int]:
         with services_needed(LEDGER):

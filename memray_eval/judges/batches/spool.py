@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import tempfile
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
@@ -45,9 +47,11 @@ class PackedFile:
 @dataclass
 class Spool:
     """The files of one judge: one that is being filled, and those that wait to be sent. Memory does
-    not grow with the calls: they are on the disk."""
+    not grow with the calls: they are on the disk. `most_of` says what a call may cost that has a
+    prompt of so many tokens."""
 
     limits: BatchLimits
+    most_of: Callable[[int], Spending]
     folder: Path = field(
         default_factory=lambda: Path(tempfile.mkdtemp(prefix="memray-eval-batches-"))
     )
@@ -57,8 +61,8 @@ class Spool:
     _files: tuple[IO[bytes], IO[bytes]] | None = None
     _n_files: int = 0
 
-    def add(self, line: bytes, call: BatchedCall, most: Spending) -> bool:
-        """Adds a call; returns whether a file is full, and waits. `most`: what it may cost."""
+    def add(self, line: bytes, call: BatchedCall) -> bool:
+        """Adds a call; returns whether a file has become full, and waits."""
         was_full = self._open is not None and not self._fits(self._open, line, call)
         if was_full:
             self.close_file()
@@ -68,9 +72,7 @@ class Spool:
         requests, calls = self._files
         requests.write(line)
         calls.write(calls_as_lines([call]))
-        packed = self._open
-        packed.n_calls, packed.n_bytes = packed.n_calls + 1, packed.n_bytes + len(line)
-        packed.tokens, packed.most = packed.tokens + call.tokens, packed.most + most
+        self._count(self._open, len(line), call.tokens)
         self.n_added += 1
         return was_full
 
@@ -86,8 +88,8 @@ class Spool:
     def halve(self, packed: PackedFile) -> PackedFile:
         """Takes the second half of a file's calls into one of its own, which waits first."""
         before, n_first = packed, packed.n_calls // 2
+        filling, self._open, self._files = (self._open, self._files), None, None
         waiting, self.waiting = self.waiting, deque()
-        share = n_first / before.n_calls
         halves = list[PackedFile]()
         with before.requests.open("rb") as requests, before.calls.open("rb") as calls:
             for n in (n_first, before.n_calls - n_first):
@@ -95,20 +97,13 @@ class Spool:
                 assert self._open is not None and self._files is not None
                 half = self._open
                 for _ in range(n):
-                    line = requests.readline()
+                    line, call = requests.readline(), calls.readline()
                     self._files[0].write(line)
-                    self._files[1].write(calls.readline())
-                    half.n_bytes += len(line)
-                half.n_calls = n
+                    self._files[1].write(call)
+                    self._count(half, len(line), int(json.loads(call)[3]))
                 self.close_file()
                 halves.append(half)
-        first, second = halves
-        # By their share: what each call may cost is not kept with it
-        first.tokens, second.tokens = round(before.tokens * share), round(
-            before.tokens * (1 - share)
-        )
-        first.most = _share(before.most, share)
-        second.most = before.most.less(first.most)
+        (first, second), (self._open, self._files) = halves, filling
         self.waiting = deque([second, *waiting])
         before.delete()
         return first
@@ -130,6 +125,10 @@ class Spool:
             )
         )
 
+    def _count(self, packed: PackedFile, n_bytes: int, tokens: int) -> None:
+        packed.n_calls, packed.n_bytes = packed.n_calls + 1, packed.n_bytes + n_bytes
+        packed.tokens, packed.most = packed.tokens + tokens, packed.most + self.most_of(tokens)
+
     def _begin(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._n_files += 1
@@ -137,6 +136,3 @@ class Spool:
         self._open = PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
         self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))
 
-
-def _share(most: Spending, share: float) -> Spending:
-    return Spending(usd=most.usd * share, tokens=round(most.tokens * share))

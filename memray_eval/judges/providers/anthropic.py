@@ -62,16 +62,24 @@ class AnthropicAdapter:
     async def send(
         self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
     ) -> HttpReply:
-        turns = [turn for turn in talk if turn["role"] != "system"]
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call.
-        body = {**prepared, "messages": turns}
+        body = await self.batch_request(prepared, talk)
         # Raw: the SDK does not check what it reads.
         create = self._client.messages.with_raw_response.create
         response = await create(
             model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
         )
         return HttpReply(response.http_response.status_code, response.http_response.content)
+
+    async def batch_request(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+    ) -> dict[str, Any]:
+        turns = [turn for turn in talk if turn["role"] != "system"]
+        return {**prepared, "messages": turns}
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return self._edge.refusal(status, None, body)
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)

@@ -78,10 +78,18 @@ class OpenAIAdapter:
     ) -> HttpReply:
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call.
-        body = {**prepared, "messages": talk}
+        body = await self.batch_request(prepared, talk)
         # Raw: the SDK does not check what it reads.
         create = self._client.chat.completions.with_raw_response.create
         return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
+
+    async def batch_request(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+    ) -> dict[str, Any]:
+        return {**prepared, "messages": talk}
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return edge_for(self._client).refusal(status, None, body)
 
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(edge_for(self._client), completion)
