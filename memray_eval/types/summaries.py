@@ -427,6 +427,21 @@ class Cause(Frozen):
     unit_id: str
 
 
+class BatchFigures(Frozen):
+    """A run's judge calls that went through batch APIs, and those that were made one by one.
+
+    `n_verdicts` of the `n_calls` in `n_batches` brought a verdict or a refusal; `lost_usd` of their
+    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live."""
+
+    n_batches: int
+    n_calls: int
+    n_verdicts: int
+    cost_usd: float
+    lost_usd: float
+    n_live: int
+    live_usd: float
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in
     a streamed run.
@@ -441,7 +456,7 @@ class Summary(Frozen):
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
-    in runs of older versions."""
+    in runs of older versions. `batches` are there where some of them went in batches."""
 
     run_id: str
     suite: str
@@ -468,3 +483,4 @@ class Summary(Frozen):
     notes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
+    batches: BatchFigures | None = None
