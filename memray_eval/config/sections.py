@@ -149,6 +149,8 @@ class RateLimits(Frozen):
     concurrency: Count | None = None
 
 
+# Which comes first in a judge's prompt: see text_processing/judge_prompts.py
+PromptLayout = Literal["auto", "rubric_first", "shared_first"]
 Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -265,7 +267,9 @@ class JudgingConfig(Frozen):
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
     `mode` is how OpenAI, Anthropic and Google are asked: `live`, call by call; in a `batch`, at half
     the price and within a day; or `auto`, in batches where there are many calls.
-    With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
+    `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
+    the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
+    another in the other. With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
     those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
@@ -287,6 +291,7 @@ class JudgingConfig(Frozen):
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
     models: str | None = None
     repeats: Count = 1
+    layout: PromptLayout = "auto"
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
     mode: Literal["live", "batch", "auto"] = "live"

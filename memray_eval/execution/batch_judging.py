@@ -27,6 +27,7 @@ from memray_eval.execution.block_stages import (
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import LocalCounter, RunReports
 from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
@@ -164,7 +165,8 @@ class Rehearsal:
             else []
             for key, choice in spec.judges.items()
         }
-        self._asking = judging_options(spec.judges, spec.judging)
+        siblings = count_siblings(spec.candidates)
+        self._asking = judging_options(spec.judges, spec.judging, siblings)
 
     async def run(self) -> None:
         """Notes every call that is missing. Raises what concerns the whole run."""

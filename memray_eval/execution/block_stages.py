@@ -11,6 +11,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -216,7 +217,9 @@ class AskServers:
 
 
 def judging_options(
-    choices: Mapping[str, JudgeAssignment], config: JudgingConfig
+    choices: Mapping[str, JudgeAssignment],
+    config: JudgingConfig,
+    siblings: Mapping[str, int] = MappingProxyType({}),
 ) -> JudgingOptions:
     """How the judge stage asks, by who was assigned."""
     texts = {
@@ -224,7 +227,11 @@ def judging_options(
     }
     withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
     return JudgingOptions(
-        vote=config.vote, rubrics=texts, on_failure=config.way_on_failure, withheld=withheld
+        vote=config.vote,
+        rubrics=texts,
+        on_failure=config.way_on_failure,
+        withheld=withheld,
+        siblings=siblings,
     )
 
 
@@ -241,6 +248,7 @@ class JudgeRecords:
         services: JudgeServices | None,
         url: str | None,
         context: StageContext,
+        siblings: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
         self._metrics, self._context, self._services = pick(metrics, options), context, services
         self._choices, self._config, self._embedded_url = choices, config, url
@@ -248,7 +256,7 @@ class JudgeRecords:
         self._reporter = CallReporter(context.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
-        self._asking = judging_options(choices, config)
+        self._asking = judging_options(choices, config, siblings)
         in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are
         # rendered at once.

@@ -11,24 +11,32 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain
+from typing import NamedTuple
+
+from pydantic import BaseModel
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
-from memray_eval.errors import ConfigError, describe_error
+from memray_eval.errors import ConfigError, JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.phases import StageSeconds, choose_phases
 from memray_eval.execution.plan import JudgePool, engine_device
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
+from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import limits_of, price_of
-from memray_eval.judges.structured_judge import CHARACTERS_A_TOKEN
-from memray_eval.metric import RULES, JudgedMetric, lookup_for_task, unscorable
+from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
+from memray_eval.judges.router import cache_of, limits_of, price_of
+from memray_eval.metric import RULES, JudgedMetric
+from memray_eval.ports import Verdict
 from memray_eval.stages.generate import new_record
-from memray_eval.types import EXISTING, Candidate, Frozen, Record, Response
+from memray_eval.stages.judge import JudgingOptions, prompts_of_record
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
@@ -41,7 +49,20 @@ STARTUP_S = {
     "code": 12.0,
     EXISTING: 10.0,
 }
-_Load = tuple[float, float, float]  # calls, input tokens, output tokens
+
+
+class _Load(NamedTuple):
+    """What a judge is to do: calls and tokens; of the input, what its prompt cache is likely to
+    hold, and what has to be written into it at a price of its own. CallCost's names, for prices."""
+
+    calls: float
+    input_tokens: float
+    output_tokens: float
+    cached_input_tokens: float = 0.0
+    cache_write_tokens: float = 0.0
+
+    def plus(self, other: _Load) -> _Load:
+        return _Load(*(mine + others for mine, others in zip(self, other, strict=True)))
 
 
 class Bound(Frozen):
@@ -59,7 +80,8 @@ class Bound(Frozen):
 
 class JudgeEstimate(Frozen):
     """What one judge will be asked: calls, tokens, US dollars (none of them where its price is not
-    known), seconds at its limits, and what bounds it."""
+    known), seconds at its limits, and what bounds it. `cacheable_tokens` of the input can come from
+    its prompt cache: `cached_usd` is the cost where all of them do, `usd` where none does."""
 
     judge: str
     calls: int
@@ -69,6 +91,8 @@ class JudgeEstimate(Frozen):
     seconds: float
     bound_by: str
     is_priced: bool = True
+    cacheable_tokens: int = 0
+    cached_usd: float | None = None
 
 
 class StageEstimate(Frozen):
@@ -334,52 +358,81 @@ def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float
                 )
 
 
+@dataclass
+class _NamedJudge:
+    """A judge of which only the name counts."""
+
+    name: str
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        raise JudgeError(f"{self.name} is not asked in an estimate")
+
+
 def _judge_load(
     spec: RunSpec,
     records: Sequence[Record],
     scale: float,
 ) -> dict[str, _Load]:
     """Per judge, the calls and tokens of all units."""
-    calls, inputs = Counter[str](), Counter[str]()
-    for metric in spec.metrics:
-        if not isinstance(metric, JudgedMetric):
-            continue
-        schema_tokens = _tokens(str(metric.judgment.model_json_schema()))
-        for record in records:
-            choice = lookup_for_task(spec.judges, metric.name, record.sample.task)
-            response = record.response or Response(error="not generated")
-            if choice is None or choice.judge == RULES or response.is_empty:
-                continue
-            if unscorable(metric, record.sample, response) is not None:
-                continue
-            rubric = choice.rubric.text if choice.rubric else None
-            try:
-                made = metric.make_calls(record.sample, response, rubric)
-            except Exception:  # the unit's error, and no call
-                continue
-            texts = (message.content for messages in made for message in messages)
-            tokens = schema_tokens * len(made) + sum(map(_tokens, texts))
-            for judge in choice.judges:
-                calls[judge] += spec.judging.repeats * len(made)
-                inputs[judge] += round(tokens * spec.judging.repeats)
-    verdict = spec.assumptions.verdict_tokens
-    return {
-        name: (calls[name] * scale, inputs[name] * scale, calls[name] * scale * verdict)
-        for name in calls
+    juries = {
+        key: [
+            _NamedJudge(name)
+            for name in choice.judges
+            for _ in range(spec.judging.repeats)
+            if name != RULES
+        ]
+        for key, choice in spec.judges.items()
     }
+    rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
+    options = JudgingOptions(rubrics=rubrics, siblings=count_siblings(spec.candidates))
+    schema_tokens = {
+        metric.name: _tokens(str(metric.judgment.model_json_schema()))
+        for metric in spec.metrics
+        if isinstance(metric, JudgedMetric)
+    }
+    loads = defaultdict[str, _Load](lambda: _Load(0.0, 0.0, 0.0))
+    for record in records:
+        asked = prompts_of_record(record, spec.metrics, juries, options)
+        for metric, each in asked.items():
+            # That of one which cannot ask is the unit's error, and no call
+            for judge, prompts in () if isinstance(each, Exception) else each:
+                cache = cache_of(judge.name, spec.judging, spec.judge_table)
+                for prompt in prompts:
+                    tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
+                    call = _Load(
+                        1.0,
+                        tokens,
+                        spec.assumptions.verdict_tokens,
+                        *_cached_tokens(prompt, cache),
+                    )
+                    loads[judge.name] = loads[judge.name].plus(call)
+    return {name: _Load(*(figure * scale for figure in load)) for name, load in loads.items()}
+
+
+def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
+    """How much of a prompt comes from the cache, and goes into it, on average over the calls that
+    begin alike: the first of them writes what the others read."""
+    if cache.layout == "rubric_first" or not isinstance(prompt, JudgePrompt):
+        return 0.0, 0.0
+    if not cache.pays_off(prompt):
+        return 0.0, 0.0
+    tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers
+    return tokens * (1 - first), tokens * first if cache.is_marked else 0.0
 
 
 def _estimate_judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
-    calls, inputs, outputs = load
+    uncached = load._replace(cached_input_tokens=0.0, cache_write_tokens=0.0)
     return JudgeEstimate(
         judge=name,
-        calls=round(calls),
-        input_tokens=round(inputs),
-        output_tokens=round(outputs),
-        usd=(price or FREE).of(inputs, outputs),
+        calls=round(load.calls),
+        input_tokens=round(load.input_tokens),
+        output_tokens=round(load.output_tokens),
+        usd=(price or FREE).of(uncached),
         is_priced=price is not None,
         seconds=slowest.seconds,
         bound_by=slowest.what.removeprefix(f"{name}, "),
+        cacheable_tokens=round(load.cached_input_tokens),
+        cached_usd=price.of(load) if price and load.cached_input_tokens else None,
     )
 
 
@@ -407,7 +460,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         known.append(
             (
                 f"{in_flight:,} calls in flight of {latency_s:g} s",
-                load[0] * latency_s / in_flight,
+                load.calls * latency_s / in_flight,
                 knob,
             )
         )
@@ -420,12 +473,12 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
 
 def _known_limits(limits: RateLimits, load: _Load) -> Iterator[tuple[str, float, float]]:
     """Each known limit: its lane, the limit, and the seconds that it makes of a load."""
-    calls, inputs, outputs = load
     wanted = {
-        "requests_per_min": calls,
-        "tokens_per_min": inputs + outputs,
-        "input_tokens_per_min": inputs,
-        "output_tokens_per_min": outputs,
+        "requests_per_min": load.calls,
+        "tokens_per_min": load.input_tokens + load.output_tokens,
+        # Where input counts apart, what a cache held does not: see CallCost
+        "input_tokens_per_min": load.input_tokens - load.cached_input_tokens,
+        "output_tokens_per_min": load.output_tokens,
     }
     for lane, amount in wanted.items():
         if limit := getattr(limits, lane):

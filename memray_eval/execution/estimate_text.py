@@ -33,6 +33,10 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
             f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
             f"{duration_text(judge.seconds)} ({judge.bound_by})"
         )
+        if judge.cacheable_tokens:
+            share = judge.cacheable_tokens / max(1, judge.input_tokens)
+            cost = "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
+            yield f"    {share:.0%} of its input can come from its prompt cache{cost}"
     for stage in made.stages:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {duration_text(made.startup_s)}"

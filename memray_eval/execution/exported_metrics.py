@@ -75,7 +75,7 @@ TOKENS = Series(
     name="memray_tokens",
     kind="counter",
     description="Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that "
-    "the engine had cached).",
+    "the engine or the provider had cached).",
     tags=("who", "kind"),
 )
 COST = Series(
@@ -191,6 +191,7 @@ class Exporter:
         self._count(RETRIED, calls.retried, judge=judge)
         self._count(TOKENS, calls.input_tokens, who=judge, kind="in")
         self._count(TOKENS, calls.output_tokens, who=judge, kind="out")
+        self._count(TOKENS, calls.cached_input_tokens, who=judge, kind="cached")
         self._count(COST, calls.cost_usd, judge=judge)
         self._count(CACHE, calls.cached, outcome="hit")
         self._count(CACHE, calls.missed, outcome="miss")

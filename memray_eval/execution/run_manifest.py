@@ -16,7 +16,8 @@ from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.metric import EmbeddedMetric, JudgedMetric, rubric_digest
+from memray_eval.judges.router import cache_of
+from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.types import Summary
 
 _VERSIONS = (
@@ -72,6 +73,7 @@ def build_manifest(
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
+        "judge_prompts": judge_prompts_of(spec),
         "prompts": prompts_of(spec),
         "own_code": own_code_of(spec),
         "events": telemetry.events if telemetry is not None else [],
@@ -134,6 +136,15 @@ def rubrics_of(spec: RunSpec) -> dict[str, str]:
         variant = judged[choice.metric].variant
         rubrics[key] = f"{digest}, {variant}" if variant else digest
     return rubrics
+
+
+def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
+    """How the prompts of each judge are laid out, with the layouts' versions."""
+    names = {name for choice in spec.all_judges.values() for name in choice.judges}
+    return {
+        name: cache_of(name, spec.judging, spec.judge_table).describe()
+        for name in sorted({*names, *(spec.judging.fallbacks if names else ())} - {RULES})
+    }
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:

@@ -42,6 +42,13 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]
     return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
 
 
+def count_siblings(candidates: Sequence[Candidate]) -> dict[str, int]:
+    """By candidate, how many answer a sample in one pipeline, so that their records meet at the
+    judges."""
+    groups = engine_groups(candidates)
+    return {candidate.name: len(group) for group in groups for candidate in group}
+
+
 def schedule(
     spec: RunSpec, capacity: Capacity, device: Device, scores: bool = True
 ) -> list[tuple[Group, ...]]:

@@ -3,6 +3,7 @@ here; as actors of a cluster in ray/services.py."""
 
 from __future__ import annotations
 
+import secrets
 import shutil
 import tempfile
 import uuid
@@ -19,6 +20,7 @@ from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Spending
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls
+from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
 from memray_eval.results.run_folder import BATCHES, RunFolder
@@ -68,6 +70,7 @@ class LocalServices:
         save = self._book.write if self._book is not None else None
         self._ledger = BudgetLedger(budget, spent, save=save) if budget.is_set else None
         self._calls = None if cache == OFF else StoredCalls(*calls_location(cache, folder), say=say)
+        self._secret = prompt_secret(cache, folder)
 
     def connect(
         self,
@@ -88,6 +91,7 @@ class LocalServices:
             ledger=None if self._ledger is None else _LocalLedger(self._ledger),
             embedded_url=embedded_url,
             watch=watch,
+            secret=self._secret,
         )
 
     async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
@@ -214,6 +218,15 @@ def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
     if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
         return judging.cache
     return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
+
+
+def prompt_secret(cache: str, folder: str) -> bytes:
+    """The secret of a cache setting's folder, for a run in `folder`; one of this session alone where
+    nothing is kept. Raises ResourceError or ConfigError where it cannot be used."""
+    if cache == OFF:
+        return secrets.token_bytes(SECRET_BYTES)
+    file, segments = calls_location(cache, folder)
+    return secret_in(segments) if segments is not None else secret_beside(file or "")
 
 
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:

@@ -108,16 +108,21 @@ def schema_digest(schema: Mapping[str, Any]) -> str:
 
 
 def call_key(
-    judge: str, messages: Sequence[Message], schema: str, parameters: Mapping[str, Any], repeat: int
+    judge: str,
+    messages: Sequence[Message],
+    schema: str,
+    parameters: Mapping[str, Any],
+    repeat: int,
+    layout: str = "",
 ) -> str:
     """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or
     repeat makes another key.
 
-    `schema` is what schema_digest made. Raises TypeError for parameters that are not JSON.
+    `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
+    that was the only one. Raises TypeError for parameters that are not JSON.
     """
-    return _digest(
-        [judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat]
-    )
+    asked = [judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat]
+    return _digest([*asked, layout] if layout else asked)
 
 
 def _digest(value: dict[str, Any] | list[Any]) -> str:

@@ -6,9 +6,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import math
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 from pydantic import BaseModel
@@ -32,11 +34,14 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prompt_cache import PromptCache
+from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
 from memray_eval.judges.router import (
     JudgeAssignment,
     JudgeTable,
     ModelEntry,
+    cache_of,
     code_of,
     embedded_model,
     is_embedded,
@@ -79,9 +84,10 @@ class LedgerPort(MoneyPort, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should read;
-    calls that still wait when `is_stopping` are not made; `embedded_url` is where the embedded
-    judge's server answers; `watch` gives who hears of a judge's calls."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should read; calls that still wait when
+    `is_stopping` are not made; `embedded_url` is where the embedded judge's server answers; `watch`
+    gives who hears of a judge's calls; `secret` is that of the cache folder, by which the nonces of
+    prompts are made, or one of the run."""
 
     limiter: LimiterPort
     member: str
@@ -95,6 +101,7 @@ class Services:
     ledger: LedgerPort | None = None
     embedded_url: str | None = None
     watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
+    secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
 
 
 def build_judges(
@@ -206,6 +213,7 @@ class _JudgeFactory:
             max_output_tokens=config.max_output_tokens,
             parameters=self._table.models.get(name, ModelEntry()).parameters,
             price=price_of(name, config, self._table) or FREE,
+            cache=self._cache_of(name),
         )
 
     def _build_embedded(self, name: str) -> StructuredJudge:
@@ -220,6 +228,7 @@ class _JudgeFactory:
             timeout_s=self._config.ceiling_s,
             max_output_tokens=tokens,
             parameters={"temperature": 0, "seed": 0},
+            cache=self._cache_of(name),
         )
         endpoint = JudgeEndpoint(name, server_address("openai", spec.base_url))
         breaker = self._config.breaker
@@ -235,6 +244,10 @@ class _JudgeFactory:
             }
         )
         return openai_judge(spec, self._build_policy(endpoint, tokens, patient), is_small=True)
+
+    def _cache_of(self, name: str) -> PromptCache:
+        known = cache_of(name, self._config, self._table)
+        return replace(known, secret=self._services.secret)
 
     def _build_policy(
         self, endpoint: JudgeEndpoint, max_output_tokens: int, config: JudgingConfig

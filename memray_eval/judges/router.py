@@ -30,6 +30,7 @@ from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
 
@@ -422,6 +423,21 @@ def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | Non
         entry.cache_write_usd,
         entry.cache_write_1h_usd,
         entry.batch_factor,
+    )
+
+
+def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache:
+    """What is known of a judge's prompt cache, without the secret. What it takes only at a price is
+    not put into it where that price is not known."""
+    entry = table.models.get(name, ModelEntry())
+    price = None if is_embedded(name) else price_of(name, config, table)
+    is_known = price is not None and price.cached_input_usd is not None
+    if entry.cache_marks:
+        is_known = is_known and price is not None and price.cache_write_usd is not None
+    return PromptCache(
+        floor_tokens=entry.cache_floor_tokens if is_known else None,
+        is_marked=entry.cache_marks,
+        layout=config.layout,
     )
 
 

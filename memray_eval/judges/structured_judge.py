@@ -13,6 +13,7 @@ share the judgment would pay for the same silence one after the other."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import time
@@ -20,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
@@ -32,11 +33,18 @@ from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, 
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prompt_cache import (
+    CHARACTERS_A_TOKEN,
+    PromptCache,
+    SharedStart,
+    StartQueue,
+)
 from memray_eval.judges.router import KEYS
 from memray_eval.log_once import log_once
 from memray_eval.ports import PAYER, Verdict
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 from memray_eval.types import Message, Usage
 
 logger = logging.getLogger(__name__)
@@ -46,8 +54,7 @@ _OR_UNREADABLE = ", or said nothing that could be read"
 # In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
 # takes.
 _HALF = re.compile(r"\\\\|\\u[dD][89abAB]\w\w\\u[dD][c-fC-F]\w\w|(\\u[dD][89a-fA-F]\w\w)")
-# A rough start for how large a prompt is; the admission corrects it by what calls really take.
-CHARACTERS_A_TOKEN = 4.0
+SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
 
 
 class Reply(NamedTuple):
@@ -90,7 +97,10 @@ class BatchableAdapter(ProviderAdapter, Protocol):
     """One that can be asked in batches too."""
 
     async def batch_request(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> dict[str, Any]:
         """What `send` would send, to the letter."""
         ...
@@ -119,10 +129,36 @@ class BatchedVerdict(NamedTuple):
     call: CachedCall | None = None
 
 
-class AdmissionPort(Protocol):
-    """What lets a call through: see judges/limits/admission.py."""
+@runtime_checkable
+class CachingAdapter(ProviderAdapter, Protocol):
+    """An adapter whose calls may begin with what they share. `schema_is_in_start`: at the provider a
+    schema beside the messages is a part of their start, so that it stands in the prompt instead,
+    where the start is to be shared."""
 
-    def turn(self, input_tokens: float) -> AbstractAsyncContextManager[CallPermit]: ...
+    @property
+    def schema_is_in_start(self) -> bool: ...
+
+    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        """As `prepare`, for calls that begin with what they share."""
+        ...
+
+    async def send_shared(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart,
+    ) -> Any:
+        """As `send`, for the provider's cache."""
+        ...
+
+
+class AdmissionPort(Protocol):
+    """What lets a call through: see judges/limits/admission.py. Of the input, `cached_tokens` are
+    likely to come from the provider's cache."""
+
+    def turn(
+        self, input_tokens: float, cached_tokens: float = 0.0
+    ) -> AbstractAsyncContextManager[CallPermit]: ...
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None: ...
 
@@ -139,8 +175,10 @@ class NoAdmission:
     """Lets every call through at once."""
 
     @asynccontextmanager
-    async def turn(self, input_tokens: float) -> AsyncIterator[CallPermit]:
-        yield CallPermit(input_tokens, CallCost(input_tokens))
+    async def turn(
+        self, input_tokens: float, cached_tokens: float = 0.0
+    ) -> AsyncIterator[CallPermit]:
+        yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
 
     async def observe_headers(self, headers: Mapping[str, str]) -> None:
         return
@@ -166,6 +204,7 @@ class JudgeSpec:
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price = FREE
+    cache: PromptCache = PromptCache()
 
 
 def judge_key(spec: JudgeSpec, provider: Provider) -> str:
@@ -202,6 +241,19 @@ class _Prepared:
     tokens: float
 
 
+@dataclass(frozen=True)
+class Question:
+    """What is sent for one verdict: the messages, what every call like it has in common, the layout
+    where it is not the rubric first, and the start for the provider's cache; None: it goes without.
+    """
+
+    messages: Sequence[Message]
+    judgment: type[BaseModel]
+    prepared: _Prepared
+    layout: str = ""
+    start: SharedStart | None = None
+
+
 @dataclass
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
@@ -210,6 +262,7 @@ class _PendingVerdict:
 
     judgment: type[BaseModel]
     prepared: _Prepared
+    start: SharedStart | None
     key: str | None
     price: Price
     sent: int = 0
@@ -241,6 +294,7 @@ class StructuredJudge:
         server = spec.served or spec.base_url or spec.environment_url or ""
         self._identity = f"{spec.name} {server}".strip()
         self._wire, self._price, self._access = wire, spec.price, access
+        self._cache, self._starts = spec.cache, StartQueue()
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
 
@@ -249,13 +303,13 @@ class StructuredJudge:
     ) -> Verdict:
         """The filled-in judgment; a call that was paid before costs nothing and is marked. Raises
         JudgeError, which carries the tokens that were spent all the same."""
-        messages, prepared = self._make_ready(messages, judgment)
+        question = self.pose(messages, judgment)
         calls = self._access.calls
         if calls is None:
-            return await self._ask(messages, judgment, prepared, None)
+            return await self._ask(question, None)
 
         # The same question may be under way: one call will do for both.
-        key = self._key_of(messages, prepared, repeat)
+        key = self.key_of(question, repeat)
         while (same := self._asking.get(key)) is not None:
             await asyncio.wait([same])
         self._asking[key] = asyncio.get_running_loop().create_future()
@@ -271,7 +325,7 @@ class StructuredJudge:
                     log_once(
                         logger, logging.INFO, f"cache {self.name}/{kind}", message, self.name, kind
                     )
-            return await self._ask(messages, judgment, prepared, key)
+            return await self._ask(question, key)
         finally:
             self._asking.pop(key).set_result(None)
 
@@ -279,13 +333,14 @@ class StructuredJudge:
         self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
     ) -> PlannedCall:
         """The call that `judge` would make, for a batch."""
-        messages, prepared = self._make_ready(messages, judgment)
+        question = self.pose(messages, judgment, is_batch=True)
         wire = cast(BatchableAdapter, self._wire)
-        talk = [message.model_dump() for message in messages]
+        talk = [message.model_dump() for message in question.messages]
         characters = sum(len(turn["content"]) for turn in talk[1:])
+        prepared = question.prepared
         return PlannedCall(
-            self._key_of(messages, prepared, repeat),
-            partial(wire.batch_request, prepared.request, talk),
+            self.key_of(question, repeat),
+            partial(wire.batch_request, prepared.request, talk, question.start),
             prepared.tokens + characters / CHARACTERS_A_TOKEN,
         )
 
@@ -337,28 +392,67 @@ class StructuredJudge:
     def _batch_cost(self, usage: Usage) -> float:
         return self._price.of(usage, is_batch=True)
 
-    def _make_ready(
-        self, messages: Sequence[Message], judgment: type[BaseModel]
-    ) -> tuple[Sequence[Message], _Prepared]:
+    def pose(
+        self, messages: Sequence[Message], judgment: type[BaseModel], is_batch: bool = False
+    ) -> Question:
+        """A prompt as it is sent. Where its start is kept by the provider's cache, a batch's is
+        kept for an hour."""
+        if (
+            isinstance(messages, JudgePrompt)
+            and isinstance(self._wire, CachingAdapter)
+            and self._cache.puts_shared_first(messages)
+        ):
+            return self._pose_shared_first(messages, judgment, self._wire, is_batch)
         # A candidate may have answered with half a character, which UTF-8 cannot carry.
-        messages = [
+        valid = [
             message.model_copy(update={"content": valid_text(message.content)})
             for message in messages
         ]
-        system = messages[0].content if messages[0].role == "system" else ""
-        return messages, self._prepare(judgment, system)
+        system = valid[0].content if valid[0].role == "system" else ""
+        return Question(valid, judgment, self._prepare(judgment, system, self._wire.prepare))
 
-    def _key_of(self, messages: Sequence[Message], prepared: _Prepared, repeat: int) -> str:
+    def key_of(self, question: Question, repeat: int = 0) -> str:
+        """What the verdict on a question is remembered by."""
         return call_key(
-            self._identity, messages, prepared.schema, self._wire.parameters, repeat
+            self._identity,
+            question.messages,
+            question.prepared.schema,
+            self._wire.parameters,
+            repeat,
+            question.layout,
         )
 
-    def _prepare(self, judgment: type[BaseModel], system: str) -> _Prepared:
+    def _pose_shared_first(
+        self,
+        prompt: JudgePrompt,
+        judgment: type[BaseModel],
+        wire: CachingAdapter,
+        is_batch: bool,
+    ) -> Question:
+        schema = None
+        if wire.schema_is_in_start:
+            schema = json.dumps(judgment.model_json_schema(), ensure_ascii=False)
+        laid = prompt.shared_first(self._cache.secret, schema)
+        laid = laid._replace(blocks=tuple(map(valid_text, laid.blocks)))
+        start = None
+        if self._cache.pays_off(prompt):
+            start = SharedStart(
+                laid.blocks, laid.shared, laid.prefix, self._cache.is_marked, is_batch
+            )
+        prepared = self._prepare(judgment, laid.system, wire.prepare_shared)
+        return Question(laid.messages, judgment, prepared, SHARED_FIRST, start)
+
+    def _prepare(
+        self,
+        judgment: type[BaseModel],
+        system: str,
+        prepare: Callable[[type[BaseModel], str], dict[str, Any]],
+    ) -> _Prepared:
         if (judgment, system) not in self._prepared:
             schema = judgment.model_json_schema()
             tokens = (len(system) + len(str(schema))) / CHARACTERS_A_TOKEN
             self._prepared[judgment, system] = _Prepared(
-                self._wire.prepare(judgment, system), schema_digest(schema), tokens
+                prepare(judgment, system), schema_digest(schema), tokens
             )
         return self._prepared[judgment, system]
 
@@ -386,18 +480,14 @@ class StructuredJudge:
             calls=int(pays),
         )
 
-    async def _ask(
-        self,
-        messages: Sequence[Message],
-        judgment: type[BaseModel],
-        prepared: _Prepared,
-        key: str | None,
-    ) -> Verdict:
+    async def _ask(self, question: Question, key: str | None) -> Verdict:
         started = time.perf_counter()
-        pending = _PendingVerdict(judgment, prepared, key, self._price)
+        pending = _PendingVerdict(
+            question.judgment, question.prepared, question.start, key, self._price
+        )
         try:
             filled = await self._ask_until_it_fits(
-                pending, [message.model_dump() for message in messages]
+                pending, [message.model_dump() for message in question.messages]
             )
         except JudgeError as error:
             error.set_tokens(pending.usage)
@@ -427,7 +517,7 @@ class StructuredJudge:
             tokens = pending.prepared.tokens + characters / CHARACTERS_A_TOKEN
             try:
                 return await self._access.policy.run(
-                    partial(self._attempt, pending, talk), partial(self._access.gate.turn, tokens)
+                    partial(self._attempt, pending, talk), partial(self._turn, pending, tokens)
                 )
             except InvalidVerdict as invalid:
                 problem = invalid.problem
@@ -444,6 +534,22 @@ class StructuredJudge:
             raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
 
+    @asynccontextmanager
+    async def _turn(self, pending: _PendingVerdict, tokens: float) -> AsyncIterator[CallPermit]:
+        """A call's turn at the provider: behind the one that puts its start into the cache."""
+        if (start := pending.start) is None:
+            async with self._access.gate.turn(tokens) as permit:
+                yield permit
+            return
+        async with self._starts.turn(start.key) as turn:
+            cached, answered = start.tokens if turn.is_cached else 0.0, pending.answered
+            try:
+                async with self._access.gate.turn(tokens, cached) as permit:
+                    yield permit
+            finally:
+                if pending.answered > answered:
+                    turn.answered()
+
     async def _attempt(
         self, pending: _PendingVerdict, talk: list[dict[str, str]], permit: CallPermit
     ) -> BaseModel:
@@ -451,7 +557,7 @@ class StructuredJudge:
         kill can lose."""
         with self._observe(pending):
             try:
-                reply = self._wire.read(await self._wire.send(pending.prepared.request, talk))
+                reply = self._wire.read(await self._send(pending, talk))
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
                 error = self._to_judge_error(raised)
                 usage = Usage.of(error)
@@ -463,6 +569,12 @@ class StructuredJudge:
             pending.uncounted += not reply.is_counted
             permit.used = _known_cost(reply, permit.estimate)
             return await self._read_verdict(reply, pending)
+
+    async def _send(self, pending: _PendingVerdict, talk: list[dict[str, str]]) -> Any:
+        request, start = pending.prepared.request, pending.start
+        if start is not None and isinstance(self._wire, CachingAdapter):
+            return await self._wire.send_shared(request, talk, start)
+        return await self._wire.send(request, talk)
 
     @contextmanager
     def _observe(self, pending: _PendingVerdict) -> Iterator[None]:

@@ -120,6 +120,12 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
+    if (cache := summary.prompt_cache) is not None:
+        written = f", {cache.cache_write_tokens:,} written" if cache.cache_write_tokens else ""
+        yield (
+            f"Prompt Cache of Judges: {cache.cached_share:.1%} of {cache.input_tokens:,} input "
+            f"tokens were read from it{written}; it saved ${cache.saved_usd:,.4g}"
+        )
     for candidate in summary.candidates:
         yield _describe_speed(candidate)
         yield from _prompt_lines(candidate)

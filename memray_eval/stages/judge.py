@@ -5,10 +5,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import OnJudgeFailure
 from memray_eval.errors import EvalError, JudgeError, Refused, describe_error
@@ -27,6 +28,7 @@ from memray_eval.metric import (
     unscorable,
 )
 from memray_eval.ports import PAYER, Judge, Verdict
+from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     JURORS,
     RULES_ON_EMPTY,
@@ -52,12 +54,14 @@ class JudgingOptions(Frozen):
     `vote` combines several verdicts. `rubrics` replaces a metric's own rubric text, by "metric" or
     "metric/task". `on_failure` says what replaces a verdict that no judge gave, if the metric
     supports it. `withheld` gives, by the same keys, the reason why rules may not estimate a
-    metric."""
+    metric. `siblings` says, by candidate, how many answer a sample beside each other, itself among
+    them; 1 where it is not named."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
     on_failure: OnJudgeFailure = "error"
     withheld: Mapping[str, str] = Field(default_factory=dict)
+    siblings: Mapping[str, int] = Field(default_factory=dict)
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
@@ -75,10 +79,78 @@ async def judge_record(
     of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made
     has ended."""
     options = asking or JudgingOptions()
+    asked = prompts_of_record(record, metrics, judges, options)
     scores = await _gather_all(
-        _score(record, metric, judges, options) for metric in _missing_metrics(record, metrics)
+        _score(record, metric, judges, options, asked.get(metric.name, ()))
+        for metric in _missing_metrics(record, metrics)
     )
     return record.model_copy(update={"scores": (*record.scores, *scores)})
+
+
+class Asked(NamedTuple):
+    """A judge, and the messages of each of its calls about one metric."""
+
+    judge: Judge
+    calls: Sequence[Sequence[Message]]
+
+
+AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Exception]
+
+
+def prompts_of_record(
+    record: Record, metrics: Sequence[Metric], judges: Judges, options: JudgingOptions
+) -> AskedByMetric:
+    """What judges are asked about a record, by the metrics that ask; the exception of one that
+    cannot. Long prompts know how many calls of the run begin alike. All metrics of the record
+    count, also those that it has a score for: a prompt is the same in every session."""
+    response = record.response or Response(error="not generated")
+    found: AskedByMetric = {}
+    judgments: dict[str, type[BaseModel]] = {}
+    for metric in metrics if not response.is_empty else ():
+        if not isinstance(metric, JudgedMetric):
+            continue
+        jury = lookup_for_task(judges, metric.name, record.sample.task)
+        if not jury or unscorable(metric, record.sample, response) is not None:
+            continue
+        rubric = lookup_for_task(options.rubrics, metric.name, record.sample.task)
+        try:
+            calls = metric.make_calls(record.sample, response, rubric)
+        except Exception as error:  # a user's own
+            found[metric.name] = error
+        else:
+            judgments[metric.name] = metric.judgment
+            found[metric.name] = [Asked(judge, calls) for judge in jury]
+    return _tell_readers(found, judgments, options.siblings.get(record.candidate.name, 1))
+
+
+def _tell_readers(
+    asked: AskedByMetric, judgments: Mapping[str, type[BaseModel]], siblings: int
+) -> AskedByMetric:
+    """Has each long prompt know how many different calls to its judge begin alike; as many are
+    made about each of the record's siblings."""
+    starts, seen = Counter[Any](), set[Any]()
+    for metric, each in asked.items():
+        for place, (judge, calls) in enumerate(each if not isinstance(each, Exception) else ()):
+            for prompt in calls:
+                # Metrics that share a judgment ask the same call, which is made once
+                call = prompt, judgments[metric], place
+                if is_long_start(prompt) and call not in seen:
+                    seen.add(call)
+                    starts[judge.name, prompt.shared] += 1
+    if not starts:
+        return asked
+
+    def told(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
+        if not is_long_start(prompt):
+            return prompt
+        return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
+
+    return {
+        metric: each
+        if isinstance(each, Exception)
+        else [Asked(judge, [told(judge, prompt) for prompt in calls]) for judge, calls in each]
+        for metric, each in asked.items()
+    }
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
@@ -114,14 +186,20 @@ async def _gather_all(tasks: Iterable[Awaitable[T]]) -> list[T]:
     return results
 
 
-async def _score(record: Record, metric: Metric, judges: Judges, options: JudgingOptions) -> Score:
+async def _score(
+    record: Record,
+    metric: Metric,
+    judges: Judges,
+    options: JudgingOptions,
+    asked: Sequence[Asked] | Exception,
+) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return score_by_code(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     jury = lookup_for_task(judges, metric.name, record.sample.task)
     if jury and not response.is_empty:
-        return await _ask_jury(record, response, metric, jury, options)
+        return await _ask_jury(record, response, metric, asked, options)
     if jury:
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
     if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
@@ -135,24 +213,20 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    jury: Sequence[Judge],
+    asked: Sequence[Asked] | Exception,
     options: JudgingOptions,
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
     PAYER.set(f"{record.unit_id} {metric.name}")
-    if (without := unscorable(metric, record.sample, response)) is not None:
+    if isinstance(asked, Exception):
+        return failed_score(metric, asked)
+    if not asked:
+        without = unscorable(metric, record.sample, response)
+        assert without is not None
         return without
-    try:
-        calls = metric.make_calls(
-            record.sample,
-            response,
-            lookup_for_task(options.rubrics, metric.name, record.sample.task),
-        )
-    except Exception as error:
-        return failed_score(metric, error)
     outcomes = await _gather_all(
-        _ask_judge(record, response, metric, judge, calls) for judge in jury
+        _ask_judge(record, response, metric, judge, calls) for judge, calls in asked
     )
     score = combine_votes([one.score for one in outcomes], options.vote)
     if options.on_failure in metric.without_judge and not any(one.is_verdict for one in outcomes):

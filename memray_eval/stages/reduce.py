@@ -26,7 +26,7 @@ from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.pooled import part_columns
 from memray_eval.stages.rates import generated_tokens_per_s
-from memray_eval.types import Cause, GenerationSummary, MetricSummary
+from memray_eval.types import Cause, GenerationSummary, MetricSummary, PromptCacheUse
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
@@ -45,7 +45,9 @@ _OF_UNITS = (
     "duration_s",
     *_OF_ENGINE,
 )
-_OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
+# and these, which a prompt cache is about
+_OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
+_OF_SCORES = ("metric", "status", "value", "parts", "judge", "error", *_OF_CACHE)
 _COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES), "unit_id")
 _UNITS = pa.schema(
     [*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())]
@@ -82,6 +84,7 @@ class Reduced:
     generation: tuple[GenerationSummary, ...]
     metrics: tuple[MetricSummary, ...]
     causes: tuple[Cause, ...] = ()
+    prompt_cache: PromptCacheUse | None = None
 
 
 def reduce_records(
@@ -116,6 +119,7 @@ def reduce_records(
             for candidate in generation
         ),
         causes=tuple(_merge_causes(block.causes for block in found)),
+        prompt_cache=_sum_cache(block.cache for block in found),
     )
 
 
@@ -136,11 +140,12 @@ def _mark_first(ids: Sequence[pa.ChunkedArray]) -> list[Flags]:
 
 class _Block(NamedTuple):
     """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
-    and why units failed."""
+    why units failed, and the sums of _OF_CACHE."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, MetricColumns]]
     causes: dict[str, Cause]
+    cache: tuple[float, ...]
 
 
 def _reduce_file(
@@ -178,7 +183,22 @@ def _reduce_block(batch: pa.RecordBatch, metrics: Sequence[Metric]) -> _Block:
     outcomes = _metric_columns(scores, names, _encode(batch["candidate"]), unit, metrics)
     errors = pc.struct_field(scores, "error").filter(pa.array(is_error))
     causes = _find_causes(batch, unit[is_error], errors)
-    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes)
+    there = {field.name for field in scores.type}
+    cache = tuple(
+        float(pc.sum(pc.struct_field(scores, name)).as_py() or 0) if name in there else 0.0
+        for name in _OF_CACHE
+    )
+    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes, cache)
+
+
+def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
+    """The use of prompt caches; None where no provider told of any."""
+    sums = [sum(column) for column in zip(*blocks, strict=True)] or [0.0] * len(_OF_CACHE)
+    *tokens, saved_usd = sums
+    if not any(tokens[1:]):
+        return None
+    counted = dict(zip(_OF_CACHE, map(round, tokens), strict=False))
+    return PromptCacheUse(**counted, saved_usd=saved_usd)
 
 
 def _find_causes(batch: pa.RecordBatch, unit: Indices, errors: pa.Array) -> dict[str, Cause]:

@@ -442,6 +442,21 @@ class BatchFigures(Frozen):
     live_usd: float
 
 
+class PromptCacheUse(Frozen):
+    """What providers' prompt caches did for the judge calls behind a run's scores. Of
+    `input_tokens`, so many were read from a cache, and written into one at a price of its own;
+    `saved_usd` is what both took off the cost, below 0 where more was written than was worth it."""
+
+    input_tokens: int
+    cached_input_tokens: int
+    cache_write_tokens: int
+    saved_usd: float
+
+    @property
+    def cached_share(self) -> float:
+        return self.cached_input_tokens / max(1, self.input_tokens)
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in
     a streamed run.
@@ -456,7 +471,8 @@ class Summary(Frozen):
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
-    in runs of older versions. `batches` are there where some of them went in batches."""
+    in runs of older versions. `batches` are there where some of them went in batches, and
+    `prompt_cache` where providers told of theirs."""
 
     run_id: str
     suite: str
@@ -484,3 +500,4 @@ class Summary(Frozen):
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
     batches: BatchFigures | None = None
+    prompt_cache: PromptCacheUse | None = None

@@ -26,6 +26,7 @@ from typing import Any, Literal, NamedTuple
 from aiohttp import web
 
 from tests.servers.judgments import body_digest, judgment_reply, message_texts
+from tests.servers.prompt_cache import PromptCache
 
 # unless tokens are counted, every answer says that its prompt had so many; its output has one a
 # word
@@ -177,6 +178,8 @@ class Tally:
     n_faults: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_tokens: int = 0
+    written_tokens: int = 0
     in_flight: int = 0
     max_in_flight_seen: int = 0
     # Requests that the limits let in, by the digest of the body
@@ -188,10 +191,17 @@ class Tally:
 
 
 class Spent(NamedTuple):
-    """Tokens of one request."""
+    """Tokens of one request; of its input, those read from the prompt cache and written into it."""
 
     input: int = 0
     output: int = 0
+    cached: int = 0
+    written: int = 0
+    starts: Sequence[Any] = ()
+
+    @property
+    def tokens(self) -> int:
+        return self.input + self.output
 
 
 Write = Callable[
@@ -216,6 +226,8 @@ class Provider(Tally):
     by_key: bool = False
     windows: dict[str, SlidingWindow] = field(default_factory=dict)
     count_tokens: bool = False
+    # The provider's prompt cache, by whose rules tokens are counted; None: it has none
+    cache: PromptCache | None = None
     keep_requests: bool = True
     down: bool = False
     more_headers: dict[str, str] = field(default_factory=dict)
@@ -240,6 +252,8 @@ class Provider(Tally):
         self.window = SlidingWindow(self.window.limits)
         for kept in (self.requests, self.headers, self.held, self.windows):
             kept.clear()
+        if self.cache is not None:
+            self.cache.reset()
 
     async def chat(self, request: web.Request) -> web.StreamResponse:
         return await self._handled(request, await request.json(), _openai_headers, _write_chat)
@@ -303,10 +317,12 @@ class Provider(Tally):
                 await asyncio.sleep(self.latency_s)
             if isinstance(outcome, Answer):
                 self.answered[digest] += 1
-                self.input_tokens, self.output_tokens = (
-                    self.input_tokens + spent.input,
-                    self.output_tokens + spent.output,
-                )
+                self.input_tokens += spent.input
+                self.output_tokens += spent.output
+                self.cached_tokens += spent.cached
+                self.written_tokens += spent.written
+                if self.cache is not None:
+                    self.cache.keep(list(spent.starts))
             if isinstance(outcome, Raw):
                 return await _write_raw(request, outcome, headers)
             if isinstance(outcome, Fault) and not (outcome.cut and body.get("stream")):
@@ -326,10 +342,10 @@ class Provider(Tally):
         scripted = self.held.pop(digest) if digest in self.held else self.reply(body)
         outcome = Answer(scripted) if isinstance(scripted, str) else scripted
         spent = self._spent(body, outcome)
-        if wait_s := window.wait_s(now_s, sum(spent)):
+        if wait_s := window.wait_s(now_s, spent.tokens):
             self.held[digest] = scripted
             return outcome, spent, wait_s
-        window.let_in(now_s, sum(spent))
+        window.let_in(now_s, spent.tokens)
         self.counts[digest] += 1
         self.times.append(now_s)
         return outcome, spent, 0.0
@@ -337,6 +353,10 @@ class Provider(Tally):
     def _spent(self, body: dict[str, Any], outcome: Outcome) -> Spent:
         if isinstance(outcome, Fault | Raw):
             return Spent()
+        if self.cache is not None:
+            cached, starts = self.cache.look_up(body)
+            output = math.ceil(len(outcome.text) / 4)
+            return Spent(cached.input, output, cached.read, cached.written, starts)
         if not self.count_tokens:
             return Spent(INPUT_TOKENS, len(outcome.text.split()))
         # A schema that is sent beside the messages becomes part of the prompt at the provider.
@@ -476,11 +496,15 @@ def _chunk(body: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"id": "c", "object": kind, "created": 0, "model": body["model"]}
 
 
-def _openai_usage(spent: Spent) -> dict[str, int]:
+def _openai_usage(spent: Spent) -> dict[str, Any]:
+    details = {"cached_tokens": spent.cached}
+    if spent.written:
+        details["cache_write_tokens"] = spent.written
     return {
         "prompt_tokens": spent.input,
         "completion_tokens": spent.output,
-        "total_tokens": sum(spent),
+        "total_tokens": spent.tokens,
+        "prompt_tokens_details": details,
     }
 
 
@@ -538,7 +562,12 @@ async def _write_message(
         "model": body["model"],
         "stop_sequence": None,
     }
-    usage = {"input_tokens": spent.input, "output_tokens": spent.output}
+    usage = {
+        "input_tokens": spent.input - spent.cached - spent.written,
+        "cache_creation_input_tokens": spent.written,
+        "cache_read_input_tokens": spent.cached,
+        "output_tokens": spent.output,
+    }
     return web.json_response(
         {**fixed, "content": content, "stop_reason": stop, "usage": usage}, headers=headers
     )
@@ -552,7 +581,11 @@ async def _write_candidate(
     headers: dict[str, str],
 ) -> web.StreamResponse:
     assert isinstance(outcome, Answer)
-    usage = {"promptTokenCount": spent.input, "candidatesTokenCount": spent.output}
+    usage = {
+        "promptTokenCount": spent.input,
+        "candidatesTokenCount": spent.output,
+        **({"cachedContentTokenCount": spent.cached} if spent.cached else {}),
+    }
     if outcome.ending == "filtered":
         return web.json_response(
             {"promptFeedback": {"blockReason": "SAFETY"}, "usageMetadata": usage}, headers=headers

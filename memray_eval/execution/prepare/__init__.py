@@ -50,6 +50,7 @@ from memray_eval.execution.ray.cluster_spec import ClusterSpec
 from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.execution.resume_state import load_resume_state
 from memray_eval.execution.run_manifest import (
+    judge_prompts_of,
     judges_of,
     own_code_of,
     prompts_of,
@@ -60,6 +61,7 @@ from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpe
 from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
+from memray_eval.judges.prompt_cache import ONLY_LAYOUT
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
 
@@ -351,6 +353,8 @@ def _resume(
 
         def complete(plan: RunPlan) -> RunPlan:
             _check_measures_the_same(plan, before)
+            for line in _changed_layouts(plan.spec, before):
+                say(line)
             folder.create()
             _keep_scan(plan, folder)
             state = load_resume_state(folder)
@@ -401,6 +405,21 @@ def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
             raise ConfigError(
                 f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put "
                 "it back (keys, version, estimates), or start a new run"
+            )
+
+
+def _changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each judge whose prompts are laid out otherwise than before: what was paid and not
+    finished is another call now."""
+    then = before.get("judge_prompts", {})
+    for judge, layout in judge_prompts_of(spec).items():
+        # Versions that wrote no layout knew one
+        if (was := then.get(judge, ONLY_LAYOUT)) != layout:
+            yield (
+                f"The prompts of {judge} were laid out as {was} when the run began, and are as "
+                f"{layout} now: calls that were paid for units that are not finished may be paid "
+                "again, and new verdicts may differ a little from earlier ones. To go on as "
+                "before: --set judging.layout=rubric_first."
             )
 
 

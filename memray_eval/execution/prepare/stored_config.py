@@ -37,6 +37,9 @@ def read_config(folder: RunFolder) -> RunConfig:
             data.setdefault("limit_order", "first")
         # what text metrics counted before there were two lists
         data.setdefault("transitions", "extended")
+        # how judges were asked when there was no choice: what such a run paid is found again
+        if isinstance(data.get("judging"), dict):
+            data["judging"].setdefault("layout", "rubric_first")
         # what vLLM was told past the plan
         for engine in (data.get("engine"), *(data.get("engines") or {}).values()):
             told = (engine or {}).get("engine_kwargs") or {}

@@ -56,6 +56,7 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.ray.services import RayServices
 from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
@@ -386,6 +387,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
                 setup.services,
                 setup.embedded_url,
                 setup.context,
+                count_siblings(spec.candidates),
             ),
             compute=ActorPoolStrategy(
                 size=min(setup.judge_actors, inputs),

@@ -26,6 +26,7 @@ from memray_eval.execution.services import (
     StoredCalls,
     calls_error,
     calls_location,
+    prompt_secret,
 )
 from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.call_cache import CachedCall
@@ -122,7 +123,8 @@ class LedgerActor:
 
 class RayServices(NamedTuple):
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
-    run has none. `run` is what the limiter knows this session's members by, `run_id` the run's folder."""
+    run has none. `run` is what the limiter knows this session's members by, `run_id` the run's folder,
+    `secret` that of the cache folder; None: each set of judges has its own."""
 
     limiter: Any
     calls: Any | None
@@ -131,6 +133,7 @@ class RayServices(NamedTuple):
     max_in_flight: int
     run: str = ""
     run_id: str = ""
+    secret: bytes | None = None
 
     def connect(
         self,
@@ -140,6 +143,7 @@ class RayServices(NamedTuple):
         watch: Callable[[str], CallObserver],
     ) -> Services:
         """As JudgeServices has it."""
+        secret = {} if self.secret is None else {"secret": self.secret}
         return Services(
             limiter=_RemoteLimiter(self.limiter),
             member=uuid.uuid4().hex,
@@ -153,6 +157,7 @@ class RayServices(NamedTuple):
             ledger=_RemoteLedger(self.ledger) if self.ledger is not None else None,
             embedded_url=embedded_url,
             watch=watch,
+            **secret,
         )
 
     async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
@@ -199,10 +204,9 @@ def start_services(
     if cache != OFF:
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
+    run, secret = uuid.uuid4().hex, prompt_secret(cache, folder)
     run_id = folder.rstrip("/").rpartition("/")[2]
-    return RayServices(
-        limiter, calls, ledger, members, max_in_flight, uuid.uuid4().hex, run_id
-    )
+    return RayServices(limiter, calls, ledger, members, max_in_flight, run, run_id, secret)
 
 
 def end_services(services: RayServices | None) -> None:

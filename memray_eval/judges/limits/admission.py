@@ -105,10 +105,12 @@ class AdmissionController:
         return None
 
     @asynccontextmanager
-    async def turn(self, input_tokens: float) -> AsyncIterator[CallPermit]:
+    async def turn(
+        self, input_tokens: float, cached_tokens: float = 0.0
+    ) -> AsyncIterator[CallPermit]:
         """Waits for its turn, however long that takes, and holds a place in flight to the end of
-        the block. `input_tokens` is a rough figure, corrected by what earlier calls turned out to
-        take.
+        the block. `input_tokens`, and those of them that the provider's cache is likely to have,
+        are rough figures, corrected by what earlier calls turned out to take.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
         reach, Throttled that is marked as stalled where it lets no call through, BudgetSpent at the
@@ -117,7 +119,9 @@ class AdmissionController:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
             self._stalls.check()
-            permit = CallPermit(input_tokens, self._estimator.estimate(input_tokens))
+            permit = CallPermit(
+                input_tokens, self._estimator.estimate(input_tokens, cached_tokens)
+            )
             async with self._reserve_budget(permit):
                 with self._observer.waiting():
                     permit.sent_at = await self._wait_until_sendable(permit.estimate)
@@ -234,8 +238,9 @@ class _CostEstimator:
         self._ratio: float | None = None  # of real input tokens to those of the rough figure
         self._output_tokens = FIRST_OUTPUT_TOKENS
 
-    def estimate(self, input_tokens: float) -> CallCost:
-        return CallCost(input_tokens * (self._ratio or 1.0), self._output_tokens)
+    def estimate(self, input_tokens: float, cached_tokens: float = 0.0) -> CallCost:
+        ratio = self._ratio or 1.0
+        return CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
 
     def learn(self, permit: CallPermit) -> None:
         ratio = permit.used.input_tokens / max(1.0, permit.raw_input)

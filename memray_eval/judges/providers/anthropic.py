@@ -10,6 +10,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
+from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
@@ -43,6 +44,7 @@ _TOKENS = TokenFields(
 
 class AnthropicAdapter:
     assistant_role = "assistant"
+    schema_is_in_start = True  # another output_config is another start
 
     def __init__(
         self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]
@@ -59,13 +61,40 @@ class AnthropicAdapter:
         arguments.pop("messages", None)
         return arguments
 
+    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        return {"model": self._model, **self.parameters, "system": system}
+
+    def body(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        """A request's whole body. The ends of a start that is to be kept are marked: up to the
+        context, which other queries have too, and up to the query."""
+        turns: list[Mapping[str, Any]] = [turn for turn in talk if turn["role"] != "system"]
+        if start is not None and start.is_marked:
+            mark = {"type": "ephemeral", **({"ttl": "1h"} if start.lasts_1h else {})}
+            content: list[dict[str, Any]] = [
+                {"type": "text", "text": block, **({"cache_control": mark} if is_shared else {})}
+                for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
+            ]
+            turns[0] = {**turns[0], "content": content}
+        return {**prepared, "messages": turns}
+
     async def send(
         self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
     ) -> HttpReply:
+        return await self._post(prepared, self.body(prepared, talk))
+
+    async def send_shared(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
+    ) -> HttpReply:
+        return await self._post(prepared, self.body(prepared, talk, start))
+
+    async def _post(self, prepared: Mapping[str, Any], body: dict[str, Any]) -> HttpReply:
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
-        # call.
-        body = await self.batch_request(prepared, talk)
-        # Raw: the SDK does not check what it reads.
+        # call. Raw: the SDK does not check what it reads.
         create = self._client.messages.with_raw_response.create
         response = await create(
             model=self._model, max_tokens=prepared["max_tokens"], messages=[], extra_body=body
@@ -73,10 +102,12 @@ class AnthropicAdapter:
         return HttpReply(response.http_response.status_code, response.http_response.content)
 
     async def batch_request(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> dict[str, Any]:
-        turns = [turn for turn in talk if turn["role"] != "system"]
-        return {**prepared, "messages": turns}
+        return self.body(prepared, talk, start)
 
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return self._edge.refusal(status, None, body)

@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
+from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
@@ -52,6 +53,8 @@ _BODIES: ContextVar[list[bytes]] = ContextVar("bodies")
 
 class GoogleAdapter:
     assistant_role = "model"
+    # No document says that a response schema is a part of the start
+    schema_is_in_start = False
 
     def __init__(
         self, client: genai.Client, model: str, parameters: Mapping[str, Any], edge: Edge
@@ -75,7 +78,10 @@ class GoogleAdapter:
         return await self._send(self._client, prepared, talk)
 
     async def batch_request(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> dict[str, Any]:
         # The SDK has no other way to say what it would send
         bodies = list[bytes]()
@@ -110,6 +116,14 @@ class GoogleAdapter:
         completion = await client.aio.models.generate_content(contents=turns, **prepared)
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
+
+    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        return self.prepare(judgment, system)
+
+    async def send_shared(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
+    ) -> HttpReply:
+        return await self.send(prepared, talk)  # starts are found by Google itself
 
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)

@@ -11,6 +11,7 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
+from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import (
     CallPolicy,
     JudgeSpec,
@@ -57,8 +58,11 @@ class OpenAIAdapter:
         is_openai: bool,
         parameters: Mapping[str, Any],
         is_small: bool = False,
+        is_marked: bool = False,
     ) -> None:
-        self._client, self._model = client, model
+        self._client, self._model, self._is_marked = client, model, is_openai and is_marked
+        # OpenAI puts it before the system's words; a server decodes by it
+        self.schema_is_in_start = is_openai
         self._is_openai, self._is_small = is_openai, is_small
         self.parameters: Mapping[str, Any] = dict(parameters)
 
@@ -71,22 +75,64 @@ class OpenAIAdapter:
         elif self._is_small:
             asked["schema"] = bound_schema(asked["schema"])
         arguments.pop("messages", None)
-        return arguments
+        return arguments | self._cache_options
+
+    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+        if not self._is_openai:
+            return self.prepare(judgment, system)
+        request: dict[str, Any] = {"model": self._model, **self.parameters}
+        return request | {"response_format": {"type": "json_object"}} | self._cache_options
+
+    @property
+    def _cache_options(self) -> dict[str, Any]:
+        """A model that bills what goes into its cache would by itself keep every prompt to its end,
+        which no other call has."""
+        return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
+
+    def body(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        """A request's whole body. At OpenAI calls with one start have one key, which brings them to
+        the machine that keeps it; a model that takes marks gets one at the start's ends."""
+        body: dict[str, Any] = {**prepared, "messages": talk}
+        if start is None or not self._is_openai:
+            return body
+        body["prompt_cache_key"] = start.key
+        if self._is_marked:
+            mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
+            content: list[dict[str, Any]] = [
+                {"type": "text", "text": block, **(mark if is_shared else {})}
+                for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
+            ]
+            body["messages"] = [talk[0], {**talk[1], "content": content}, *talk[2:]]
+        return body
 
     async def send(
         self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
     ) -> HttpReply:
+        return await self._post(self.body(prepared, talk))
+
+    async def send_shared(
+        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
+    ) -> HttpReply:
+        return await self._post(self.body(prepared, talk, start))
+
+    async def _post(self, body: dict[str, Any]) -> HttpReply:
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
-        # call.
-        body = await self.batch_request(prepared, talk)
-        # Raw: the SDK does not check what it reads.
+        # call. Raw: the SDK does not check what it reads.
         create = self._client.chat.completions.with_raw_response.create
         return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
 
     async def batch_request(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> dict[str, Any]:
-        return {**prepared, "messages": talk}
+        return self.body(prepared, talk, start)
 
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return edge_for(self._client).refusal(status, None, body)
@@ -141,7 +187,8 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     )
     is_openai = spec.base_url is None and spec.environment_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
+    parameters = {limit: spec.max_output_tokens, **spec.parameters}
     wire = OpenAIAdapter(
-        client, spec.model, is_openai, {limit: spec.max_output_tokens, **spec.parameters}, is_small
+        client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
     )
     return StructuredJudge(spec, wire, access, client.close)

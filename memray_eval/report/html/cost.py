@@ -30,15 +30,18 @@ class Latency(Frozen):
 
 
 class JudgeSpending(Frozen):
-    """The scores of one judge: how many came from the cache, and what the others cost. The mean
-    latency is over the scores that took any time."""
+    """The scores of one judge: how many were remembered (`cached`), and what the others cost; of
+    their input tokens, how many a provider's prompt cache held, and what it saved. The mean latency
+    is over the scores that took any time."""
 
     judge: str
     scores: int
     cached: int
     input_tokens: int
     output_tokens: int
+    cached_input_tokens: int
     cost_usd: float
+    saved_usd: float
     latency_s_mean: float | None
 
 
@@ -53,7 +56,9 @@ class _JudgeTotals:
     cached: int = 0
     input_tokens: int = 0
     output_tokens: int = 0
+    cached_input_tokens: int = 0
     cost_usd: float = 0.0
+    saved_usd: float = 0.0
     latency_s: float = 0.0
     timed: int = 0
 
@@ -63,7 +68,9 @@ class _JudgeTotals:
         self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
         self.input_tokens += int(_to_floats(scores.field("input_tokens")).sum())
         self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
+        self.cached_input_tokens += int(_to_floats(scores.field("cached_input_tokens")).sum())
         self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
+        self.saved_usd += float(_to_floats(scores.field("saved_usd")).sum())
         self.latency_s += float(latency.sum())
         self.timed += int((latency > 0).sum())
 
@@ -107,7 +114,9 @@ def measure_cost(records: pads.Dataset) -> Spending:
                 cached=judge.cached,
                 input_tokens=judge.input_tokens,
                 output_tokens=judge.output_tokens,
+                cached_input_tokens=judge.cached_input_tokens,
                 cost_usd=judge.cost_usd,
+                saved_usd=judge.saved_usd,
                 latency_s_mean=judge.latency_s / judge.timed if judge.timed else None,
             )
             for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)

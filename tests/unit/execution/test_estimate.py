@@ -26,6 +26,7 @@ from memray_eval.execution.phases import duration_text
 from memray_eval.execution.prepare import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.benchmarks.judging import JUDGE, job, responses
+from tests.benchmarks.prompt_cache import samples
 from tests.conftest import REPOSITORY, SAMPLES
 
 METRICS = ("empathy", "safety")
@@ -415,3 +416,38 @@ def test_what_the_command_refuses(cli, words: list[str], told: str) -> None:  # 
     assert (code, out) == (2, "")
     assert told in err
     assert "Traceback" not in err
+
+
+def test_what_a_prompt_cache_can_hold_is_said_with_the_cost_with_and_without(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
+    dataset = samples(tmp_path, 2, 5000)
+    served = {"model": "m", "backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
+    seen = ("groundedness", "memory_utilization")
+
+    def made(**judging: Any) -> Estimate:
+        config = {
+            "dataset": str(dataset),
+            "out": str(tmp_path),
+            "candidates": [{"name": name, **served} for name in ("a", "b")],
+            "metrics": seen,
+            "judge": "anthropic/claude-opus-4-5",
+            "judging": judging,
+        }
+        return estimate_of(RunConfig.model_validate(config))
+
+    (judge,) = made(repeats=3).judges
+    assert judge.calls == 2 * 2 * 2 * 3
+    assert judge.cached_usd is not None
+    # The first of the 12 calls on a memory writes what the others read
+    assert 0.80 < judge.cacheable_tokens / judge.input_tokens < 11 / 12
+    verdicts = judge.output_tokens * 25.0 / 1e6
+    assert judge.usd == pytest.approx(judge.input_tokens * 5.0 / 1e6 + verdicts)
+    assert judge.cached_usd < 0.4 * judge.usd
+    text = "\n".join(estimate_lines(made(repeats=3)))
+    share = judge.cacheable_tokens / judge.input_tokens
+    assert f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}" in text
+    (first,) = made(repeats=3, layout="rubric_first").judges
+    assert (first.cacheable_tokens, first.cached_usd, first.usd) == (0, None, judge.usd)
+    assert "prompt cache" not in "\n".join(estimate_lines(made(layout="rubric_first")))

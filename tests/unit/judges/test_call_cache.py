@@ -16,6 +16,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -353,6 +354,44 @@ def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> Non
         assert cache.clear(older_than_s=60.0) == 3
         assert (cache.clear(), cache.clear()) == (1, 0)
         assert (cache.stats().entries, cache.stats().size_bytes < 10**5) == (0, True)
+
+
+def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_with_it(
+    tmp_path: Path,
+) -> None:
+    before = ("key", "judge", "input_tokens", "output_tokens", "cost_usd", "created", "judgment")
+    insert = f"INSERT INTO calls ({', '.join(before)}) VALUES (?, 'j', 5, 6, 0.5, 1.0, '{{}}')"
+    with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
+        old.executescript(
+            "CREATE TABLE calls (key TEXT PRIMARY KEY NOT NULL, judge TEXT NOT NULL, input_tokens "
+            "INTEGER NOT NULL, output_tokens INTEGER NOT NULL, cost_usd REAL NOT NULL, created "
+            f"REAL NOT NULL, judgment TEXT); PRAGMA application_id = {0x4D45_4A43}; PRAGMA "
+            "user_version = 1"
+        )
+        old.execute(insert, ["old"])
+    with ThreadPoolExecutor(4) as threads:  # several processes may be the first
+        caches = list(threads.map(CallCache, [tmp_path / "calls"] * 4))
+    new = made("new", cached_input_tokens=3, cache_write_tokens=2)
+    caches[0].put([new])
+    with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
+        old.execute(insert, ["older"])
+    for cache in caches:
+        found = cache.get(["old", "new", "older"])
+        assert found["new"] == new
+        assert (found["old"].input_tokens, found["old"].cached_input_tokens) == (5, 0)
+        assert found["older"].cache_write_tokens == 0
+        cache.close()
+
+
+def test_segments_without_a_prompt_cache_are_as_older_versions_wrote_them(tmp_path: Path) -> None:
+    log = SegmentLog(str(tmp_path))
+    segment = log.append([made("a"), made("b", cached_input_tokens=3)])
+    assert segment is not None
+    with pa.CompressedInputStream(pa.OSFile(segment.path), "zstd") as stream:
+        plain, cached = stream.read().decode().splitlines()
+    assert "cached_input_tokens" not in plain
+    assert "cached_input_tokens" in cached
+    assert [call for one in log.load() for call in one.calls] == segment.calls
 
 
 def foreign(path: Path) -> None:

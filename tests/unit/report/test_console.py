@@ -19,6 +19,7 @@ from memray_eval.types import (
     GenerationSummary,
     HeatMap,
     MacroSummary,
+    PromptCacheUse,
     Summary,
     TaskMetric,
     TaskSummary,
@@ -429,6 +430,18 @@ def test_a_heat_map_without_any_score_is_left_out() -> None:
 )
 def test_a_length_has_a_short_label(length: float, label: str) -> None:
     assert length_label(length) == label
+
+
+def test_what_a_prompt_cache_saved_stands_in_the_summary() -> None:
+    used = PromptCacheUse(
+        input_tokens=200_000, cached_input_tokens=168_000, cache_write_tokens=9_000, saved_usd=0.7447
+    )
+    text = render(summary().model_copy(update={"prompt_cache": used}))
+    line = "84.0% of 200,000 input tokens were read from it, 9,000 written; it saved $0.7447"
+    assert f"\nPrompt Cache of Judges: {line}\n" in text
+    implicit = used.model_copy(update={"cache_write_tokens": 0, "saved_usd": -0.5})
+    text = render(summary().model_copy(update={"prompt_cache": implicit}))
+    assert "were read from it; it saved $-0.5\n" in text
 
 
 def test_what_is_out_of_the_ordinary_with_prompts_is_said() -> None:

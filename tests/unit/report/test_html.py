@@ -37,7 +37,7 @@ from memray_eval.report.statistics import (
 )
 from memray_eval.report.tables import format_interval
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, MetricSummary, Record, Score
+from memray_eval.types import Cause, MetricSummary, Record, Score, Usage
 from tests.runs import (
     ATTACK,
     METRICS,
@@ -215,6 +215,27 @@ def test_why_units_failed_stands_at_the_head(tmp_path: Path) -> None:
     text = Page(render_html(folder)).text
     assert text.index("2 of 3 units failed") < text.index("2 × no <answer>: h reset the connection")
     assert "such as unit u1: all of <it>" in text
+
+
+def test_what_a_prompt_cache_held_and_saved_is_on_the_cost_page(tmp_path: Path) -> None:
+    def cached(record: Record) -> Record:
+        usage = Usage(input_tokens=400, output_tokens=9, cached_input_tokens=300)
+        scores = (
+            one.model_copy(update={"usage": usage, "saved_usd": 0.5}) if one.judge else one
+            for one in record.scores
+        )
+        return record.model_copy(update={"scores": tuple(scores)})
+
+    plain, records = list(plain_records(6)), [cached(record) for record in plain_records(6)]
+    folder = write_run(tmp_path / "run", records, 6)
+    (judge,) = measure_cost(folder.records()).judges
+    assert judge.cached_input_tokens == 0.75 * judge.input_tokens > 0
+    assert judge.saved_usd == pytest.approx(0.5 * judge.scores)
+    text = Page(render_html(folder)).text
+    assert "from prompt cache" in text
+    assert "75.0%" in text
+    without = Page(render_html(write_run(tmp_path / "plain", plain, 6))).text
+    assert "from prompt cache" not in without
 
 
 def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:

@@ -14,7 +14,12 @@ from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stop
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
 from memray_eval.ports import Verdict
-from memray_eval.stages.judge import JudgingOptions, judge_record, scored_by_judge_stage
+from memray_eval.stages.judge import (
+    JudgingOptions,
+    judge_record,
+    prompts_of_record,
+    scored_by_judge_stage,
+)
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
 
 METRICS = pick(["semantic_correctness"])
@@ -197,3 +202,54 @@ def test_no_judge_is_asked_about_an_empty_or_failed_response() -> None:
 def test_it_is_scored_in_the_judge_stage_with_or_without_a_judge() -> None:
     assert scored_by_judge_stage(METRICS[0], {})
     assert scored_by_judge_stage(METRICS[0], {"semantic_correctness"})
+
+
+def readers_of(
+    names: Sequence[str], n_jurors: int, siblings: int = 1, memory: str = "x" * 9000
+) -> dict[str, set[int]]:
+    """By metric, what the prompts to a jury of one judge say of how many begin alike."""
+    sample = Sample(id="s", query="q", memory={"note": memory}, required_keys=("note",))
+    record = Record(
+        unit_id="u",
+        sample=sample,
+        candidate=Candidate(name="c", model="m"),
+        response=Response(text="Rest."),
+    )
+    jury = [FakeJudge(RIGHT) for _ in range(n_jurors)]
+    options = JudgingOptions(siblings={"c": siblings})
+    asked = prompts_of_record(record, pick(names), dict.fromkeys(names, jury), options)
+    return {
+        name: {prompt.readers for _, prompts in each for prompt in prompts}  # type: ignore[union-attr, attr-defined]
+        for name, each in asked.items()
+    }
+
+
+def test_a_prompt_knows_how_many_calls_begin_alike() -> None:
+    seen = ("groundedness", "memory_utilization")
+    assert readers_of(seen[:1], 1) == {"groundedness": {1}}
+    assert readers_of(seen, 1) == dict.fromkeys(seen, {2})
+    assert readers_of((*seen, "empathy"), 3, 4) == dict.fromkeys(seen, {24}) | {"empathy": {1}}
+    # Metrics of one judgment ask the same call, which is made once
+    companion = ("overall_quality", "trust_boundaries")
+    assert readers_of(companion, 1) == dict.fromkeys(companion, {1})
+    assert readers_of((*companion, *seen), 1, 2) == dict.fromkeys((*companion, *seen), {6})
+    # What no provider would keep need not be counted
+    assert readers_of(seen, 3, memory="short") == dict.fromkeys(seen, {1})
+
+
+def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
+    names = ("groundedness", "memory_utilization")
+    sample = Sample(id="s", query="q", memory={"note": "x" * 9000}, required_keys=("note",))
+    done = Score(metric="groundedness", status="error")
+    judge = FakeJudge(ValueError("odd"))
+    for scores in ((), (done,)):
+        record = Record(
+            unit_id="u",
+            sample=sample,
+            candidate=Candidate(name="c", model="m"),
+            response=Response(text="Rest."),
+            scores=scores,
+        )
+        asyncio.run(judge_record(record, pick(names), dict.fromkeys(names, [judge])))
+    assert len(judge.asked) == 3
+    assert {prompt.readers for prompt in judge.asked} == {2}  # type: ignore[attr-defined]

@@ -1,0 +1,131 @@
+"""Providers' prompt caches: whether a prompt's start pays off in one, and whose call goes first."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from memray_eval.config.sections import PromptLayout
+from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
+
+CHARACTERS_A_TOKEN = 4.0
+# How prompts were laid out before there was a choice
+ONLY_LAYOUT = "rubric_first 1"
+LASTS_S = 300.0  # the shortest time that a provider keeps a start, from its last use on
+MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
+
+
+@dataclass(frozen=True)
+class PromptCache:
+    """What is known of one model's prompt cache: the shortest start that it keeps (None: nothing is
+    known), and whether it keeps only what a request marks, at a price. `layout` is the job's
+    choice; `secret` goes into the nonce of prompts whose shared part comes first."""
+
+    floor_tokens: int | None = None
+    is_marked: bool = False
+    layout: PromptLayout = "auto"
+    secret: bytes = field(default=b"", repr=False)
+
+    def pays_off(self, prompt: JudgePrompt) -> bool:
+        """Whether the start that a prompt shares is long enough to be kept, and read again: to write
+        one that is not costs more than to send it."""
+        return (
+            self.floor_tokens is not None
+            and prompt.readers > 1
+            and prompt.shared_chars / CHARACTERS_A_TOKEN >= self.floor_tokens
+        )
+
+    def puts_shared_first(self, prompt: JudgePrompt) -> bool:
+        """Whether a prompt begins with what it shares. `auto`: only where that pays off. The rubric
+        first is what judges were validated with, and providers enforce the schema of a verdict
+        only where it may be a part of the start."""
+        if self.layout != "auto":
+            return self.layout == "shared_first"
+        return self.pays_off(prompt)
+
+    def describe(self) -> str:
+        """How prompts are laid out for the model, for the manifest: a layout whose words change
+        has another number."""
+        if self.layout == "shared_first":
+            return f"shared_first {VERSIONS['shared_first']}"
+        if self.layout == "rubric_first" or self.floor_tokens is None:
+            return f"rubric_first {VERSIONS['rubric_first']}"
+        return (
+            f"rubric_first {VERSIONS['rubric_first']}; shared_first {VERSIONS['shared_first']} "
+            f"from {self.floor_tokens} shared tokens on"
+        )
+
+
+class SharedStart(NamedTuple):
+    """The start of a call's first user turn that other calls begin with too, for the provider's
+    cache: the turn's text in `blocks`, the first `shared` of them common, and the `key` of what is
+    common. `is_marked`: the request is to mark it, for an hour instead of five minutes with
+    `lasts_1h`."""
+
+    blocks: tuple[str, ...]
+    shared: int
+    key: str
+    is_marked: bool
+    lasts_1h: bool = False
+
+    @property
+    def is_block_shared(self) -> tuple[bool, ...]:
+        """Of each block, whether it is common."""
+        return tuple(place < self.shared for place in range(len(self.blocks)))
+
+    @property
+    def tokens(self) -> float:
+        """About how long it is."""
+        return sum(map(len, self.blocks[: self.shared])) / CHARACTERS_A_TOKEN
+
+
+class Turn(NamedTuple):
+    """A call's turn behind others with its start: whether these have it cached by now, and the
+    way to say that this one was answered."""
+
+    is_cached: bool
+    answered: Callable[[], None]
+
+
+class StartQueue:
+    """Lets the first call with a start go ahead, and those with the same one follow at its answer:
+    sent at once, each would pay for the whole start.
+
+    Where a call ends without an answer, whatever the reason, the next one goes ahead. A start that
+    was last used `lasts_s` ago is no longer kept. For one event loop."""
+
+    def __init__(
+        self, lasts_s: float = LASTS_S, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._lasts_s, self._clock = lasts_s, clock
+        self._kept_until = dict[str, float]()
+        self._ahead = dict[str, asyncio.Future[None]]()
+
+    @asynccontextmanager
+    async def turn(self, key: str) -> AsyncIterator[Turn]:
+        """Waits until the start is cached, or nobody goes ahead with it."""
+        while not self._is_kept(key) and (ahead := self._ahead.get(key)) is not None:
+            await asyncio.wait([ahead])
+        is_kept = self._is_kept(key)
+        mine = None
+        if not is_kept:
+            mine = self._ahead[key] = asyncio.get_running_loop().create_future()
+        try:
+            yield Turn(is_kept, lambda: self._keep(key))
+        finally:
+            if mine is not None:
+                del self._ahead[key]
+                mine.set_result(None)
+
+    def _is_kept(self, key: str) -> bool:
+        return self._kept_until.get(key, 0.0) > self._clock()
+
+    def _keep(self, key: str) -> None:
+        now = self._clock()
+        if len(self._kept_until) >= MANY_PREFIXES:
+            self._kept_until = {key: end for key, end in self._kept_until.items() if end > now}
+        self._kept_until[key] = now + self._lasts_s

@@ -1,0 +1,112 @@
+"""The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is made
+of."""
+
+from __future__ import annotations
+
+import hashlib
+from os.path import commonprefix
+
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics import pick
+from memray_eval.text_processing.judge_prompts import (
+    NONCE_DIGITS,
+    VERSIONS,
+    JudgePrompt,
+    is_long_start,
+)
+from memray_eval.types import Response, Sample
+
+SECRET, OTHER = b"s" * 32, b"t" * 32
+SECTIONS = {
+    "KEYS": "sleep",
+    "RESPONSE": "Rest.",
+    "QUERY": "Should I run?",
+    "HISTORY": "user: Hello.",
+    "MEMORY": "sleep: 5 h",
+    "CONTEXT": "A book.",
+}
+
+
+def order(text: str) -> list[str]:
+    return [line.split()[0][1:] for line in text.splitlines() if line.startswith("<") and "/" not in line[:2]]
+
+
+def test_sections_go_from_what_most_calls_share_to_what_one_has_alone() -> None:
+    laid = JudgePrompt("Judge it.", SECTIONS).shared_first(SECRET)
+    names = ["CONTEXT", "MEMORY", "HISTORY", "QUERY", "RESPONSE", "KEYS", "RUBRIC"]
+    system, user = laid.messages
+    assert order(user.content) == names
+    assert [order(block) for block in laid.blocks] == [names[:3], names[3:4], names[4:]]
+    assert laid.shared == 2
+    assert "Judge it." not in system.content
+    assert user.content.rstrip().endswith(">")
+
+
+def test_the_schema_is_asked_for_with_the_rubric() -> None:
+    laid = JudgePrompt("Judge it.", SECTIONS).shared_first(SECRET, '{"properties": {}}')
+    rubric = laid.blocks[-1].split("<RUBRIC ")[1]
+    assert '{"properties": {}}' in rubric
+    assert laid.blocks[:-1] == JudgePrompt("Another.", SECTIONS).shared_first(SECRET).blocks[:-1]
+
+
+def test_metrics_candidates_and_queries_begin_alike(sample: Sample) -> None:
+    grounded, used = pick(["groundedness", "memory_utilization"])
+    assert isinstance(grounded, JudgedMetric)
+    assert isinstance(used, JudgedMetric)
+
+    def laid(metric: JudgedMetric, text: str, query: str = "Why?", secret: bytes = SECRET) -> str:
+        asked = sample.model_copy(update={"query": query})
+        prompt = metric.prompt(asked, Response(text=text))
+        assert isinstance(prompt, JudgePrompt)
+        return prompt.shared_first(secret).messages[1].content
+
+    one = laid(grounded, "Rest.")
+    assert commonprefix([one, laid(grounded, "Run.")]).endswith("\nRest."[:1])
+    for other in (laid(grounded, "Run."), laid(used, "Rest."), laid(used, "Run.")):
+        assert "</QUERY" in commonprefix([one, other])
+    assert "</HISTORY" in commonprefix([one, laid(grounded, "Rest.", "When?")])
+    assert "</MEMORY" not in commonprefix([one, laid(grounded, "Rest.", secret=OTHER)])
+
+
+def test_the_nonce_needs_the_secret_and_the_same_question_is_the_same_call() -> None:
+    prompt = JudgePrompt("Judge it.", SECTIONS)
+    nonce = prompt.shared_first(SECRET).blocks[0].split()[1].rstrip(">")
+    assert len(nonce) == NONCE_DIGITS
+    assert prompt.shared_first(SECRET) == JudgePrompt("Judge it.", SECTIONS).shared_first(SECRET)
+    assert nonce not in "".join(prompt.shared_first(OTHER).blocks)
+    # Who knows all that is judged, and writes what a digest without the secret would be, misses
+    for guess in (prompt[1].content.split()[1].rstrip(">"), prompt.shared_first(b"").blocks[0]):
+        assert nonce not in guess
+    # What brings calls to the machine that keeps their start gives the nonce away to nobody
+    assert nonce not in prompt.shared_first(SECRET).prefix
+
+
+def test_without_a_context_the_query_is_what_calls_share() -> None:
+    laid = JudgePrompt("Judge it.", {"QUERY": "Why?", "RESPONSE": "So."}).shared_first(SECRET)
+    assert (laid.shared, order(laid.blocks[0])) == (1, ["QUERY"])
+    alone = JudgePrompt("Judge it.", {"RESPONSE": "So."}).shared_first(SECRET)
+    assert (alone.shared, len(alone.blocks)) == (0, 1)
+
+
+def test_half_a_character_makes_a_prompt_all_the_same() -> None:
+    laid = JudgePrompt("Judge it.", {"MEMORY": "\ud83d", "RESPONSE": "\ude00"}).shared_first(SECRET)
+    assert "\ud83d" in laid.blocks[0]
+
+
+def test_only_a_long_start_is_worth_a_look() -> None:
+    assert not is_long_start(JudgePrompt("r", SECTIONS))
+    long = JudgePrompt("r", SECTIONS | {"MEMORY": "x" * 3000})
+    assert is_long_start(long)
+    assert not is_long_start(tuple(long))
+    told = long.read_by(7)
+    assert (told.readers, told == long, told.sections) == (7, True, long.sections)
+
+
+def test_words_that_change_get_another_version() -> None:
+    """Change the number in VERSIONS with them: calls that were paid in other words are others."""
+    said = "\0".join(JudgePrompt("R", SECTIONS).shared_first(SECRET, "{}").blocks)
+    frame = JudgePrompt("R", {}).shared_first(SECRET).system
+    assert (dict(VERSIONS), hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()) == (
+        {"rubric_first": 1, "shared_first": 1},
+        "?",
+    )

@@ -1,0 +1,241 @@
+"""Prompt caches over real SDKs: what goes to a provider that keeps the start of prompts, how each
+counts its tokens, and that the local server keeps to the published rules."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from memray_eval.judges.prices import Price
+from memray_eval.judges.prompt_cache import PromptCache
+from memray_eval.judges.structured_judge import StructuredJudge
+from memray_eval.ports import Verdict
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+from memray_eval.types import Usage
+from tests.servers.prompt_cache import PromptCache as ServerCache
+from tests.servers.provider import Provider, serving
+from tests.wire.test_judges import GOOD, Rating, build
+
+PRICE = Price(5.0, 25.0, 0.5, 6.25, 10.0, 0.5)
+MEMORY = "\n".join(f"day_{day}: walked {day} km" for day in range(400))
+KNOWN = PromptCache(floor_tokens=1024, secret=b"s" * 32)
+MARKED = replace(KNOWN, is_marked=True)
+
+
+@pytest.fixture(autouse=True)
+def _key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_JUDGE_KEY", "sk-test-secret")
+
+
+def prompt(text: str, rubric: str = "Judge it.") -> JudgePrompt:
+    sections = {"MEMORY": MEMORY, "QUERY": "Should I run?", "RESPONSE": text}
+    return JudgePrompt(rubric, sections).read_by(6)
+
+
+def asked(
+    wire: str, server: Provider, cache: PromptCache, *prompts: JudgePrompt, is_batch: bool = False
+) -> list[Verdict]:
+    """The verdicts on prompts that are asked at once."""
+
+    async def run() -> list[Verdict]:
+        judge = build(wire, server, RetryPolicy(), price=PRICE, cache=cache)
+        try:
+            return list(await asyncio.gather(*(judge.judge(one, Rating) for one in prompts)))
+        finally:
+            await judge.aclose()
+
+    return asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("wire", "cache", "server_cache"),
+    [
+        ("anthropic", MARKED, ServerCache(floor=1024)),
+        ("openai", KNOWN, ServerCache(floor=1024)),
+        ("openai", MARKED, ServerCache(floor=1024, marks=True)),
+        ("google", KNOWN, ServerCache(floor=1024)),
+        ("openai-compatible", KNOWN, ServerCache(floor=1024)),
+    ],
+)
+def test_one_call_fills_the_cache_and_the_others_read_it(
+    wire: str, cache: PromptCache, server_cache: ServerCache
+) -> None:
+    prompts = [prompt(f"Rest {number}.", rubric) for number in range(3) for rubric in ("A", "B")]
+    with serving(lambda body: GOOD, 0.01, cache=server_cache) as server:
+        verdicts = asked(wire, server, cache, *prompts)
+    used = sum((verdict.usage for verdict in verdicts), Usage())
+    # As the server counted them, whatever each provider's own way
+    assert used == Usage(
+        input_tokens=server.input_tokens,
+        output_tokens=server.output_tokens,
+        cached_input_tokens=server.cached_tokens,
+        cache_write_tokens=server.written_tokens,
+    )
+    assert [verdict.usage.cached_input_tokens > 1024 for verdict in verdicts] == [False] + [True] * 5
+    written = [verdict.usage.cache_write_tokens > 1024 for verdict in verdicts]
+    assert written == [cache.is_marked] + [False] * 5
+    assert sum(verdict.cost_usd for verdict in verdicts) == pytest.approx(PRICE.of(used))
+    saved = sum(verdict.saved_usd for verdict in verdicts)
+    assert saved == pytest.approx(PRICE.saved_on(used))
+    assert saved > 0
+
+
+def test_what_anthropic_is_sent() -> None:
+    with serving(lambda body: GOOD, cache=ServerCache(floor=1024)) as server:
+        asked("anthropic", server, MARKED, prompt("Rest."))
+        asked("anthropic", server, replace(MARKED, layout="rubric_first"), prompt("Rest."))
+    shared, first = server.requests
+    blocks = shared["messages"][0]["content"]
+    assert [block.get("cache_control") for block in blocks] == [{"type": "ephemeral"}] * 2 + [None]
+    assert "</MEMORY" in blocks[0]["text"]
+    assert "</QUERY" in blocks[1]["text"]
+    assert "<RUBRIC" in blocks[2]["text"]
+    assert "output_config" not in shared  # another schema would be another start
+    assert first["output_config"]["format"]["type"] == "json_schema"
+    assert isinstance(first["messages"][0]["content"], str)
+
+
+def test_what_openai_is_sent() -> None:
+    with serving(lambda body: GOOD) as server:
+        for cache in (KNOWN, MARKED, replace(MARKED, layout="rubric_first")):
+            asked("openai", server, cache, prompt("Rest."))
+        asked("openai-compatible", server, MARKED, prompt("Rest."))
+    implicit, marked, first, compatible = server.requests
+    assert implicit["prompt_cache_key"] == marked["prompt_cache_key"]
+    assert isinstance(implicit["messages"][1]["content"], str)
+    assert "prompt_cache_options" not in implicit
+    parts = marked["messages"][1]["content"]
+    mark = {"mode": "explicit"}
+    assert [part.get("prompt_cache_breakpoint") for part in parts] == [mark, mark, None]
+    assert "".join(part["text"] for part in parts) == implicit["messages"][1]["content"]
+    assert implicit["response_format"] == marked["response_format"] == {"type": "json_object"}
+    # A model that bills writes is kept from writing what nobody reads
+    assert marked["prompt_cache_options"] == first["prompt_cache_options"] == mark
+    assert "prompt_cache_key" not in first
+    assert first["response_format"]["json_schema"]["strict"] is True
+    assert not {"prompt_cache_key", "prompt_cache_options"} & compatible.keys()
+    assert compatible["response_format"]["type"] == "json_schema"  # it decodes by it
+
+
+def test_a_batch_keeps_its_starts_for_an_hour() -> None:
+    with serving(lambda body: GOOD) as server:
+        judge = build("anthropic", server, RetryPolicy(), cache=MARKED)
+        question = judge.pose(prompt("Rest."), Rating, is_batch=True)
+        talk = [message.model_dump() for message in question.messages]
+        body = judge._wire.body(question.prepared.request, talk, question.start)  # type: ignore[attr-defined]
+        asyncio.run(judge.aclose())
+    assert body["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
+
+
+@pytest.mark.parametrize(
+    ("wire", "usage"),
+    [
+        ("openai", {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": None}),
+        ("openai", {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": "odd"}),
+        (
+            "openai",
+            {
+                "prompt_tokens": 9,
+                "completion_tokens": 1,
+                "prompt_tokens_details": {"cached_tokens": 10},
+            },
+        ),
+        (
+            "anthropic",
+            {"input_tokens": 9, "output_tokens": 1, "cache_read_input_tokens": "many"},
+        ),
+        (
+            "google",
+            {"promptTokenCount": 9, "candidatesTokenCount": 1, "cachedContentTokenCount": -1},
+        ),
+    ],
+)
+def test_odd_counts_of_a_cache_are_no_counts(wire: str, usage: dict[str, Any]) -> None:
+    with serving(lambda body: GOOD) as server:
+        judge: StructuredJudge = build(wire, server, RetryPolicy())
+        reply = judge._wire.read(_completion(wire, usage))
+        asyncio.run(judge.aclose())
+    assert reply.usage.cached_input_tokens == 0
+    assert reply.is_counted == (usage.get("prompt_tokens_details", 0) is None)
+
+
+def _completion(wire: str, usage: dict[str, Any]) -> Any:
+    import json
+
+    from memray_eval.provider_http.replies import HttpReply
+
+    body = {
+        "openai": {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}], "usage": usage},
+        "anthropic": {"content": [{"type": "text", "text": GOOD}], "stop_reason": "end_turn", "usage": usage},
+        "google": {
+            "candidates": [{"content": {"parts": [{"text": GOOD}]}, "finishReason": "STOP"}],
+            "usageMetadata": usage,
+        },
+    }[wire]
+    return HttpReply(200, json.dumps(body))
+
+
+def anthropic_body(*blocks: tuple[str, str | None], system: str = "s" * 400) -> dict[str, Any]:
+    marks = {"5m": {"type": "ephemeral"}, "1h": {"type": "ephemeral", "ttl": "1h"}}
+    content = [
+        {"type": "text", "text": text} | ({"cache_control": marks[mark]} if mark else {})
+        for text, mark in blocks
+    ]
+    return {"system": system, "messages": [{"role": "user", "content": content}]}
+
+
+def test_the_local_server_keeps_to_anthropics_rules() -> None:
+    now = [0.0]
+    cache = ServerCache(floor=1000, clock=lambda: now[0])
+
+    def took(*blocks: tuple[str, str | None], **more: Any) -> tuple[int, ...]:
+        used, starts = cache.look_up(anthropic_body(*blocks) | more)
+        cache.keep(starts)
+        return tuple(used)
+
+    long, more, own = ("m" * 4000, "5m"), ("q" * 400, "5m"), ("a" * 40, None)
+    assert took(long, own) == (1110, 0, 1100)
+    assert took(long, more, own) == (1210, 1100, 100)  # the longest start is read, the rest written
+    assert took(long, ("other", None)) == (1102, 1100, 0)
+    assert took(("short", "5m"), own)[1:] == (0, 0)  # below the floor
+    assert took(long, own, output_config={"format": "f"})[1:] == (0, 1100)  # another start
+    now[0] = 299.0
+    assert took(long, own)[1] == 1100  # the use at 0 s counts
+    now[0] = 598.0
+    assert took(long, own)[1] == 1100  # and that at 299 s
+    now[0] = 900.0
+    assert took(("m" * 4000, "1h"), own)[1:] == (0, 1100)
+    now[0] = 4000.0
+    assert took(long, own)[1] == 1100
+    with pytest.raises(ValueError, match="more than 4"):
+        took(*[("x", "5m")] * 5)
+
+
+def test_the_local_server_keeps_to_openais_rules() -> None:
+    now = [0.0]
+    cache = ServerCache(floor=1024, clock=lambda: now[0])
+
+    def took(text: str, key: str = "k", schema: Any = None) -> tuple[int, ...]:
+        body: dict[str, Any] = {
+            "messages": [{"role": "system", "content": text}],
+            "prompt_cache_key": key,
+        }
+        if schema is not None:
+            body["response_format"] = {"json_schema": {"schema": schema}}
+        used, starts = cache.look_up(body)
+        cache.keep(starts)
+        return tuple(used)
+
+    text = "m" * 4 * 1500
+    assert took(text) == (1500, 0, 0)
+    assert took(text + "more") == (1501, 1024 + 3 * 128, 0)  # in steps of 128, never billed as written
+    assert took(text, "another machine")[1] == 0
+    assert took(text, schema={"a": 1})[1] == 0  # the schema stands before the messages
+    assert took("m" * 4 * 1000) == (1000, 0, 0)  # below the floor
+    now[0] = 30.0
+    reads = [took(text)[1] for _ in range(20)]
+    assert reads.count(0) == 1  # above 15 a minute another machine takes over, once
