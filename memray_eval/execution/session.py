@@ -164,7 +164,7 @@ class RunSession:
     def _leave_batches(self) -> str:
         """What becomes of judge calls that are under way in batches, for the last line."""
         told = ""
-        with suppress(Exception):  # the run ends anyway
+        with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
             told = offer_to_cancel(self.plan, self.folder)
         return f"{told}. " if told else ""
 

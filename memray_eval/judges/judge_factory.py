@@ -51,6 +51,7 @@ from memray_eval.judges.router import (
     price_of,
     provider_of,
     server_of,
+    takes_batches,
 )
 from memray_eval.judges.structured_judge import (
     CallPolicy,
@@ -170,9 +171,7 @@ class _JudgeFactory:
 
     def build_lane(self, name: str) -> BatchLane | None:
         """The judge in batches; None where it can only be asked call by call."""
-        entry = self._table.models.get(name, ModelEntry())
-        is_ours = is_embedded(name) or code_of(name, self._config) is not None
-        if is_ours or entry.takes_batches is False:
+        if not takes_batches(name, self._config, self._table):
             return None
         provider, spec = provider_of(name, self._config), self._provider_spec(name)
         module = importlib.import_module(f"memray_eval.judges.batches.{provider}")

@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import anthropic
-from anthropic.types.messages import MessageBatch
+import httpx2
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
@@ -63,19 +64,17 @@ class AnthropicBatches:
         assert path is not None
         # As it lies in the file: a list of 100,000 requests would be in memory thrice. `post` is
         # the SDK's way to an endpoint with a body of one's own.
-        headers = {"content-type": "application/json", "x-stainless-raw-response": "true"}
         said = await self._asked(
             lambda: self._client.post(
                 "/v1/messages/batches",
-                cast_to=MessageBatch,
+                cast_to=httpx2.Response,
                 content=_as_one_request(path),
-                options={"headers": headers, "timeout": TRANSFER_S},
+                options={"timeout": TRANSFER_S},
             )
         )
         if not (made := text_in(said, "id")):
             raise odd_answer(self._edge.host, "it names no id")
         return made
-
 
     async def find(
         self, sent: SentBatch, keys: Collection[str], known: Collection[str]
@@ -143,8 +142,9 @@ class AnthropicBatches:
 
     async def _asked(self, send: Callable[[], Any]) -> dict[str, Any]:
         try:
-            response = await send()
-            reply = HttpReply(response.http_response.status_code, response.http_response.content)
+            made = await send()
+            response: httpx2.Response = getattr(made, "http_response", made)
+            reply = HttpReply(response.status_code, response.content)
         except Exception as error:  # of the SDK: ours from here on
             raise self._translate(error) from None
         said = self._edge.object(reply)
@@ -199,8 +199,6 @@ def _counts(batch: Mapping[str, Any]) -> dict[str, int]:
 
 def _seconds(moment: Any) -> float | None:
     """RFC 3339 as epoch seconds."""
-    from datetime import datetime
-
     try:
         return datetime.fromisoformat(str(moment)).timestamp()
     except ValueError:
