@@ -214,14 +214,16 @@ CASES = (
         did="cancelled it after 26 h, took what was done, sent the rest again",
         courses=[Course(never=True, share=0.5)],
         batches=2,
-        hours=27.0,
+        hours=31.0,
+        options={"poll_s": 3600.0},
     ),
     Case(
         name="in progress for ever, and does not let itself be cancelled",
         did="gave it up, sent all again",
         courses=[Course(never=True, cancels=False)],
         batches=2,
-        hours=27.0,
+        hours=31.0,
+        options={"poll_s": 3600.0},
     ),
     Case(
         name="the submission's answer is lost",
@@ -313,7 +315,8 @@ CASES = (
         provider="anthropic",
         courses=[Course(never=True, share=0.5)],
         batches=2,
-        hours=27.0,
+        hours=31.0,
+        options={"poll_s": 3600.0},
     ),
     Case(name="succeeded", did="took six verdicts", provider="google"),
     Case(
@@ -329,7 +332,8 @@ CASES = (
         provider="google",
         courses=[Course(never=True, pending=True, share=0.0)],
         batches=2,
-        hours=27.0,
+        hours=31.0,
+        options={"poll_s": 3600.0},
     ),
     Case(
         name="expired",

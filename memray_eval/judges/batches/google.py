@@ -4,6 +4,7 @@ it, which is found again by its display name."""
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -132,7 +133,9 @@ class GoogleBatches:
 
     async def _asked(self, send: Callable[[], Awaitable[T]]) -> T:
         try:
-            return await send()
+            # Of a state that it does not know the SDK warns, and gives it as it came
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
+                return await send()
         except JudgeError:
             raise
         except errors.APIError as error:

@@ -109,8 +109,8 @@ class BatchLane:
 
 
 class BatchRunner:
-    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, `keep`
-    puts calls into the store of paid calls, and `find` looks for them there."""
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and `keep`
+    puts calls into the store of paid calls."""
 
     def __init__(
         self,
@@ -290,17 +290,16 @@ class BatchRunner:
 
     async def _hold_money(self, lane: BatchLane, packed: PackedFile) -> PackedFile | None:
         """Reserves what a file may cost at most; of one that does not fit, what does. None: not
-        even one call fits now. Raises BudgetSpent where none will."""
+        now. Raises BudgetSpent where not even one call fits."""
         if self._money is None:
             return packed
         while not await self._money.hold(packed.most):
-            if packed.n_calls > 1:
-                packed = lane.spool.halve(packed)
-                continue
-            lane.spool.waiting.appendleft(packed)
             if any(one.open for one in self._lanes.values()):
+                lane.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
-            raise BudgetSpent("the next batch of judge calls does not fit the budget")
+            if packed.n_calls == 1:
+                raise BudgetSpent("the next batch of judge calls does not fit the budget")
+            packed = lane.spool.halve(packed)
         return packed
 
     async def _submit(self, lane: BatchLane, packed: PackedFile) -> None:
@@ -438,6 +437,10 @@ class BatchRunner:
 
     async def _look(self, lane: BatchLane, entry: BatchEntry) -> None:
         """Asks how far a batch is, and collects it at its end, whatever that is."""
+        if not entry.batch_id:  # the provider had no room for it when the session began
+            if self._hooks.now() >= lane.not_before:
+                await self._submit_entry(lane, entry, None)
+            return
         try:
             status = await lane.client.status(entry.batch_id)
             lane.note_status(entry.tag, status)
@@ -490,14 +493,15 @@ class BatchRunner:
                 await self._keep(kept)
                 kept = []
         await self._keep(kept)
+        if not entry.is_open:  # fetched once more
+            return
         why = _why_without(status)
         left |= dict.fromkeys(calls, why)
         sums.outcomes[why] += len(calls)
         if status.is_refused and status.end == "failed":
             return await self._refuse(lane, entry, status.reason)
         await asyncio.to_thread(self._journal.write_left, entry.tag, left)
-        if entry.is_open:
-            await self._settle_money(entry.most, sums.spent)
+        await self._settle_money(entry.most, sums.spent)
         entry = await self._write(
             lane,
             entry,
