@@ -164,7 +164,7 @@ DetachOption = Annotated[
     bool,
     typer.Option(
         "--detach",
-        help="End when the judge calls are under way in batches (judging.mode); `resume` fetches them.",
+        help="End when judge calls are under way in batches (judging.mode); `resume` goes on.",
         rich_help_panel=MONEY,
     ),
 ]

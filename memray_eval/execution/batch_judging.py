@@ -228,7 +228,7 @@ def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
     n_calls, usd = sum(one.n_calls for one in entries), sum(one.most.usd for one in entries)
     judges = ", ".join(sorted({one.judge for one in entries}))
     return (
-        f"{len(entries)} batches with {n_calls:,} calls to {judges} go on at their providers; "
+        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to {judges}; "
         f"they cost at most ${usd:,.4g}, and `memray-eval resume` fetches them"
     )
 

@@ -100,7 +100,7 @@ def test_in_a_pipe_they_go_on(
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told[-2000:]
-    assert "1 batches with 4 calls to openai/local go on at their providers" in told
+    assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in told
     assert "Traceback" not in told
     text = resume(tmp_path)
     assert "Batches of an earlier session that are under way: 1." in text

@@ -16,7 +16,7 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from typing import Any, Literal
@@ -42,6 +42,7 @@ Odd = Literal[
 ]
 BATCH_SHARE = 0.5
 CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _FORMATS = {"openai": _write_chat, "anthropic": _write_message, "google": _write_candidate}
 
 
@@ -142,26 +143,22 @@ class BatchApis:
         one = "/v1/messages/batches/{id}"
         return [
             web.post("/v1/files", self.openai_upload),
-            web.get("/v1/files", self.openai_files),
+            web.get("/v1/files", _either(self.openai_files, self.google_files)),
             web.get("/v1/files/{id}/content", self.openai_content),
             web.delete("/v1/files/{id}", self.delete_file),
             web.post("/v1/batches", self.openai_submit),
-            web.get("/v1/batches", self.openai_list),
-            web.get("/v1/batches/{id}", self.openai_batch),
+            web.get("/v1/batches", _either(self.openai_list, self.google_list)),
+            web.get("/v1/batches/{id:[^:]+}", _either(self.openai_batch, self.google_batch)),
             web.post("/v1/batches/{id}/cancel", self.openai_cancel),
             web.post("/v1/messages/batches", self.anthropic_submit),
             web.get("/v1/messages/batches", self.anthropic_list),
             web.get(one, self.anthropic_batch),
             web.get(f"{one}/results", self.anthropic_results),
             web.post(f"{one}/cancel", self.anthropic_cancel),
-            web.post("/upload/v1beta/files", self.google_upload),
-            web.get("/v1beta/files", self.google_files),
-            web.get("/v1beta/files/{id:[^:]+}:download", self.google_download),
-            web.delete("/v1beta/files/{id}", self.delete_file),
-            web.get("/v1beta/batches", self.google_list),
-            web.get("/v1beta/batches/{id:[^:]+}", self.google_batch),
-            web.post("/v1beta/batches/{id:[^:]+}:cancel", self.google_cancel),
-            web.post("/v1beta/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
+            web.post("/upload/v1/files", self.google_upload),
+            web.get("/v1/files/{id:[^:]+}:download", self.google_download),
+            web.post("/v1/batches/{id:[^:]+}:cancel", self.google_cancel),
+            web.post("/v1/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
             web.get("/_batches", self.tell),
             web.post("/_batches", self.script),
         ]
@@ -306,7 +303,7 @@ class BatchApis:
             bad.append(_failed_call(batch.provider, custom_id, "error_500"))
             return
         if odd == "separators":
-            outcome = Answer(outcome.text.replace(" ", "\u2028"), outcome.ending)
+            outcome = Answer(_with_separators(outcome.text), outcome.ending)
         spent = self.provider._spent(body, outcome)
         self.count(body, spent, BATCH_SHARE)
         self.n_calls += 1
@@ -337,7 +334,8 @@ class BatchApis:
     async def openai_upload(self, request: web.Request) -> web.StreamResponse:
         form = await request.post()
         sent = form["file"]
-        data = sent.file.read()  # type: ignore[union-attr]
+        with sent.file as file_sent:  # type: ignore[union-attr]
+            data = file_sent.read()
         if len(data) > self.most_bytes:
             return _error("openai", 413, "the file is too large")
         name = str(sent.filename)  # type: ignore[union-attr]
@@ -425,6 +423,8 @@ class BatchApis:
         return web.json_response(_anthropic_view(made, self.provider.root))
 
     async def anthropic_list(self, request: web.Request) -> web.Response:
+        for one in self._of("anthropic"):
+            await self._look(one)
         views = [_anthropic_view(one, self.provider.root) for one in self._of("anthropic")]
         limit, after = int(request.query.get("limit", 20)), request.query.get("after_id")
         start = 1 + [view["id"] for view in views].index(after) if after else 0
@@ -459,7 +459,7 @@ class BatchApis:
             said, upload_id = await request.json(), self._new_id("up")
             size = int(request.headers["X-Goog-Upload-Header-Content-Length"])
             self.uploads[upload_id] = (str(said["file"].get("displayName", "")), size)
-            address = f"{self.provider.root}/upload/v1beta/files?upload_id={upload_id}"
+            address = f"{self.provider.root}/upload/v1/files?upload_id={upload_id}"
             return web.json_response({}, headers={"x-goog-upload-url": address})
         upload_id = request.query["upload_id"]
         name, size = self.uploads[upload_id]
@@ -518,6 +518,15 @@ class BatchApis:
         return (one for one in reversed(self.batches.values()) if one.provider == provider)
 
 
+def _either(openai: Handler, google: Handler) -> Handler:
+    """Both have the path; Google's key comes in a header of its own."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await (google if "x-goog-api-key" in request.headers else openai)(request)
+
+    return handle
+
+
 # How each provider writes it
 
 
@@ -549,6 +558,13 @@ async def _stream(request: web.Request, lines: Sequence[bytes]) -> web.StreamRes
         await response.write(b"".join(lines[start : start + 100]))
     await response.write_eof()
     return response
+
+
+def _with_separators(text: str) -> str:
+    """A JSON object whose texts hold what other readers take for ends of lines."""
+    said = json.loads(text)
+    texts = {key: f"{one}\u2028\x85" for key, one in said.items() if isinstance(one, str)}
+    return json.dumps(said | texts, ensure_ascii=False)
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
