@@ -481,7 +481,8 @@ def play(case: Case) -> Played:
 
 
 def main() -> None:
-    print(f"{'provider':<10} {'outcome':<68} {'batches':>7} {'batched':>7} {'live':>5} {'hours':>6}")
+    heads = f"{'batches':>7} {'batched':>7} {'live':>5} {'hours':>6}"
+    print(f"{'provider':<10} {'outcome':<68} {heads}")
     for case in CASES:
         played = play(case)
         stats = played.stats

@@ -265,12 +265,12 @@ class JudgingConfig(Frozen):
     text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
     own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
-    `mode` is how OpenAI, Anthropic and Google are asked: `live`, call by call; in a `batch`, at half
-    the price and within a day; or `auto`, in batches where there are many calls.
+    `mode` is how OpenAI, Anthropic and Google are asked: `live`, call by call; in a `batch`, at
+    half the price and within a day; or `auto`, in batches where there are many calls.
     `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
     the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
-    another in the other. With `exclude_own_family` a juror of a candidate's own model family does not vote. `servers` are
-    those of the job, which RunConfig hands on."""
+    another in the other. With `exclude_own_family` a juror of a candidate's own model family does
+    not vote. `servers` are those of the job, which RunConfig hands on."""
 
     actors: Count | None = None
     cpus: Positive = 0.1

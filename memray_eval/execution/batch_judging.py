@@ -174,9 +174,7 @@ class Rehearsal:
             for start in range(0, table.num_rows, RECORDS_AT_ONCE):
                 if self._counter.stopping() is not None:
                     return
-                records, _ = self._context.from_table(
-                    table.slice(start, RECORDS_AT_ONCE), "judge"
-                )
+                records, _ = self._context.from_table(table.slice(start, RECORDS_AT_ONCE), "judge")
                 await self._rehearse(records)
 
     async def _rehearse(self, records: Sequence[Record]) -> None:
@@ -228,7 +226,8 @@ def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
     n_calls, usd = sum(one.n_calls for one in entries), sum(one.most.usd for one in entries)
     judges = ", ".join(sorted({one.judge for one in entries}))
     return (
-        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to {judges}; "
+        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
+        f"{judges}; "
         f"they cost at most ${usd:,.4g}, and `memray-eval resume` fetches them"
     )
 
@@ -272,4 +271,3 @@ async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry
         for lane in lanes:
             lane.spool.discard()
     return n_cancelled
-

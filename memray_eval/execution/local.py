@@ -31,12 +31,12 @@ from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
+from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import LocalCounter, RunReports
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.resume_state import find_waiting
+from memray_eval.execution.schedule import Group, count_siblings, engine_groups
 from memray_eval.execution.services import LocalServices, calls_setting
 from memray_eval.execution.spending import live_spending_before
-from memray_eval.execution.schedule import Group, count_siblings, engine_groups
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients

@@ -73,8 +73,8 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 class CachedCall(Frozen):
     """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
     refused; `created` is in epoch seconds. The tokens are those of a Usage.
-    `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score says
-    what it cost."""
+    `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
+    says what it cost."""
 
     key: str
     judge: str
@@ -121,7 +121,13 @@ def call_key(
     `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
     that was the only one. Raises TypeError for parameters that are not JSON.
     """
-    asked = [judge, [message.model_dump() for message in messages], schema, dict(parameters), repeat]
+    asked = [
+        judge,
+        [message.model_dump() for message in messages],
+        schema,
+        dict(parameters),
+        repeat,
+    ]
     return _digest([*asked, layout] if layout else asked)
 
 

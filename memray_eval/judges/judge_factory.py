@@ -85,10 +85,10 @@ class LedgerPort(MoneyPort, Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should read; calls that still wait when
-    `is_stopping` are not made; `embedded_url` is where the embedded judge's server answers; `watch`
-    gives who hears of a judge's calls; `secret` is that of the cache folder, by which the nonces of
-    prompts are made, or one of the run."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should
+    read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the
+    embedded judge's server answers; `watch` gives who hears of a judge's calls; `secret` is that
+    of the cache folder, by which the nonces of prompts are made, or one of the run."""
 
     limiter: LimiterPort
     member: str
@@ -125,7 +125,8 @@ def build_judges(
 def build_batch_lanes(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
 ) -> list[BatchLane]:
-    """The judges that can be asked in batches, each once. Call it on the loop that will use them."""
+    """The judges that can be asked in batches, each once. Call it on the loop that will use
+    them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
     asked = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in asked for name in judges)

@@ -91,13 +91,13 @@ def test_detach_ends_after_submitting_and_resume_goes_on(
     assert ended.value.exit_code == 4
     assert apis.stats()["n_answered"] == 0
     finished = resume(only_run(tmp_path), print, quiet=True)
-    assert finished.exit_code == 0 and finished.summary.n_units == UNITS
+    assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
     stats = apis.stats()
     assert (stats["n_batches"], stats["n_calls"], stats["n_live"]) == (3, CALLS, 0)
 
 
 def test_a_detached_run_without_batches_is_refused(configured: Callable[..., RunConfig]) -> None:
-    with pytest.raises(ConfigError, match="judging.mode is live"):
+    with pytest.raises(ConfigError, match="under way in batches"):
         run(configured(mode="live"), print, detach=True)
 
 

@@ -89,9 +89,7 @@ def test_detached_it_ends_at_once_and_says_how_to_go_on(
     assert server.batches()["n_open"] == 1
 
 
-def test_in_a_pipe_they_go_on(
-    tmp_path: Path, server: ServerProcess, command: list[str]
-) -> None:
+def test_in_a_pipe_they_go_on(tmp_path: Path, server: ServerProcess, command: list[str]) -> None:
     server.script_batches(course={"seconds": 4.0})
     with subprocess.Popen(
         command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True

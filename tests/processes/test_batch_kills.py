@@ -30,8 +30,9 @@ on_demand = pytest.mark.skipif(
     "MEMRAY_EVAL_KILLS" not in os.environ, reason="seconds a kill: set MEMRAY_EVAL_KILLS=3"
 )
 rounds = pytest.mark.parametrize("round_", range(ROUNDS))
+CHEAP = "after the submit"
 steps = pytest.mark.parametrize(
-    "step", [one if one == "after the submit" else pytest.param(one, marks=on_demand) for one in STEPS]
+    "step", [one if one == CHEAP else pytest.param(one, marks=on_demand) for one in STEPS]
 )
 
 
@@ -48,9 +49,8 @@ def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) ->
         "min_calls": 1,
         "limits": {"openai": {"calls": A_BATCH, "at_once": 3}},
     }
-    config = job(
-        data, Path("unused"), server.base_url, METRICS, "local", mode="batch", batch=batch, **changes
-    )
+    changes |= {"mode": "batch", "batch": batch}
+    config = job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())

@@ -314,7 +314,8 @@ class BatchApis:
             good.append(b"{this is no JSON\n")
             return
         written = await _FORMATS[batch.provider](None, body, outcome, spent, {})  # type: ignore[arg-type]
-        assert isinstance(written, web.Response) and isinstance(written.body, bytes)
+        assert isinstance(written, web.Response)
+        assert isinstance(written.body, bytes)
         line = _answered(batch.provider, custom_id, json.loads(written.body))
         good += [line] * (2 if odd == "twice" else 1)
         if odd == "stranger":
@@ -530,9 +531,7 @@ def _either(openai: Handler, google: Handler) -> Handler:
 # How each provider writes it
 
 
-def _error(
-    provider: str, status: int, words: str, retry_after: str | None = None
-) -> web.Response:
+def _error(provider: str, status: int, words: str, retry_after: str | None = None) -> web.Response:
     headers = {"retry-after": retry_after} if retry_after is not None else {}
     kind = "rate_limit_error" if status == 429 else "invalid_request_error"
     body: dict[str, Any] = {"error": {"message": words, "type": kind, "code": None, "param": None}}

@@ -160,8 +160,8 @@ def resume(
 def _check_detach(config: RunConfig, detach: bool) -> None:
     if detach and config.judging.mode == "live":
         raise ConfigError(
-            "--detach ends when judge calls are under way in batches, and judging.mode is live; add "
-            "--set judging.mode=batch"
+            "--detach ends when judge calls are under way in batches, and judging.mode is live; "
+            "add --set judging.mode=batch"
         )
 
 

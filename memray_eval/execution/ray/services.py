@@ -123,8 +123,8 @@ class LedgerActor:
 
 class RayServices(NamedTuple):
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
-    run has none. `run` is what the limiter knows this session's members by, `run_id` the run's folder,
-    `secret` that of the cache folder; None: each set of judges has its own."""
+    run has none. `run` is what the limiter knows this session's members by, `run_id` names the
+    run, `secret` is that of the cache folder; None: each set of judges has its own."""
 
     limiter: Any
     calls: Any | None

@@ -41,7 +41,12 @@ CLOCKS_S = 600.0  # how far the provider's clock may be off ours
 PIECE = 1 << 20
 _ENDED = ("succeeded", "errored", "canceled", "expired")
 # Anthropic's types of errors as HTTP statuses: those that pass, and all others as 400
-_PASSING = {"api_error": 500, "overloaded_error": 529, "rate_limit_error": 429, "timeout_error": 504}
+_PASSING = {
+    "api_error": 500,
+    "overloaded_error": 529,
+    "rate_limit_error": 429,
+    "timeout_error": 504,
+}
 
 
 class AnthropicBatches:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -113,9 +114,8 @@ class GoogleBatches:
     async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
         for name in status.files:
             with scratch_file() as path:
-                await self._asked(
-                    lambda: self._client.aio.files.download(file=name, destination=path)  # noqa: B023
-                )
+                files = self._client.aio.files
+                await self._asked(partial(files.download, file=name, destination=path))
                 for line in read_objects(path):
                     if (result := _result_of(line)) is not None:
                         yield result
@@ -165,9 +165,7 @@ def _result_of(line: Mapping[str, Any]) -> BatchResult | None:
 
 def open_google(spec: JudgeSpec) -> GoogleBatches:
     key = judge_key(spec, "google")
-    http = keep_open(
-        httpx2.AsyncClient(**client_options(spec.timeout_s, most_bytes=RESULT_BYTES))
-    )
+    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, most_bytes=RESULT_BYTES)))
     options = types.HttpOptions(
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )

@@ -29,7 +29,7 @@ from memray_eval.judges.batches.port import (
     is_passing,
     refuses_batches,
 )
-from memray_eval.judges.batches.spool import BatchLimits, PackedFile, Spool
+from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, Spending
 from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
@@ -109,8 +109,8 @@ class BatchLane:
 
 
 class BatchRunner:
-    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and `keep`
-    puts calls into the store of paid calls."""
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and
+    `keep` puts calls into the store of paid calls."""
 
     def __init__(
         self,
@@ -211,9 +211,9 @@ class BatchRunner:
         """Of a batch whose journal ends before its id: what of it the provider has. What it has not
         is sent now, where its file is there, or given up: its calls are noted again."""
         client = lane.client
-        if not client.has_files or entry.state == "uploaded":
-            if batch_id := await self._search(lane, entry):
-                return await self._note_submitted(lane, entry, batch_id)
+        may_be_there = not client.has_files or entry.state == "uploaded"
+        if may_be_there and (batch_id := await self._search(lane, entry)):
+            return await self._note_submitted(lane, entry, batch_id)
         if client.has_files and entry.state == "intent":
             file_id = await self._insist(lane, lambda: client.find_upload(entry))
             if file_id:
@@ -528,9 +528,7 @@ class BatchRunner:
         if result.kind == "error":
             completion = lane.judge.batch_error(result.status, result.body)
         payer = f"{call.unit} {call.metric}"
-        read = lane.judge.read_batched(
-            completion, self._judgment_of(call.metric), call.key, payer
-        )
+        read = lane.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
         outcome: str = read.outcome
         if read.error is not None and is_passing(read.error):
             outcome = "failed"
@@ -662,4 +660,3 @@ def _why_without(status: BatchStatus) -> str:
     if status.end == "failed":
         return "full" if status.is_full else "missing" if status.state == "gone" else "invalid"
     return {"expired": "expired", "cancelled": "cancelled"}.get(status.end, "missing")
-

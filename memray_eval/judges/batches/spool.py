@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import IO
 
 from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, calls_as_lines
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.budget import NOTHING, Spending
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PackedFile:
     n_calls: int = 0
     n_bytes: int = 0
     tokens: int = 0
-    most: Spending = Spending()
+    most: Spending = NOTHING
     entry: BatchEntry | None = None
 
     def delete(self) -> None:
@@ -68,7 +68,8 @@ class Spool:
             self.close_file()
         if self._open is None:
             self._begin()
-        assert self._open is not None and self._files is not None
+        assert self._open is not None
+        assert self._files is not None
         requests, calls = self._files
         requests.write(line)
         calls.write(calls_as_lines([call]))
@@ -94,7 +95,8 @@ class Spool:
         with before.requests.open("rb") as requests, before.calls.open("rb") as calls:
             for n in (n_first, before.n_calls - n_first):
                 self._begin()
-                assert self._open is not None and self._files is not None
+                assert self._open is not None
+                assert self._files is not None
                 half = self._open
                 for _ in range(n):
                     line, call = requests.readline(), calls.readline()
@@ -135,4 +137,3 @@ class Spool:
         stem = self.folder / f"{self._n_files:06d}"
         self._open = PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
         self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))
-

@@ -41,7 +41,8 @@ def test_an_error_in_the_body_is_one_whatever_the_status_says() -> None:
     for status in (200, 400):
         line = {"custom_id": "k", "response": {"status_code": status, "body": body}, "error": None}
         result = _result_of(line)
-        assert result is not None and (result.kind, result.status) == ("error", 400)
+        assert result is not None
+        assert (result.kind, result.status) == ("error", 400)
 
 
 @pytest.mark.parametrize("line", [{}, {"custom_id": 3}, {"custom_id": None, "response": {}}])

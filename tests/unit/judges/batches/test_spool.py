@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,11 +16,13 @@ def most_of(tokens: int) -> Spending:
 
 
 @pytest.fixture
-def folder(tmp_path: Path) -> Iterator[Path]:
-    yield tmp_path / "spool"
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
 
 
-def spool_of(folder: Path, calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None) -> Spool:
+def spool_of(
+    folder: Path, calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None
+) -> Spool:
     return Spool(BatchLimits(calls, n_bytes, tokens, 10), most_of, folder)
 
 
