@@ -170,10 +170,9 @@ def test_without_a_memory_batches_keep_their_own(
 def test_a_jury_and_repeats_go_in_batches_too(
     tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
 ) -> None:
-    config = configured(metrics=("helpfulness",), repeats=2).model_copy(
-        update={"judge": [JUDGE, "openai/other"]}
-    )
-    config = RunConfig.model_validate(config.model_dump())
+    jury = {"judge": [JUDGE, "openai/other"]}
+    config = configured(metrics=("helpfulness",), repeats=2)
+    config = RunConfig.model_validate(config.model_dump() | jury)
     finished = run(config, print, quiet=True)
     stats = apis.stats()
     assert (stats["n_batches"], stats["n_calls"], stats["n_live"]) == (2, 4 * UNITS, 0)
