@@ -120,9 +120,9 @@ class JudgeError(EvalError):
     """A judge gave no verdict.
 
     `cost_usd`, `saved_usd` and the tokens, which Usage counts by the same names, are what the
-    attempts took nevertheless. If a provider answered, `status` is the HTTP status, and `code`, `kind` (the type) and `param` are
-    its own of the error, "" if it named none. `is_stalled` means that the judge accepts no more
-    calls, so the next one would fail in the same way."""
+    attempts took nevertheless. If a provider answered, `status` is the HTTP status, and `code`,
+    `kind` (the type) and `param` are its own of the error, "" if it named none. `is_stalled` means
+    that the judge accepts no more calls, so the next one would fail in the same way."""
 
     def __init__(
         self,

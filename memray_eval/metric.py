@@ -349,7 +349,8 @@ def score_by_verdict(
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
     update: dict[str, Any] = {
-        name: getattr(verdict, name) for name in ("usage", "cost_usd", "latency_s", "cached")
+        name: getattr(verdict, name)
+        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "cached")
     }
     update["calls"] = 0 if verdict.cached else verdict.calls
     if score.status == "abstained":
@@ -371,7 +372,8 @@ def score_without_judge(
         return metric.measure(judgment, sample, response), judgment
 
     kept = {
-        name: getattr(failed, name) for name in ("usage", "cost_usd", "latency_s", "calls", "error")
+        name: getattr(failed, name)
+        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "calls", "error")
     }
     score = _outcome(metric, sample, response, way, compute)
     return score.model_copy(update=kept) if score.value is not None else score

@@ -197,11 +197,7 @@ def _emotion_model(labels: tuple[str, ...]) -> type[BaseModel]:
 
 
 def _reply_cost(reply: Reply) -> CallCost:
-    return (
-        CallCost.from_usage(reply.usage)
-        if reply.is_counted
-        else CallCost(TOKENS_A_CLIP)
-    )
+    return CallCost.from_usage(reply.usage) if reply.is_counted else CallCost(TOKENS_A_CLIP)
 
 
 def _parse_reply(reply: Reply, model: type[BaseModel]) -> dict[str, float]:

@@ -36,7 +36,7 @@ from memray_eval.ports import Verdict
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response, Score
 
 SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
@@ -243,7 +243,7 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, len(records), units, site)),
+        assumptions=tuple(_list_assumptions(spec, len(records), units, judges, site)),
     )
 
 
@@ -405,8 +405,7 @@ def _judge_load(
     for record in records:
         asked = prompts_of_record(record, spec.metrics, juries, options)
         for metric, each in asked.items():
-            # That of one which cannot ask is the unit's error, and no call
-            for judge, prompts in () if isinstance(each, Exception) else each:
+            for judge, prompts in () if isinstance(each, Score) else each:
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 for prompt in prompts:
                     tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
@@ -616,7 +615,11 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
 
 
 def _list_assumptions(
-    spec: RunSpec, sampled: int, units: int, site: Placement | None
+    spec: RunSpec,
+    sampled: int,
+    units: int,
+    judges: Sequence[JudgeEstimate],
+    site: Placement | None,
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
@@ -639,6 +642,8 @@ def _list_assumptions(
                 "engines"
             )
     yield "calls that the cache holds are counted as if they were paid"
+    if any(judge.cacheable_tokens for judge in judges):
+        yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
     if site is not None:
         yield (
             "nodes are up from the start to the end of the run, or of generating where phases are "

@@ -35,7 +35,9 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
         )
         if judge.cacheable_tokens:
             share = judge.cacheable_tokens / max(1, judge.input_tokens)
-            cost = "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
+            cost = (
+                "" if judge.cached_usd is None else f": ${judge.cached_usd:,.2f} if all of it does"
+            )
             yield f"    {share:.0%} of its input can come from its prompt cache{cost}"
     for stage in made.stages:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.bound_by})"

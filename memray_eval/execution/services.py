@@ -221,8 +221,8 @@ def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
 
 
 def prompt_secret(cache: str, folder: str) -> bytes:
-    """The secret of a cache setting's folder, for a run in `folder`; one of this session alone where
-    nothing is kept. Raises ResourceError or ConfigError where it cannot be used."""
+    """The secret of a cache setting's folder, for a run in `folder`; one of this session alone
+    where nothing is kept. Raises ResourceError or ConfigError where it cannot be used."""
     if cache == OFF:
         return secrets.token_bytes(SECRET_BYTES)
     file, segments = calls_location(cache, folder)

@@ -31,8 +31,8 @@ class PromptCache:
     secret: bytes = field(default=b"", repr=False)
 
     def pays_off(self, prompt: JudgePrompt) -> bool:
-        """Whether the start that a prompt shares is long enough to be kept, and read again: to write
-        one that is not costs more than to send it."""
+        """Whether the start that a prompt shares is long enough to be kept, and read again: to
+        write one that is not costs more than to send it."""
         return (
             self.floor_tokens is not None
             and prompt.readers > 1

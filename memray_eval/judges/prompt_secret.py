@@ -1,5 +1,5 @@
-"""The secret of a cache folder, by which the nonces of judge prompts are made: neither a judged text
-nor its author can know them, and the same question is the same call in every session."""
+"""The secret of a cache folder, by which the nonces of judge prompts are made: neither a judged
+text nor its author can know them, and the same question is the same call in every session."""
 
 from __future__ import annotations
 

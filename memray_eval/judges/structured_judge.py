@@ -131,8 +131,8 @@ class BatchedVerdict(NamedTuple):
 
 @runtime_checkable
 class CachingAdapter(ProviderAdapter, Protocol):
-    """An adapter whose calls may begin with what they share. `schema_is_in_start`: at the provider a
-    schema beside the messages is a part of their start, so that it stands in the prompt instead,
+    """An adapter whose calls may begin with what they share. `schema_is_in_start`: at the provider
+    a schema beside the messages is a part of their start, so that it stands in the prompt instead,
     where the start is to be shared."""
 
     @property
@@ -204,7 +204,7 @@ class JudgeSpec:
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
     price: Price = FREE
-    cache: PromptCache = PromptCache()
+    cache: PromptCache = field(default_factory=PromptCache)
 
 
 def judge_key(spec: JudgeSpec, provider: Provider) -> str:
@@ -399,8 +399,8 @@ class StructuredJudge:
         kept for an hour."""
         if (
             isinstance(messages, JudgePrompt)
-            and isinstance(self._wire, CachingAdapter)
             and self._cache.puts_shared_first(messages)
+            and isinstance(self._wire, CachingAdapter)
         ):
             return self._pose_shared_first(messages, judgment, self._wire, is_batch)
         # A candidate may have answered with half a character, which UTF-8 cannot carry.
@@ -557,7 +557,12 @@ class StructuredJudge:
         kill can lose."""
         with self._observe(pending):
             try:
-                reply = self._wire.read(await self._send(pending, talk))
+                request, start, wire = pending.prepared.request, pending.start, self._wire
+                if start is not None and isinstance(wire, CachingAdapter):
+                    completion = await wire.send_shared(request, talk, start)
+                else:
+                    completion = await wire.send(request, talk)
+                reply = wire.read(completion)
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
                 error = self._to_judge_error(raised)
                 usage = Usage.of(error)
@@ -569,12 +574,6 @@ class StructuredJudge:
             pending.uncounted += not reply.is_counted
             permit.used = _known_cost(reply, permit.estimate)
             return await self._read_verdict(reply, pending)
-
-    async def _send(self, pending: _PendingVerdict, talk: list[dict[str, str]]) -> Any:
-        request, start = pending.prepared.request, pending.start
-        if start is not None and isinstance(self._wire, CachingAdapter):
-            return await self._wire.send_shared(request, talk, start)
-        return await self._wire.send(request, talk)
 
     @contextmanager
     def _observe(self, pending: _PendingVerdict) -> Iterator[None]:

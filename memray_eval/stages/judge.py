@@ -94,29 +94,32 @@ class Asked(NamedTuple):
     calls: Sequence[Sequence[Message]]
 
 
-AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Exception]
+AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Score]
 
 
 def prompts_of_record(
     record: Record, metrics: Sequence[Metric], judges: Judges, options: JudgingOptions
 ) -> AskedByMetric:
-    """What judges are asked about a record, by the metrics that ask; the exception of one that
-    cannot. Long prompts know how many calls of the run begin alike. All metrics of the record
-    count, also those that it has a score for: a prompt is the same in every session."""
+    """What judges are asked about a record, by the metrics that they judge; the score of a metric
+    that does not apply, or cannot ask. Long prompts know how many calls of the run begin alike. All
+    metrics count, also those that the record has a score for: a prompt is the same in every
+    session."""
     response = record.response or Response(error="not generated")
     found: AskedByMetric = {}
     judgments: dict[str, type[BaseModel]] = {}
     for metric in metrics if not response.is_empty else ():
         if not isinstance(metric, JudgedMetric):
             continue
-        jury = lookup_for_task(judges, metric.name, record.sample.task)
-        if not jury or unscorable(metric, record.sample, response) is not None:
+        if not (jury := lookup_for_task(judges, metric.name, record.sample.task)):
+            continue
+        if (without := unscorable(metric, record.sample, response)) is not None:
+            found[metric.name] = without
             continue
         rubric = lookup_for_task(options.rubrics, metric.name, record.sample.task)
         try:
             calls = metric.make_calls(record.sample, response, rubric)
         except Exception as error:  # a user's own
-            found[metric.name] = error
+            found[metric.name] = failed_score(metric, error)
         else:
             judgments[metric.name] = metric.judgment
             found[metric.name] = [Asked(judge, calls) for judge in jury]
@@ -130,11 +133,13 @@ def _tell_readers(
     made about each of the record's siblings."""
     starts, seen = Counter[Any](), set[Any]()
     for metric, each in asked.items():
-        for place, (judge, calls) in enumerate(each if not isinstance(each, Exception) else ()):
+        for place, (judge, calls) in enumerate(() if isinstance(each, Score) else each):
             for prompt in calls:
+                if not is_long_start(prompt):
+                    continue
                 # Metrics that share a judgment ask the same call, which is made once
                 call = prompt, judgments[metric], place
-                if is_long_start(prompt) and call not in seen:
+                if call not in seen:
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
     if not starts:
@@ -147,7 +152,7 @@ def _tell_readers(
 
     return {
         metric: each
-        if isinstance(each, Exception)
+        if isinstance(each, Score)
         else [Asked(judge, [told(judge, prompt) for prompt in calls]) for judge, calls in each]
         for metric, each in asked.items()
     }
@@ -191,7 +196,7 @@ async def _score(
     metric: Metric,
     judges: Judges,
     options: JudgingOptions,
-    asked: Sequence[Asked] | Exception,
+    asked: Sequence[Asked] | Score,
 ) -> Score:
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
@@ -213,18 +218,14 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    asked: Sequence[Asked] | Exception,
+    asked: Sequence[Asked] | Score,
     options: JudgingOptions,
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
     PAYER.set(f"{record.unit_id} {metric.name}")
-    if isinstance(asked, Exception):
-        return failed_score(metric, asked)
-    if not asked:
-        without = unscorable(metric, record.sample, response)
-        assert without is not None
-        return without
+    if isinstance(asked, Score):
+        return asked
     outcomes = await _gather_all(
         _ask_judge(record, response, metric, judge, calls) for judge, calls in asked
     )

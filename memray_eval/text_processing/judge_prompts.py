@@ -115,9 +115,7 @@ class JudgePrompt(tuple[Message, ...]):
         own = {"RESPONSE": others.pop("RESPONSE")} if "RESPONSE" in others else {}
         # Queries on one context begin alike, so that theirs is the nonce
         nonce = _keyed_digest(secret, [_SHARED_FIRST, list((contexts or query).items())])
-        blocks = [
-            _between_markers(part, nonce) + "\n\n" for part in (contexts, query) if part
-        ]
+        blocks = [_between_markers(part, nonce) + "\n\n" for part in (contexts, query) if part]
         last = _between_markers({**own, **others, RUBRIC: asked}, nonce)
         prefix = _keyed_digest(secret, ["prefix", nonce, list(query.items())])
         return LaidOut(_SHARED_FIRST, (*blocks, last), len(blocks), prefix)

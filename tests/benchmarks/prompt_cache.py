@@ -7,7 +7,7 @@ Four candidates answer samples of long memories, and the metrics that see MEMORY
 three times, in a whole run per layout. Tokens and dollars are what the provider counted, at the
 prices of judges.yaml; the run's own figures must be the same. Then the same with short memories,
 where `auto` must cost what the rubric first does. `--drift`: how many verdicts of the embedded
-judge on so many of the shipped samples differ between the layouts, and between two equal runs."""
+judge on so many labelled answers differ between the layouts, and between two equal runs."""
 
 from __future__ import annotations
 
@@ -21,11 +21,12 @@ from typing import Any
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.execution.prepare import run
+from memray_eval.judges.prices import Price
 from memray_eval.judges.router import load_table, price_of
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Summary, Usage
-from tests.benchmarks.judging import responses
+from tests.conftest import REPOSITORY
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from tests.servers.provider import Provider, serving
@@ -83,7 +84,10 @@ def job(dataset: Path, out: Path, answers: Provider, judge: Provider, layout: st
 
 
 def reply(body: dict[str, Any]) -> str:
-    return judgment_reply(body) if schema_of(body) else prose_reply(body)
+    """A verdict, or an answer: each candidate has its own."""
+    if schema_of(body):
+        return judgment_reply(body)
+    return f"{prose_reply(body, 40)} Take {body['temperature']} as my mark."
 
 
 def judge_in(layout: str, dataset: Path, out: Path, latency_s: float) -> tuple[Usage, float]:
@@ -104,19 +108,22 @@ def judge_in(layout: str, dataset: Path, out: Path, latency_s: float) -> tuple[U
     )
     price = price_of(JUDGE, JudgingConfig(), load_table(None))
     assert price is not None
-    check_told(finished.summary, RunFolder(finished.folder.path), used, price.of(used))
+    check_told(finished.summary, RunFolder(finished.folder.path), used, price)
     return used, price.of(used)
 
 
-def check_told(summary: Summary, folder: RunFolder, used: Usage, usd: float) -> None:
+def check_told(summary: Summary, folder: RunFolder, used: Usage, price: Price) -> None:
     """The records, the summary and the provider agree on what was used."""
-    scores = [score for record in from_table(folder.records().to_table()) for score in record.scores]
+    scores = [
+        score for record in from_table(folder.records().to_table()) for score in record.scores
+    ]
     told = sum((score.usage for score in scores), Usage())
     assert told == used, (told, used)
-    assert abs(sum(score.cost_usd for score in scores) - usd) < 1e-6
+    assert abs(sum(score.cost_usd for score in scores) - price.of(used)) < 1e-6
     if used.cached_input_tokens:
         assert summary.prompt_cache is not None
         assert summary.prompt_cache.cached_input_tokens == used.cached_input_tokens
+        assert abs(summary.prompt_cache.saved_usd - price.saved_on(used)) < 1e-6
 
 
 def compare_layouts(
@@ -160,9 +167,21 @@ def verdicts(layout: str, dataset: Path, out: Path) -> dict[tuple[str, str], flo
     }
 
 
+def labelled_answers(folder: Path, count: int) -> Path:
+    """So many of the answers that people labelled, spread over the file."""
+    lines = (REPOSITORY / "tests" / "data" / "safety_answers.jsonl").read_text("utf-8").splitlines()
+    path = folder / "answers.jsonl"
+    with path.open("w") as out:
+        for line in lines[:: max(1, len(lines) // count)][:count]:
+            row = json.loads(line)
+            kept = {name: row[name] for name in ("id", "query", "memory", "response")}
+            out.write(json.dumps(kept) + "\n")
+    return path
+
+
 def measure_drift(count: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
-        dataset = responses(Path(folder), count)
+        dataset = labelled_answers(Path(folder), count)
         first, again, shared = (
             verdicts(layout, dataset, Path(folder))
             for layout in ("rubric_first", "rubric_first", "shared_first")
@@ -201,7 +220,7 @@ def main() -> None:
     _, cost = compare_layouts(options.samples, 30, options.latency_s, ("rubric_first", "auto"))
     print(f"  {cost:.3f} of the cost")
     if options.drift:
-        print(f"verdicts of the embedded judge on {options.drift} responses:")
+        print(f"verdicts of the embedded judge on {options.drift} answers:")
         measure_drift(options.drift)
 
 

@@ -13,6 +13,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -29,6 +30,7 @@ from memray_eval.execution.prepare.stored_config import read_config, write_confi
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
 from memray_eval.judges.call_cache import CallCache
 from memray_eval.judges.paid_calls import PaidCalls
+from memray_eval.judges.prompt_secret import secret_in
 from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
@@ -175,6 +177,14 @@ def test_paid_calls_are_written_together_and_merged(here: S3Server, tmp_path: Pa
     (segment,) = log.load()
     assert len({call.key for call in segment.calls}) == n_actors * n_calls
     assert log.n_unreadable == 0
+
+
+def test_the_secret_of_judge_prompts_is_the_same_for_all_who_share_a_folder(here: S3Server) -> None:
+    folder = f"{ROOT}/secrets/calls"
+    with ThreadPoolExecutor(4) as threads:
+        found = set(threads.map(secret_in, [folder] * 4))
+    assert found == {secret_in(folder)}
+    assert secret_in(f"{ROOT}/secrets/others") not in found
 
 
 def test_a_key_that_may_not_write_is_told_for_each_call(

@@ -86,7 +86,8 @@ class PromptCache:
 
     def keep(self, starts: list[_Start]) -> None:
         for start in starts:
-            self.kept_until[start.key] = self.clock() + start.lasts_s
+            until = self.clock() + start.lasts_s
+            self.kept_until[start.key] = max(until, self.kept_until.get(start.key, 0.0))
 
     def _starts(
         self, body: dict[str, Any], identity: str, blocks: list[_Block]

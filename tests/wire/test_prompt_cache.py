@@ -4,6 +4,7 @@ counts its tokens, and that the local server keeps to the published rules."""
 from __future__ import annotations
 
 import asyncio
+import json
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
-from memray_eval.judges.structured_judge import StructuredJudge
+from memray_eval.judges.structured_judge import Reply
 from memray_eval.ports import Verdict
+from memray_eval.provider_http.replies import HttpReply
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Usage
@@ -75,7 +77,9 @@ def test_one_call_fills_the_cache_and_the_others_read_it(
         cached_input_tokens=server.cached_tokens,
         cache_write_tokens=server.written_tokens,
     )
-    assert [verdict.usage.cached_input_tokens > 1024 for verdict in verdicts] == [False] + [True] * 5
+    assert [verdict.usage.cached_input_tokens > 1024 for verdict in verdicts] == [False] + [
+        True
+    ] * 5
     written = [verdict.usage.cache_write_tokens > 1024 for verdict in verdicts]
     assert written == [cache.is_marked] + [False] * 5
     assert sum(verdict.cost_usd for verdict in verdicts) == pytest.approx(PRICE.of(used))
@@ -122,12 +126,16 @@ def test_what_openai_is_sent() -> None:
 
 
 def test_a_batch_keeps_its_starts_for_an_hour() -> None:
-    with serving(lambda body: GOOD) as server:
+    async def made(server: Provider) -> dict[str, Any]:
         judge = build("anthropic", server, RetryPolicy(), cache=MARKED)
         question = judge.pose(prompt("Rest."), Rating, is_batch=True)
         talk = [message.model_dump() for message in question.messages]
-        body = judge._wire.body(question.prepared.request, talk, question.start)  # type: ignore[attr-defined]
-        asyncio.run(judge.aclose())
+        await judge.aclose()
+        wire: Any = judge._wire
+        return dict(wire.body(question.prepared.request, talk, question.start))
+
+    with serving(lambda body: GOOD) as server:
+        body = asyncio.run(made(server))
     assert body["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
 
 
@@ -155,22 +163,23 @@ def test_a_batch_keeps_its_starts_for_an_hour() -> None:
     ],
 )
 def test_odd_counts_of_a_cache_are_no_counts(wire: str, usage: dict[str, Any]) -> None:
+    async def read(server: Provider) -> Reply:
+        judge = build(wire, server, RetryPolicy())
+        await judge.aclose()
+        return judge._wire.read(completion(wire, usage))
+
     with serving(lambda body: GOOD) as server:
-        judge: StructuredJudge = build(wire, server, RetryPolicy())
-        reply = judge._wire.read(_completion(wire, usage))
-        asyncio.run(judge.aclose())
+        reply = asyncio.run(read(server))
     assert reply.usage.cached_input_tokens == 0
     assert reply.is_counted == (usage.get("prompt_tokens_details", 0) is None)
 
 
-def _completion(wire: str, usage: dict[str, Any]) -> Any:
-    import json
-
-    from memray_eval.provider_http.replies import HttpReply
-
+def completion(wire: str, usage: dict[str, Any]) -> HttpReply:
+    choice = {"message": {"content": GOOD}, "finish_reason": "stop"}
+    block = {"type": "text", "text": GOOD}
     body = {
-        "openai": {"choices": [{"message": {"content": GOOD}, "finish_reason": "stop"}], "usage": usage},
-        "anthropic": {"content": [{"type": "text", "text": GOOD}], "stop_reason": "end_turn", "usage": usage},
+        "openai": {"choices": [choice], "usage": usage},
+        "anthropic": {"content": [block], "stop_reason": "end_turn", "usage": usage},
         "google": {
             "candidates": [{"content": {"parts": [{"text": GOOD}]}, "finishReason": "STOP"}],
             "usageMetadata": usage,
@@ -232,7 +241,11 @@ def test_the_local_server_keeps_to_openais_rules() -> None:
 
     text = "m" * 4 * 1500
     assert took(text) == (1500, 0, 0)
-    assert took(text + "more") == (1501, 1024 + 3 * 128, 0)  # in steps of 128, never billed as written
+    assert took(text + "more") == (
+        1501,
+        1024 + 3 * 128,
+        0,
+    )  # in steps of 128, never billed as written
     assert took(text, "another machine")[1] == 0
     assert took(text, schema={"a": 1})[1] == 0  # the schema stands before the messages
     assert took("m" * 4 * 1000) == (1000, 0, 0)  # below the floor

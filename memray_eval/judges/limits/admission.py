@@ -119,9 +119,7 @@ class AdmissionController:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
             self._stalls.check()
-            permit = CallPermit(
-                input_tokens, self._estimator.estimate(input_tokens, cached_tokens)
-            )
+            permit = CallPermit(input_tokens, self._estimator.estimate(input_tokens, cached_tokens))
             async with self._reserve_budget(permit):
                 with self._observer.waiting():
                     permit.sent_at = await self._wait_until_sendable(permit.estimate)

@@ -188,7 +188,5 @@ def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) ->
     is_openai = spec.base_url is None and spec.environment_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
-    wire = OpenAIAdapter(
-        client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
-    )
+    wire = OpenAIAdapter(client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked)
     return StructuredJudge(spec, wire, access, client.close)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from memray_eval.judges.prompt_cache import ONLY_LAYOUT
 from memray_eval.report.comparing.aligned_units import AlignedUnits
 from memray_eval.report.comparing.models import Side
 from memray_eval.report.statistics import FEW_CLUSTERS
@@ -40,6 +41,7 @@ def find_warnings(
     yield from _differing_settings("judges", "judges", sides, compared)
     yield from _differing_judges(sides, compared)
     yield from _differing_settings("rubric digests", "rubrics", sides, compared)
+    yield from _differing_layouts(sides)
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
         yield f"metrics that only one of {names} has are not compared: {', '.join(apart)}"
     if common.only_a or common.only_b:
@@ -78,6 +80,24 @@ def _differing_settings(
         if name.partition("/")[0] in compared and len(set(values.values())) > 1:
             listed = ", ".join(f"{value} in {letter}" for letter, value in values.items())
             yield f"{name}: different {what}: {listed}"
+
+
+def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
+    """Warns of each judge whose prompts are laid out otherwise in one of the runs, where a prompt
+    cache was used: nothing else is laid out by what pays off."""
+    manifests = {letter: side.manifest for letter, side in sides.items()}
+    by_side = {letter: each.get("judge_prompts") for letter, each in manifests.items()}
+    for judge in sorted({judge for layouts in by_side.values() for judge in layouts or ()}):
+        # Versions that wrote none knew one
+        layouts = {
+            letter: ONLY_LAYOUT if each is None else each.get(judge)
+            for letter, each in by_side.items()
+        }
+        calls = [((one.get("calls") or {}).get("judges") or {}) for one in manifests.values()]
+        is_used = any((one.get(judge) or {}).get("cached_input_tokens") for one in calls)
+        if is_used and None not in layouts.values() and len(set(layouts.values())) > 1:
+            listed = ", ".join(f"{layout} in {letter}" for letter, layout in layouts.items())
+            yield f"{judge}: different layouts of its prompts: {listed}"
 
 
 def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:

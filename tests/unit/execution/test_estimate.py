@@ -441,13 +441,15 @@ def test_what_a_prompt_cache_can_hold_is_said_with_the_cost_with_and_without(
     assert judge.calls == 2 * 2 * 2 * 3
     assert judge.cached_usd is not None
     # The first of the 12 calls on a memory writes what the others read
-    assert 0.80 < judge.cacheable_tokens / judge.input_tokens < 11 / 12
+    assert 0.70 < judge.cacheable_tokens / judge.input_tokens < 11 / 12
     verdicts = judge.output_tokens * 25.0 / 1e6
     assert judge.usd == pytest.approx(judge.input_tokens * 5.0 / 1e6 + verdicts)
-    assert judge.cached_usd < 0.4 * judge.usd
+    assert judge.cached_usd < 0.6 * judge.usd
     text = "\n".join(estimate_lines(made(repeats=3)))
     share = judge.cacheable_tokens / judge.input_tokens
-    assert f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}" in text
+    assert (
+        f"{share:.0%} of its input can come from its prompt cache: ${judge.cached_usd:,.2f}" in text
+    )
     (first,) = made(repeats=3, layout="rubric_first").judges
     assert (first.cacheable_tokens, first.cached_usd, first.usd) == (0, None, judge.usd)
     assert "prompt cache" not in "\n".join(estimate_lines(made(layout="rubric_first")))

@@ -1,5 +1,5 @@
-"""Prompts that begin alike: when the shared part comes first, whose call goes ahead, and that nobody
-waits for ever."""
+"""Prompts that begin alike: when the shared part comes first, whose call goes ahead, and that
+nobody waits for ever."""
 
 from __future__ import annotations
 
@@ -234,7 +234,8 @@ def test_short_prompts_and_such_as_share_nothing_go_at_once_with_the_rubric_firs
     ask(judge_of(wire), *(prompt(f"answer {number}", readers=1) for number in range(5)))
     assert wire.most_in_flight == 5
     assert {start for _, start in wire.sent} == {None}
-    assert all(content == prompt(f"answer {n}")[1].content for n, (content, _) in enumerate(wire.sent))
+    sent = [prompt(f"answer {number}")[1].content for number in range(5)]
+    assert [content for content, _ in wire.sent] == sent
 
 
 def test_a_malformed_first_answer_has_filled_the_cache() -> None:

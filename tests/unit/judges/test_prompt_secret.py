@@ -30,7 +30,7 @@ def test_a_folder_of_segments_has_the_first_of_its_secrets(tmp_path: Path) -> No
     slept: list[float] = []
 
     def another_begins(delay_s: float) -> None:
-        """Between writing a secret and looking again, a process that began before writes its own."""
+        """Between writing a secret and looking again, one that began before writes its own."""
         slept.append(delay_s)
         first = tmp_path / "calls" / "prompt-secret-000000000000001-aa"
         first.write_text("ab" * SECRET_BYTES)

@@ -44,7 +44,9 @@ def test_the_suite_is_wide_enough() -> None:
     assert len({attack["name"] for attack in ATTACKS}) == len(ATTACKS)
 
 
-def as_sent(metric: JudgedMetric, sample: Sample, text: str, layout: str) -> tuple[Message, Message]:
+def as_sent(
+    metric: JudgedMetric, sample: Sample, text: str, layout: str
+) -> tuple[Message, Message]:
     """A judge's system and user message, in one of the layouts."""
     prompt = metric.prompt(sample, Response(text=text))
     assert isinstance(prompt, JudgePrompt), metric.name

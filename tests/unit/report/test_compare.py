@@ -229,6 +229,27 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
     assert compare([a, a], settings=QUICK).warnings == ()
 
 
+def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(runs: Runs) -> None:
+    records, judge = [unit("1", {"empathy": 1.0})], "anthropic/claude"
+    used = {"judges": {judge: {"cached_input_tokens": 9}}}
+    both = "rubric_first 1; shared_first 1 from 4096 shared tokens on"
+    old = runs.side("old", records)  # of a version that wrote no layout
+    first = runs.side("first", records, judge_prompts={judge: "rubric_first 1"})
+    unused = runs.side("unused", records, judge_prompts={judge: both})
+    cached = runs.side("cached", records, judge_prompts={judge: both}, calls=used)
+    other = runs.side("other", records, judge_prompts={"openai/gpt": both}, calls=used)
+    told = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
+    for a, b, expected in (
+        (old, cached, (told,)),
+        (first, cached, (told,)),
+        (first, unused, ()),
+        (old, first, ()),
+        (unused, cached, ()),
+        (first, other, ()),  # no judge of both
+    ):
+        assert compare([a, b], settings=QUICK).warnings == expected, (a.name, b.name)
+
+
 @pytest.mark.parametrize(
     ("dataset", "is_other"),
     [

@@ -434,7 +434,10 @@ def test_a_length_has_a_short_label(length: float, label: str) -> None:
 
 def test_what_a_prompt_cache_saved_stands_in_the_summary() -> None:
     used = PromptCacheUse(
-        input_tokens=200_000, cached_input_tokens=168_000, cache_write_tokens=9_000, saved_usd=0.7447
+        input_tokens=200_000,
+        cached_input_tokens=168_000,
+        cache_write_tokens=9_000,
+        saved_usd=0.7447,
     )
     text = render(summary().model_copy(update={"prompt_cache": used}))
     line = "84.0% of 200,000 input tokens were read from it, 9,000 written; it saved $0.7447"

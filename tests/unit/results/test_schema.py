@@ -110,7 +110,9 @@ def test_scores_of_older_versions_used_no_prompt_cache(sample: Sample) -> None:
             for field in RECORD_SCHEMA
         ]
     )
-    row["scores"] = [{name: one[name] for name in one if name not in later} for one in row["scores"]]
+    row["scores"] = [
+        {name: one[name] for name in one if name not in later} for one in row["scores"]
+    ]
     table = pa.Table.from_pylist([row], schema=old)
     assert list(from_table(table)) == [record]
     assert list(from_table(table.cast(RECORD_SCHEMA))) == [record]

@@ -217,7 +217,7 @@ def readers_of(
     )
     jury = [FakeJudge(RIGHT) for _ in range(n_jurors)]
     options = JudgingOptions(siblings={"c": siblings})
-    asked = prompts_of_record(record, pick(names), dict.fromkeys(names, jury), options)
+    asked = prompts_of_record(record, pick(names), {name: jury for name in names}, options)
     return {
         name: {prompt.readers for _, prompts in each for prompt in prompts}  # type: ignore[union-attr, attr-defined]
         for name, each in asked.items()
@@ -226,15 +226,17 @@ def readers_of(
 
 def test_a_prompt_knows_how_many_calls_begin_alike() -> None:
     seen = ("groundedness", "memory_utilization")
+    both = {"groundedness": {2}, "memory_utilization": {2}}
     assert readers_of(seen[:1], 1) == {"groundedness": {1}}
-    assert readers_of(seen, 1) == dict.fromkeys(seen, {2})
-    assert readers_of((*seen, "empathy"), 3, 4) == dict.fromkeys(seen, {24}) | {"empathy": {1}}
+    assert readers_of(seen, 1) == both
+    many = {name: {24} for name in seen} | {"empathy": {1}}
+    assert readers_of((*seen, "empathy"), 3, 4) == many
     # Metrics of one judgment ask the same call, which is made once
     companion = ("overall_quality", "trust_boundaries")
-    assert readers_of(companion, 1) == dict.fromkeys(companion, {1})
-    assert readers_of((*companion, *seen), 1, 2) == dict.fromkeys((*companion, *seen), {6})
+    assert readers_of(companion, 1) == {name: {1} for name in companion}
+    assert readers_of((*companion, *seen), 1, 2) == {name: {6} for name in (*companion, *seen)}
     # What no provider would keep need not be counted
-    assert readers_of(seen, 3, memory="short") == dict.fromkeys(seen, {1})
+    assert readers_of(seen, 3, memory="short") == {name: {1} for name in seen}
 
 
 def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
@@ -250,6 +252,6 @@ def test_a_prompt_is_the_same_whatever_is_scored_already() -> None:
             response=Response(text="Rest."),
             scores=scores,
         )
-        asyncio.run(judge_record(record, pick(names), dict.fromkeys(names, [judge])))
+        asyncio.run(judge_record(record, pick(names), {name: [judge] for name in names}))
     assert len(judge.asked) == 3
     assert {prompt.readers for prompt in judge.asked} == {2}  # type: ignore[attr-defined]

@@ -1,10 +1,10 @@
-"""The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is made
-of."""
+"""The two layouts of a judge's prompt: what stands first, what calls share, and what a nonce is
+made of."""
 
 from __future__ import annotations
 
 import hashlib
-from os.path import commonprefix
+import re
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import pick
@@ -28,7 +28,14 @@ SECTIONS = {
 
 
 def order(text: str) -> list[str]:
-    return [line.split()[0][1:] for line in text.splitlines() if line.startswith("<") and "/" not in line[:2]]
+    """The names of the sections."""
+    return re.findall(r"^<([A-Z]+) \w+>$", text, re.MULTILINE)
+
+
+def common(one: str, other: str) -> str:
+    """What two texts begin with alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return one[: next((place for place, (a, b) in pairs if a != b), min(len(one), len(other)))]
 
 
 def test_sections_go_from_what_most_calls_share_to_what_one_has_alone() -> None:
@@ -61,11 +68,11 @@ def test_metrics_candidates_and_queries_begin_alike(sample: Sample) -> None:
         return prompt.shared_first(secret).messages[1].content
 
     one = laid(grounded, "Rest.")
-    assert commonprefix([one, laid(grounded, "Run.")]).endswith("\nRest."[:1])
+    assert "<RESPONSE" in common(one, laid(grounded, "Run."))
     for other in (laid(grounded, "Run."), laid(used, "Rest."), laid(used, "Run.")):
-        assert "</QUERY" in commonprefix([one, other])
-    assert "</HISTORY" in commonprefix([one, laid(grounded, "Rest.", "When?")])
-    assert "</MEMORY" not in commonprefix([one, laid(grounded, "Rest.", secret=OTHER)])
+        assert "</QUERY" in common(one, other)
+    assert "</HISTORY" in common(one, laid(grounded, "Rest.", "When?"))
+    assert "</MEMORY" not in common(one, laid(grounded, "Rest.", secret=OTHER))
 
 
 def test_the_nonce_needs_the_secret_and_the_same_question_is_the_same_call() -> None:
@@ -106,7 +113,5 @@ def test_words_that_change_get_another_version() -> None:
     """Change the number in VERSIONS with them: calls that were paid in other words are others."""
     said = "\0".join(JudgePrompt("R", SECTIONS).shared_first(SECRET, "{}").blocks)
     frame = JudgePrompt("R", {}).shared_first(SECRET).system
-    assert (dict(VERSIONS), hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()) == (
-        {"rubric_first": 1, "shared_first": 1},
-        "?",
-    )
+    digest = hashlib.blake2b(f"{frame}{said}".encode(), digest_size=8).hexdigest()
+    assert (dict(VERSIONS), digest) == ({"rubric_first": 1, "shared_first": 1}, "11e9ff038ba028fa")
