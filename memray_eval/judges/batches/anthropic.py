@@ -171,7 +171,7 @@ class AnthropicBatches:
     async def _list(self) -> AsyncIterator[Mapping[str, Any]]:
         """The workspace's batches, the newest first."""
         page_of = self._client.messages.batches.with_raw_response.list
-        after: dict[str, str] = {}
+        after: dict[str, Any] = {}
         for _ in range(MOST_PAGES):
             page = await self._asked(lambda: page_of(limit=PAGE, **after))  # noqa: B023
             try:

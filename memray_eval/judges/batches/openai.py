@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import openai
 
@@ -30,7 +30,7 @@ from memray_eval.provider_http.replies import (
 )
 from memray_eval.provider_http.transport import client_options
 
-ENDPOINT = "/v1/chat/completions"
+ENDPOINT: Literal["/v1/chat/completions"] = "/v1/chat/completions"
 TAG = "memray_eval"  # the metadata by which a batch is found again
 PAGE, MOST_PAGES = 100, 50
 _ENDS: Mapping[str, Any] = {
