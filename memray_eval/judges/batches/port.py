@@ -31,6 +31,13 @@ class BatchStatus:
     is_refused: bool = False
     files: tuple[str, ...] = ()
 
+    @property
+    def why_without_result(self) -> str:
+        """Why those of its calls have no result that it tells nothing of."""
+        if self.end == "failed":
+            return "full" if self.is_full else "missing" if self.state == "gone" else "invalid"
+        return {"expired": "expired", "cancelled": "cancelled"}.get(self.end, "missing")
+
 
 class BatchResult(NamedTuple):
     """What became of one call: a completion, an error of its own (`status` as over HTTP), or

@@ -495,7 +495,7 @@ class BatchRunner:
         await self._keep(kept)
         if not entry.is_open:  # fetched once more
             return
-        why = _why_without(status)
+        why = status.why_without_result
         left |= dict.fromkeys(calls, why)
         sums.outcomes[why] += len(calls)
         if status.is_refused and status.end == "failed":
@@ -654,9 +654,3 @@ _WORDS = {
     "invalid": "not taken",
 }
 
-
-def _why_without(status: BatchStatus) -> str:
-    """Why the calls of a batch have no result at all."""
-    if status.end == "failed":
-        return "full" if status.is_full else "missing" if status.state == "gone" else "invalid"
-    return {"expired": "expired", "cancelled": "cancelled"}.get(status.end, "missing")
