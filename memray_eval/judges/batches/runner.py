@@ -653,4 +653,3 @@ _WORDS = {
     "full": "not begun",
     "invalid": "not taken",
 }
-
