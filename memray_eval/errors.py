@@ -6,6 +6,7 @@ EvalError                                                                       
 ├── ResourceError        the plan needs what the machine or cluster lacks        3
 ├── Stopped              a run ended early, before anything was finished         1
 │   ├── BudgetSpent      the next judge call exceeds the budget; resumable
+│   ├── BatchesUnderWay  the session ends, batches of judge calls go on; resumable     4
 │   └── JudgeStalled     a judge accepts no more calls (429 without end, quota used up); resumable
 ├── Interrupted          a signal ended the run; what is finished is kept        130, 143
 ├── ServiceLost          a process that the whole run needs has died             3
@@ -93,6 +94,10 @@ class BudgetSpent(Stopped):
 
 class JudgeStalled(Stopped):
     pass
+
+
+class BatchesUnderWay(Stopped):
+    exit_code = 4
 
 
 class Interrupted(EvalError):

@@ -4,6 +4,7 @@ tests inject their own."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -15,6 +16,9 @@ from memray_eval.types import Candidate, Frozen, Message, Prompt, Response, Usag
 
 FloatArray = NDArray[np.float64]
 Vectors = Mapping[str, FloatArray]  # text -> its unit vector
+# "UNIT METRIC" of the score that is being made. Calls of a batch are paid before their scores are
+# made; by this each is told in one score, however often that is made again.
+PAYER: ContextVar[str] = ContextVar("payer", default="")
 
 
 class Verdict(Frozen):

@@ -24,7 +24,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
 )
 from memray_eval.cli.app import GROUPS, app, say
 from memray_eval.cli.output import escape_what_cannot_be_shown
-from memray_eval.errors import EvalError, Interrupted
+from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted
 from memray_eval.execution.interrupts import handle_termination
 
 # --help shows a group where its first command stands
@@ -64,6 +64,9 @@ def main() -> NoReturn:
             app()
         except Interrupted as end:
             say(str(end))
+            sys.exit(end.exit_code)
+        except BatchesUnderWay as end:
+            say(" ".join([str(end), *getattr(end, "__notes__", ())]))
             sys.exit(end.exit_code)
         except EvalError as error:
             say("\n".join([f"error: {error}", *getattr(error, "__notes__", ())]))

@@ -183,6 +183,14 @@ YesOption = Annotated[
         "--yes", help="Start without a budget, whatever the estimate says.", rich_help_panel=MONEY
     ),
 ]
+DetachOption = Annotated[
+    bool,
+    typer.Option(
+        "--detach",
+        help="End when judge calls are under way in batches (judging.mode); `resume` goes on.",
+        rich_help_panel=MONEY,
+    ),
+]
 AffectOption = Annotated[
     str | None,
     typer.Option(

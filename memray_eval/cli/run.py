@@ -21,6 +21,7 @@ from memray_eval.cli.app import (
     CalibrationOption,
     ConfigArgument,
     DatasetOption,
+    DetachOption,
     FullOption,
     IncludeOption,
     JsonOption,
@@ -73,6 +74,7 @@ def run_command(
     stop_at: StopAtOption = None,
     calibration: CalibrationOption = None,
     yes: YesOption = False,
+    detach: DetachOption = False,
     out: OutOption = None,
     run_id: RunIdOption = None,
     skip_invalid: SkipOption = False,
@@ -94,7 +96,7 @@ def run_command(
     )
     overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
     job = load_config(config, overrides, settings or ())
-    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
+    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id, detach=detach)
     print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
@@ -234,6 +236,7 @@ def resume(
             rich_help_panel=WHAT,
         ),
     ] = False,
+    detach: DetachOption = False,
     as_json: JsonOption = False,
     full: FullOption = False,
 ) -> None:
@@ -241,8 +244,9 @@ def resume(
     from memray_eval.execution.prepare import resume as go_on
     from memray_eval.results.latest import find_run
 
+    folder = find_run(run_folder)
     changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
-    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=changed)
+    finished = go_on(folder, say, quiet=as_json, settings=changed, detach=detach)
     print_report(finished.folder.path, as_json, full)
     _exit_if_failed(finished)
 
@@ -426,6 +430,7 @@ def _run(
     generate_only: bool = False,
     yes: bool = False,
     run_id: str | None = None,
+    detach: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
     from memray_eval.execution.estimate_text import estimate_lines
@@ -449,6 +454,7 @@ def _run(
         agree=agree,
         run_id=run_id,
         check_found=check_found,
+        detach=detach,
     )
 
 

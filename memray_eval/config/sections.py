@@ -217,6 +217,33 @@ class Budget(Frozen):
         return self.usd is not None or self.tokens is not None
 
 
+class BatchLimitsConfig(Frozen):
+    """What one batch may hold, and how much a provider takes at a time: calls and megabytes of a
+    batch, prompt tokens of all batches that wait or run, batches under way. None: as published, see
+    judges/README.md."""
+
+    calls: Count | None = None
+    mb: Positive | None = None
+    enqueued_tokens: Count | None = None
+    at_once: Count | None = None
+
+
+class BatchConfig(Frozen):
+    """How judge calls go in batches. `limits` by judge (provider/model) or provider. With `mode:
+    auto` a judge that has fewer than `min_calls` calls to make is asked live. A batch is looked
+    after every `poll_s` seconds, and cancelled when it has not ended after `deadline_h` hours. What
+    had no result by then, or expired, goes into another batch (`on_expired: again`), up to `rounds`
+    of them, or is asked `live`. A provider that does not answer is asked `tries` times."""
+
+    limits: dict[str, BatchLimitsConfig] = Field(default_factory=dict)
+    min_calls: Count = 100
+    poll_s: Positive = 30.0
+    deadline_h: Positive = 26.0
+    on_expired: Literal["again", "live"] = "again"
+    rounds: Count = 3
+    tries: Count = 5
+
+
 class JudgingConfig(Frozen):
     """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
     `actors` actors. Unless set, both follow from the limits and the expected `latency_s` of a call.
@@ -240,6 +267,8 @@ class JudgingConfig(Frozen):
     text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
     own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
     response are settled by `vote`: the median score (the lower of two), or the most frequent one.
+    `mode` is how OpenAI, Anthropic and Google are asked: `live`, call by call; in a `batch`, at
+    half the price and within a day; or `auto`, in batches where there are many calls.
     `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
     the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
     another in the other. With `exclude_own_family` a juror of a candidate's own model family does
@@ -267,6 +296,8 @@ class JudgingConfig(Frozen):
     layout: PromptLayout = "auto"
     vote: Literal["median", "majority"] = "median"
     exclude_own_family: bool = False
+    mode: Literal["live", "batch", "auto"] = "live"
+    batch: BatchConfig = BatchConfig()
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")

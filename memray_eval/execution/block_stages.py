@@ -216,6 +216,25 @@ class AskServers:
             return unanswered(record, describe_error(error))
 
 
+def judging_options(
+    choices: Mapping[str, JudgeAssignment],
+    config: JudgingConfig,
+    siblings: Mapping[str, int] = MappingProxyType({}),
+) -> JudgingOptions:
+    """How the judge stage asks, by who was assigned."""
+    texts = {
+        key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
+    }
+    withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
+    return JudgingOptions(
+        vote=config.vote,
+        rubrics=texts,
+        on_failure=config.way_on_failure,
+        withheld=withheld,
+        siblings=siblings,
+    )
+
+
 class JudgeRecords:
     """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
     holds up its block alone."""
@@ -237,17 +256,7 @@ class JudgeRecords:
         self._reporter = CallReporter(context.counter)
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
-        texts = {
-            key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
-        }
-        withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
-        self._asking = JudgingOptions(
-            vote=config.vote,
-            rubrics=texts,
-            on_failure=config.way_on_failure,
-            withheld=withheld,
-            siblings=siblings,
-        )
+        self._asking = judging_options(choices, config, siblings)
         in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are
         # rendered at once.

@@ -30,7 +30,7 @@ from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
-from memray_eval.judges.router import cache_of, limits_of, price_of
+from memray_eval.judges.router import cache_of, limits_of, price_of, takes_batches
 from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
 from memray_eval.stages.generate import new_record
@@ -43,6 +43,7 @@ CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_thro
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 # Ray, its workers, and an engine where there is one
+BATCH_S = 86_400.0  # providers end a batch within a day
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
@@ -190,10 +191,20 @@ def estimate(
             _tokens(record.response.text if record.response else "") * scale
         )
     cpus = site.judge_cpus if site is not None else capacity.cpus
-    by_judge = {name: _judge_bounds(name, load[name], spec, pool) for name in sorted(load)}
+    in_batches = {name for name in load if _goes_in_batches(name, load[name], spec)}
+    by_judge = {
+        name: [_batch_bound(name)]
+        if name in in_batches
+        else _judge_bounds(name, load[name], spec, pool)
+        for name in sorted(load)
+    }
     judges = tuple(
         _estimate_judge(
-            name, load[name], by_judge[name][0], price_of(name, spec.judging, spec.judge_table)
+            name,
+            load[name],
+            by_judge[name][0],
+            price_of(name, spec.judging, spec.judge_table),
+            name in in_batches,
         )
         for name in by_judge
     )
@@ -419,19 +430,32 @@ def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float
     return tokens * (1 - first), tokens * first if cache.is_marked else 0.0
 
 
-def _estimate_judge(name: str, load: _Load, slowest: Bound, price: Price | None) -> JudgeEstimate:
+def _goes_in_batches(name: str, load: _Load, spec: RunSpec) -> bool:
+    judging = spec.judging
+    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
+    return load.calls >= least and takes_batches(name, judging, spec.judge_table)
+
+
+def _batch_bound(name: str) -> Bound:
+    what = f"{name}, a batch, within a day (most take an hour)"
+    return Bound(stage="judge", what=what, seconds=BATCH_S, change="judging.mode: live")
+
+
+def _estimate_judge(
+    name: str, load: _Load, slowest: Bound, price: Price | None, is_batch: bool
+) -> JudgeEstimate:
     uncached = load._replace(cached_input_tokens=0.0, cache_write_tokens=0.0)
     return JudgeEstimate(
         judge=name,
         calls=round(load.calls),
         input_tokens=round(load.input_tokens),
         output_tokens=round(load.output_tokens),
-        usd=(price or FREE).of(uncached),
+        usd=(price or FREE).of(uncached, is_batch),
         is_priced=price is not None,
         seconds=slowest.seconds,
         bound_by=slowest.what.removeprefix(f"{name}, "),
         cacheable_tokens=round(load.cached_input_tokens),
-        cached_usd=price.of(load) if price and load.cached_input_tokens else None,
+        cached_usd=price.of(load, is_batch) if price and load.cached_input_tokens else None,
     )
 
 

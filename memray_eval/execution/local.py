@@ -16,11 +16,13 @@ import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
 from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
 from memray_eval.execution.block_stages import (
     PART,
     AskServers,
     EmbedRecords,
     JudgeRecords,
+    finish_ungenerated,
     read_answers,
     read_waiting,
     shard_rows,
@@ -29,16 +31,17 @@ from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
+from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import LocalCounter, RunReports
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.schedule import Group, count_siblings, engine_groups
-from memray_eval.execution.services import LocalServices
-from memray_eval.execution.spending import spending_before
+from memray_eval.execution.services import LocalServices, calls_setting
+from memray_eval.execution.spending import live_spending_before
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.types import EXISTING
+from memray_eval.types import EXISTING, Candidate
 
 Blocks: TypeAlias = AsyncIterator[pa.Table]
 Stage: TypeAlias = Callable[[pa.Table], Blocks]
@@ -68,7 +71,7 @@ class LocalExecutor:
         waiting: Waiting,
     ) -> None:
         try:
-            _run_on_a_loop(_LocalRun(plan, folder, counter).run())
+            _run_on_a_loop(_LocalRun(plan, folder, counter, waiting).run())
         except EvalError:
             raise
         except Exception as error:
@@ -88,8 +91,11 @@ def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 class _LocalRun:
-    def __init__(self, plan: RunPlan, folder: RunFolder, counter: RunReports) -> None:
+    def __init__(
+        self, plan: RunPlan, folder: RunFolder, counter: RunReports, waiting: Waiting
+    ) -> None:
         self._plan, self._spec, self._folder = plan, plan.spec, folder
+        self._waiting, self._counter = waiting, counter
         self._context = StageContext(
             folder.path, counter, stops_on_failure=plan.spec.stops_on_failure
         )
@@ -106,14 +112,16 @@ class _LocalRun:
         if spec.calls_judges:
             self._services = LocalServices(
                 spec.budget,
-                spec.judging.cache,
+                calls_setting(spec.judging, self._folder),
                 self._folder.path,
-                spending_before(self._folder, self._plan.n_before, spec.budget),
+                live_spending_before(self._folder, self._plan.n_before, spec.budget),
                 self._plan.n_before + 1,
                 self._pool.max_in_flight,
                 self._context.counter.add_line,
             )
         try:
+            if judges_in_batches(spec, self._folder):
+                return await self._run_in_batches()
             for group in engine_groups(spec.candidates):
                 if state.waiting and not self._context.is_stopping():
                     await self._write(self._score(self._read_waiting(group)))
@@ -124,21 +132,50 @@ class _LocalRun:
             if self._services is not None:
                 await self._services.end()
 
+    async def _run_in_batches(self) -> None:
+        """Generates everything, has the judge calls paid in batches, then judges."""
+        spec, context, before = self._spec, self._context, self._plan.resume_state
+        n_done = len(before.finished) + len(before.generated)
+        at_judge, at_embed = spec.by_stage()
+        names = [*at_judge, *at_embed]
+        stages = [*(["judge"] if at_judge else []), *(["embed"] if at_embed else []), "write"]
+        if not spec.has_responses and n_done < self._plan.n_units:
+            for group in engine_groups(spec.candidates):
+                if not context.is_stopping():
+                    async for table in self._generate(group):
+                        finish_ungenerated(table, names, spec.metric_options, stages, context)
+        waiting = find_waiting(self._folder, before.finished)
+        self._plan = replace(self._plan, resume_state=waiting)
+        if self._services is not None and not context.is_stopping():
+            await pay_in_batches(
+                self._plan, self._folder, self._services, self._counter, self._waiting
+            )
+        if context.is_stopping():
+            return
+        context.counter.add_carried(len(before.generated))
+        if waiting.waiting:
+            await self._write(self._score(self._read_waiting(spec.candidates, is_earlier=False)))
+        if spec.has_responses and not context.is_stopping():
+            await self._write(self._score(self._read_answers()))
+
     async def _run_group(self, group: Group) -> None:
         """All stages for candidates that are asked together."""
         if group[0].backend == EXISTING:
             return await self._write(self._score(self._read_answers()))
+        return await self._write(self._score(self._generate(group)))
+
+    def _generate(self, group: Group) -> Blocks:
+        """The responses of candidates that are asked together, once they are kept."""
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
         asked = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
-        return await self._write(self._score(map_blocks(asked, kept, BLOCKS_AT_ONCE)))
+        return map_blocks(asked, kept, BLOCKS_AT_ONCE)
 
     async def _write(self, records: Blocks) -> None:
         watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
         write = WriteParts(self._folder.path, RECORDS, self._context.counter, watched)
-        async for _ in map_blocks(records, write, BLOCKS_AT_ONCE):
-            pass
+        await _drain(map_blocks(records, write, BLOCKS_AT_ONCE))
 
     def _read_answers(self) -> Blocks:
         """Records whose responses exist already."""
@@ -148,8 +185,8 @@ class _LocalRun:
             for row in shard_rows(self._plan.found.shards)
         )
 
-    def _read_waiting(self, group: Group) -> Blocks:
-        """Responses of earlier sessions that nobody has judged."""
+    def _read_waiting(self, group: Sequence[Candidate], is_earlier: bool = True) -> Blocks:
+        """Responses that nobody has judged; `is_earlier`: earlier sessions generated them."""
         state, names = self._plan.resume_state, [one.name for one in group]
         return self._split(
             read_waiting(
@@ -158,6 +195,7 @@ class _LocalRun:
                 state.elsewhere,
                 names,
                 self._context,
+                is_earlier,
             )
             for part in state.waiting
         )
@@ -237,6 +275,11 @@ class _LocalRun:
         for table in tables:
             yield table
             await asyncio.sleep(0)  # what waits for a reply goes first
+
+
+async def _drain(blocks: Blocks) -> None:
+    async for _ in blocks:
+        pass
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:

@@ -41,6 +41,8 @@ def choose_phases(
         return PhaseChoice("together", "nothing is scored")
     if is_generated:
         return PhaseChoice("judge", "everything is generated already")
+    if spec.calls_judges and spec.judging.mode != "live":
+        return PhaseChoice("apart", "judges are asked in batches, when everything is generated")
     if spec.cluster.phases != "auto":
         return PhaseChoice(spec.cluster.phases, "cluster.phases says so")
     why_together = (

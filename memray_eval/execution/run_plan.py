@@ -225,8 +225,8 @@ class RunPlan:
     (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
     engines, where it waited for them; `phases` says whether it generates and judges at the same
     time. `scanned_at` (epoch seconds) is when this session's scan began, None where an earlier
-    one's was kept. `order` is that of the samples, where the run may be decided before its
-    end."""
+    one's was kept. One that `is_detached` ends when its judge calls are under way in batches.
+    `order` is that of the samples, where the run may be decided before its end."""
 
     spec: RunSpec
     found: Scan
@@ -240,6 +240,7 @@ class RunPlan:
     before: Mapping[str, Any] = field(default_factory=dict)
     resume_state: ResumeState = field(default_factory=ResumeState)
     order: SampleOrder | None = None
+    is_detached: bool = False
 
     @property
     def n_before(self) -> int:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 import memray_eval
@@ -16,6 +18,7 @@ from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
+from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
 from memray_eval.report.adjusted.summaries import adjust_summary
@@ -29,7 +32,7 @@ from memray_eval.stages.agreement import compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
 from memray_eval.stages.speed import measure_speed
-from memray_eval.types import MetricSummary, Performance, QualityPair, Summary
+from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
 
 
 def summarise_run(
@@ -54,6 +57,7 @@ def _summarise_records(
     reduced = reduce_records(records, spec.metrics, generation_s)
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
+    batches = _batch_figures(folder, records) if spec.calls_judges else None
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
     summary = Summary(
         run_id=folder.run_id,
@@ -87,7 +91,9 @@ def _summarise_records(
         )
         if spec.suite.has_arms and spec.metrics
         else (),
+        batches=batches,
         notes=(
+            *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
             ),
@@ -227,6 +233,41 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
+
+
+def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:
+    """The judge calls that went in batches, and those that did not; None where all were live."""
+    entries = [one for one in BatchJournal(folder).load() if one.state == "collected"]
+    if not entries:
+        return None
+    outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
+    n_verdicts = outcomes["verdict"] + outcomes["refused"]
+    n_calls, usd = 0, 0.0
+    for batch in records.to_batches(columns=["scores"]):
+        scores = batch.column("scores").flatten()
+        n_calls += pc.sum(scores.field("calls")).as_py() or 0
+        usd += pc.sum(scores.field("cost_usd")).as_py() or 0.0
+    spent, lost = sum(one.spent.usd for one in entries), sum(one.lost.usd for one in entries)
+    return BatchFigures(
+        n_batches=len(entries),
+        n_calls=sum(one.n_calls for one in entries),
+        n_verdicts=n_verdicts,
+        cost_usd=spent,
+        lost_usd=lost,
+        n_live=max(0, n_calls - n_verdicts),
+        live_usd=max(0.0, usd - (spent - lost)),
+    )
+
+
+def _batch_note(found: BatchFigures | None) -> list[str]:
+    """What to say of judge calls in batches."""
+    if found is None:
+        return []
+    lost = f" (${found.lost_usd:,.4g} of it brought no verdict)" if found.lost_usd else ""
+    return [
+        f"judge calls: {found.n_calls:,} in batches for ${found.cost_usd:,.4g}{lost}, "
+        f"{found.n_live:,} live for ${found.live_usd:,.4g}."
+    ]
 
 
 def _task_order(task: str | None, tasks: Sequence[str]) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Literal, Protocol
 
 from memray_eval.config.environment import calls_file
-from memray_eval.config.sections import Budget
+from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import EvalError, JudgeError
 from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
@@ -23,6 +23,7 @@ from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
 from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
+from memray_eval.results.run_folder import BATCHES, RunFolder
 
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
@@ -64,6 +65,7 @@ class LocalServices:
     ) -> None:
         self.max_in_flight = max_in_flight
         self._run, self._limiter = uuid.uuid4().hex, Limiter()
+        self._run_id = folder.rstrip("/").rpartition("/")[2]
         self._book = SpendingBook(folder, session) if budget.is_set else None
         save = self._book.write if self._book is not None else None
         self._ledger = BudgetLedger(budget, spent, save=save) if budget.is_set else None
@@ -83,6 +85,7 @@ class LocalServices:
             say=say,
             is_stopping=is_stopping,
             run=self._run,
+            run_id=self._run_id,
             max_in_flight=self.max_in_flight,
             calls=None if self._calls is None else BatchedCalls(self._get_calls, self._put_calls),
             ledger=None if self._ledger is None else _LocalLedger(self._ledger),
@@ -189,6 +192,12 @@ class _LocalLedger:
     async def settle(self, ticket: int, spent: Spending) -> None:
         await self._ledger.settle([(ticket, spent)])
 
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        return await self._ledger.hold(most, is_made)
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        await self._ledger.settle_held(held, spent)
+
 
 def check_calls(cache: str, folder: str) -> None:
     """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
@@ -196,6 +205,19 @@ def check_calls(cache: str, folder: str) -> None:
     file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
+
+
+def no_services() -> Services:
+    """Services for judges that are not asked."""
+    return Services(limiter=Limiter(), member=uuid.uuid4().hex, say=lambda line: None)
+
+
+def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
+    """Where a run keeps its paid calls. Those of batches are kept in any case: without a memory the
+    run has one of its own."""
+    if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
+        return judging.cache
+    return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
 
 
 def prompt_secret(cache: str, folder: str) -> bytes:

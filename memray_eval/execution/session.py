@@ -11,6 +11,7 @@ from functools import partial
 
 from memray_eval.config.secrets import held_keys, variables_of
 from memray_eval.errors import EvalError, Interrupted, ServiceLost, Stopped, describe_error
+from memray_eval.execution.batch_judging import offer_to_cancel
 from memray_eval.execution.executors import Phase, new_executor
 from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
@@ -73,8 +74,10 @@ class RunSession:
                     result = self._run_to_summary(quiet, log, ending)
             except KeyboardInterrupt:
                 self._record_end("interrupted", f"interrupted by {ending.number.name}")
+                batches = self._leave_batches()
                 text = (
-                    f"Interrupted by {ending.number.name}: {self._finished_units()}. {self._go_on}"
+                    f"Interrupted by {ending.number.name}: {self._finished_units()}. {batches}"
+                    f"{self._go_on}"
                 )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
@@ -177,6 +180,13 @@ class RunSession:
         with suppress(Exception):
             done = self.folder.records().count_rows()
         return f"{done} of {self.plan.n_units} units are finished and kept"
+
+    def _leave_batches(self) -> str:
+        """What becomes of judge calls that are under way in batches, for the last line."""
+        told = ""
+        with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
+            told = offer_to_cancel(self.plan, self.folder)
+        return f"{told}. " if told else ""
 
     def _record_end(self, status: str, reason: str) -> None:
         # A full disk, a lost lease: the error that ended the session is the one to tell

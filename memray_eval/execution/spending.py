@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 
 from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
+from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.log_once import log_once
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
@@ -42,13 +43,19 @@ class SpendingBook:
 
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
     """What the first `sessions` of a run paid its judges: every call, also those that came to
-    nothing and those of units that were not finished. Where no book was kept (a session of an
-    older version, or one without a budget that was killed), at least what the scores tell."""
+    nothing and those of units that were not finished."""
+    in_batches = spent_in_batches(BatchJournal(folder).load())
+    return _live_spending(folder, sessions, in_batches) + in_batches
+
+
+def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
+    """What of it was paid call by call. Where no book was kept (a session of an older version, or
+    one without a budget that was killed), at least what the scores tell."""
     book = folder.read_spending()
     booked = Spending(usd=book.get("usd", 0.0), tokens=book.get("tokens", 0))
     if book.get("sessions", 0) >= sessions:
         return booked
-    by_scores = spending_in_scores(folder)
+    by_scores = spending_in_scores(folder).less(in_batches)
     return Spending(usd=max(booked.usd, by_scores.usd), tokens=max(booked.tokens, by_scores.tokens))
 
 
@@ -68,3 +75,10 @@ def spending_in_scores(folder: RunFolder) -> Spending:
 def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
     """What earlier sessions count against the budget of this one."""
     return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()
+
+
+def live_spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
+    """The same without batches, which their own journal tells."""
+    if not sessions or not budget.is_set:
+        return Spending()
+    return _live_spending(folder, sessions, spent_in_batches(BatchJournal(folder).load()))

@@ -30,7 +30,11 @@ _ELSEWHERE = "name another file (--set judging.cache=PATH), or keep no verdicts 
 _APPLICATION = 0x4D45_4A43  # "MEJC" in the file's header
 _VERSION = 1  # of the table below
 # not there in files of older versions, to whose tables they are added
-_ADDED = ("cached_input_tokens", "cache_write_tokens")
+_ADDED = {
+    "cached_input_tokens": "INTEGER NOT NULL DEFAULT 0",
+    "cache_write_tokens": "INTEGER NOT NULL DEFAULT 0",
+    "paid_for": "TEXT NOT NULL DEFAULT ''",
+}
 _FIELDS = (
     *("key", "judge", "input_tokens", "output_tokens", *_ADDED, "cost_usd", "created"),
     "judgment",
@@ -50,6 +54,7 @@ CREATE TABLE calls (
   output_tokens INTEGER NOT NULL,
   cached_input_tokens INTEGER NOT NULL DEFAULT 0,
   cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+  paid_for TEXT NOT NULL DEFAULT '',
   cost_usd REAL NOT NULL,
   created REAL NOT NULL,
   judgment TEXT
@@ -67,7 +72,9 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 class CachedCall(Frozen):
     """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
-    refused; `created` is in epoch seconds. The tokens are those of a Usage."""
+    refused; `created` is in epoch seconds. The tokens are those of a Usage.
+    `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
+    says what it cost."""
 
     key: str
     judge: str
@@ -76,6 +83,7 @@ class CachedCall(Frozen):
     output_tokens: _Count
     cached_input_tokens: _Count = 0
     cache_write_tokens: _Count = 0
+    paid_for: str = ""
     cost_usd: _Amount
     created: _Amount
 
@@ -303,7 +311,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
                 connection.execute("BEGIN IMMEDIATE")
                 for name in _missing_columns(connection):  # another process may have been faster
                     # An older memray-eval goes on reading and writing such a file
-                    column = f"{name} INTEGER NOT NULL DEFAULT 0"
+                    column = f"{name} {_ADDED[name]}"
                     connection.execute(f"ALTER TABLE calls ADD COLUMN {column}")
 
 

@@ -19,6 +19,10 @@ from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
 from memray_eval.extensions import OwnObject
+from memray_eval.judges.batches.limits import limits_of_batches
+from memray_eval.judges.batches.port import BatchClient
+from memray_eval.judges.batches.runner import BatchLane, MoneyPort
+from memray_eval.judges.batches.spool import Spool
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     AdmissionController,
@@ -47,6 +51,7 @@ from memray_eval.judges.router import (
     price_of,
     provider_of,
     server_of,
+    takes_batches,
 )
 from memray_eval.judges.structured_judge import (
     CallPolicy,
@@ -68,7 +73,7 @@ EMBEDDED_TRIES, EMBEDDED_FAILURES, EMBEDDED_OUTAGE_S = 1000, 3, 900.0
 IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 
 
-class LedgerPort(Protocol):
+class LedgerPort(MoneyPort, Protocol):
     """The run's budget, near or far. `draw` waits while calls under way may still give back; it
     gives a ticket to settle with, 0 at the end of the money."""
 
@@ -80,16 +85,17 @@ class LedgerPort(Protocol):
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of its `run`; `say` takes lines that a person should read; calls that still wait when
-    `is_stopping` are not made; `embedded_url` is where the embedded judge's server answers; `watch`
-    gives who hears of a judge's calls; `secret` is that of the cache folder, by which the nonces of
-    prompts are made, or one of the run."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should
+    read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the
+    embedded judge's server answers; `watch` gives who hears of a judge's calls; `secret` is that
+    of the cache folder, by which the nonces of prompts are made, or one of the run."""
 
     limiter: LimiterPort
     member: str
     say: Callable[[str], None]
     is_stopping: Callable[[], bool] = lambda: False
     run: str = ""
+    run_id: str = ""
     members: int = 1
     max_in_flight: int = IN_FLIGHT
     calls: CallStore | None = None
@@ -114,6 +120,17 @@ def build_judges(
         ]
         for metric, names in asked.items()
     }
+
+
+def build_batch_lanes(
+    choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
+) -> list[BatchLane]:
+    """The judges that can be asked in batches, each once. Call it on the loop that will use
+    them."""
+    factory = _JudgeFactory(config, services, load_table(config.models), None)
+    asked = [choice.judges for choice in choices.values() if choice.judge != RULES]
+    names = dict.fromkeys(name for judges in asked for name in judges)
+    return [lane for name in names if (lane := factory.build_lane(name)) is not None]
 
 
 class _ProviderBuilder(Protocol):
@@ -153,13 +170,40 @@ class _JudgeFactory:
         policy = self._build_policy(JudgeEndpoint(name, identity), config.max_output_tokens, config)
         return code_judge(spec, policy, code)
 
+    def build_lane(self, name: str) -> BatchLane | None:
+        """The judge in batches; None where it can only be asked call by call."""
+        if not takes_batches(name, self._config, self._table):
+            return None
+        provider, spec = provider_of(name, self._config), self._provider_spec(name)
+        module = importlib.import_module(f"memray_eval.judges.batches.{provider}")
+        open_client: Callable[[JudgeSpec], BatchClient] = getattr(module, f"open_{provider}")
+
+        def most_of(tokens: int) -> Spending:
+            most = CallCost(1.2 * tokens, float(spec.max_output_tokens))
+            usd = spec.price.of(most, is_batch=True)
+            return Spending(usd=usd, tokens=math.ceil(most.tokens))
+
+        limits = limits_of_batches(self._config.batch, provider, name)
+        spool = Spool(limits, most_of)
+        return BatchLane(self._build(name), open_client(spec), spec.model, spool)
+
     def _build_provider(self, name: str) -> StructuredJudge:
         config, provider = self._config, provider_of(name, self._config)
-        named, server = server_of(name, config), own_server(name, config)
         # An SDK takes a second to import: only the one that is used is.
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
         builder: _ProviderBuilder = getattr(module, f"{provider}_judge")
-        spec = JudgeSpec(
+        spec = self._provider_spec(name)
+        endpoint = JudgeEndpoint(
+            name,
+            server_address(provider, own_server(name, config)),
+            key_digest(judge_key(spec, provider)),
+        )
+        return builder(spec, self._build_policy(endpoint, config.max_output_tokens, config))
+
+    def _provider_spec(self, name: str) -> JudgeSpec:
+        config, provider = self._config, provider_of(name, self._config)
+        named, server = server_of(name, config), own_server(name, config)
+        return JudgeSpec(
             name=name,
             model=name.partition("/")[2],
             base_url=named.url if named else config.base_urls.get(provider),
@@ -171,10 +215,6 @@ class _JudgeFactory:
             price=price_of(name, config, self._table) or FREE,
             cache=self._cache_of(name),
         )
-        endpoint = JudgeEndpoint(
-            name, server_address(provider, server), key_digest(judge_key(spec, provider))
-        )
-        return builder(spec, self._build_policy(endpoint, config.max_output_tokens, config))
 
     def _build_embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
@@ -234,7 +274,7 @@ class _JudgeFactory:
             hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
-        return CallPolicy(policy, gate, services.calls, watch)
+        return CallPolicy(policy, gate, services.calls, watch, services.run_id)
 
     async def _sleep(self, delay_s: float) -> None:
         """Sleeps, but not past the stop of the run: a call that waits to be tried again must not

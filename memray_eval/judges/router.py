@@ -441,6 +441,13 @@ def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache
     )
 
 
+def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
+    """Whether a judge may be asked through its provider's batch API, as far as is known."""
+    if is_embedded(name) or code_of(name, config) is not None:
+        return False
+    return table.models.get(name, ModelEntry()).takes_batches is not False
+
+
 def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:

@@ -21,7 +21,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mappin
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, cast, runtime_checkable
 
 from pydantic import BaseModel, ValidationError
 
@@ -41,7 +41,7 @@ from memray_eval.judges.prompt_cache import (
 )
 from memray_eval.judges.router import KEYS
 from memray_eval.log_once import log_once
-from memray_eval.ports import Verdict
+from memray_eval.ports import PAYER, Verdict
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -91,6 +91,42 @@ class ProviderAdapter(Protocol):
         """An SDK's exception as ours, by what happened; never with a prompt or a key in the text.
         None: not the SDK's."""
         ...
+
+
+class BatchableAdapter(ProviderAdapter, Protocol):
+    """One that can be asked in batches too."""
+
+    async def batch_request(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        """What `send` would send, to the letter."""
+        ...
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        """The error that a status and the provider's words stand for."""
+        ...
+
+
+class PlannedCall(NamedTuple):
+    """A call that is not made yet: what it is remembered by, the request, about how many tokens its
+    prompt has."""
+
+    key: str
+    request: Callable[[], Awaitable[dict[str, Any]]]
+    tokens: float
+
+
+class BatchedVerdict(NamedTuple):
+    """What a call of a batch came to, and cost; `call` is what is to be remembered of it."""
+
+    outcome: Literal["verdict", "refused", "malformed", "truncated", "error"]
+    usage: Usage
+    cost_usd: float
+    error: JudgeError | None = None
+    call: CachedCall | None = None
 
 
 @runtime_checkable
@@ -186,12 +222,13 @@ def judge_key(spec: JudgeSpec, provider: Provider) -> str:
 @dataclass(frozen=True)
 class CallPolicy:
     """How a judge is reached: when calls are tried again, what lets them through, where they are
-    remembered (None: nowhere), and who hears of them."""
+    remembered (None: nowhere), who hears of them, and the id of the `run`."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     gate: AdmissionPort = field(default_factory=NoAdmission)
     calls: CallStore | None = None
     watch: CallObserver = NO_OBSERVER
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -292,6 +329,69 @@ class StructuredJudge:
         finally:
             self._asking.pop(key).set_result(None)
 
+    async def plan(
+        self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
+    ) -> PlannedCall:
+        """The call that `judge` would make, for a batch."""
+        question = self.pose(messages, judgment, is_batch=True)
+        wire = cast(BatchableAdapter, self._wire)
+        talk = [message.model_dump() for message in question.messages]
+        characters = sum(len(turn["content"]) for turn in talk[1:])
+        prepared = question.prepared
+        return PlannedCall(
+            self.key_of(question, repeat),
+            partial(wire.batch_request, prepared.request, talk, question.start),
+            prepared.tokens + characters / CHARACTERS_A_TOKEN,
+        )
+
+    async def recall(self, key: str, judgment: type[BaseModel]) -> Verdict | None:
+        """The verdict of a call that was paid. Raises Refused where it brought none."""
+        call = await self._access.calls.get(key) if self._access.calls is not None else None
+        try:
+            return None if call is None else self._recall(call, judgment)
+        except ValidationError:  # its rules have changed since
+            return None
+
+    def read_batched(
+        self, completion: Any, judgment: type[BaseModel], key: str, paid_for: str
+    ) -> BatchedVerdict:
+        """What a call of a batch came to: a completion, or the error that it ended with. `paid_for`
+        is the unit and metric whose score tells its cost."""
+        try:
+            if isinstance(completion, JudgeError):
+                raise completion
+            reply = self._wire.read(completion)
+        except JudgeError as error:
+            return BatchedVerdict("error", usage := Usage.of(error), self._batch_cost(usage), error)
+        cost_usd = self._batch_cost(reply.usage)
+        filled: BaseModel | None = None
+        if reply.ending == "truncated":
+            return BatchedVerdict("truncated", reply.usage, cost_usd)
+        if reply.ending == "done":
+            try:
+                filled = _parse_judgment(reply.text, judgment)
+            except InvalidVerdict:
+                return BatchedVerdict("malformed", reply.usage, cost_usd)
+        call = CachedCall(
+            key=key,
+            judge=self.name,
+            judgment=None if filled is None else filled.model_dump_json(),
+            cost_usd=cost_usd,
+            created=time.time(),
+            paid_for=f"{self._access.run} {paid_for}",
+            **dict(reply.usage),
+        )
+        return BatchedVerdict(
+            "refused" if filled is None else "verdict", reply.usage, cost_usd, call=call
+        )
+
+    def batch_error(self, status: int, body: bytes) -> JudgeError:
+        """The error of a call of a batch, from what the provider said of it."""
+        return cast(BatchableAdapter, self._wire).refusal(status, body)
+
+    def _batch_cost(self, usage: Usage) -> float:
+        return self._price.of(usage, is_batch=True)
+
     def pose(
         self, messages: Sequence[Message], judgment: type[BaseModel], is_batch: bool = False
     ) -> Question:
@@ -357,15 +457,27 @@ class StructuredJudge:
         return self._prepared[judgment, system]
 
     def _recall(self, call: CachedCall, judgment: type[BaseModel]) -> Verdict:
+        """The verdict of a paid call: it costs nothing, but where it was paid in a batch of this
+        run, in the one score that tells it."""
+        pays = bool(call.paid_for) and call.paid_for == f"{self._access.run} {PAYER.get()}"
+        usage = Usage.of(call) if pays else Usage()
+        cost_usd = call.cost_usd if pays else 0.0
+        saved_usd = self._price.saved_on(usage, is_batch=True)
         if call.judgment is None:
-            raise Refused(
+            refused = Refused(
                 "the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment)
             )
+            refused.set_tokens(usage)
+            refused.cost_usd, refused.saved_usd, refused.calls = cost_usd, saved_usd, int(pays)
+            raise refused
         return Verdict(
             judgment=judgment.model_validate_json(call.judgment),
             judge=self.name,
-            cached=True,
-            calls=0,
+            usage=usage,
+            cost_usd=cost_usd,
+            saved_usd=saved_usd,
+            cached=not pays,
+            calls=int(pays),
         )
 
     async def _ask(self, question: Question, key: str | None) -> Verdict:

@@ -13,6 +13,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  log.jsonl           what the run logged (execution/run_log.py)
                  sinks.json          what the job's sinks got last, and why one did not
                  sinks/*/*.parquet   the events that a sink has sent (sinks/sent_journal.py)
+                 batches/            what was sent to batch APIs (judges/batches/journal.py)
 """
 
 from __future__ import annotations
@@ -71,6 +72,7 @@ Kind = Literal["records", "responses"]
 RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
+BATCHES = "batches"
 LOCAL_READS_AT_ONCE = 8
 _PARQUET = pads.ParquetFileFormat()
 
@@ -255,6 +257,28 @@ class RunFolder:
             infos = self._filesystem.get_file_info(selector)
         paths = [info.path for info in infos if info.base_name.endswith(".parquet")]
         return map_ahead(self._read_table, paths, self._requests_at_once)
+
+    def write_batch_file(self, name: str, data: bytes) -> None:
+        """Writes a file of the journal of batches whole."""
+        if self._is_lost():
+            raise taken_over_error(self.path)
+        with translate_cloud_errors(self.path):
+            if not is_object_store(self._filesystem):
+                self._filesystem.create_dir(f"{self._inner}/{BATCHES}", recursive=True)
+            write_whole(self._filesystem, f"{self._inner}/{BATCHES}/{name}", data)
+
+    def list_batch_files(self) -> list[str]:
+        """The names of the files of the journal of batches."""
+        selector = fs.FileSelector(f"{self._inner}/{BATCHES}", allow_not_found=True)
+        with translate_cloud_errors(self.path):
+            infos = self._filesystem.get_file_info(selector)
+        return sorted(info.base_name for info in infos if info.type == fs.FileType.File)
+
+    def read_batch_files(self, names: Sequence[str]) -> Iterator[bytes]:
+        """Yields files of the journal of batches, several read at once. Raises DataError for one
+        that is not there."""
+        paths = [f"{BATCHES}/{name}" for name in names]
+        return map_ahead(self._read, paths, self._requests_at_once)
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""

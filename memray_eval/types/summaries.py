@@ -484,6 +484,21 @@ class Cause(Frozen):
     unit_id: str
 
 
+class BatchFigures(Frozen):
+    """A run's judge calls that went through batch APIs, and those that were made one by one.
+
+    `n_verdicts` of the `n_calls` in `n_batches` brought a verdict or a refusal; `lost_usd` of their
+    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live."""
+
+    n_batches: int
+    n_calls: int
+    n_verdicts: int
+    cost_usd: float
+    lost_usd: float
+    n_live: int
+    live_usd: float
+
+
 class PromptCacheUse(Frozen):
     """What providers' prompt caches did for the judge calls behind a run's scores. Of
     `input_tokens`, so many were read from a cache, and written into one at a price of its own;
@@ -513,8 +528,9 @@ class Summary(Frozen):
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
-    in runs of older versions. `prompt_cache` is there where providers told of theirs, `decided`
-    where the run ended before all of its units, as its `stop_at` asks."""
+    in runs of older versions. `batches` are there where some of them went in batches,
+    `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
+    units, as its `stop_at` asks."""
 
     run_id: str
     suite: str
@@ -541,5 +557,6 @@ class Summary(Frozen):
     notes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
+    batches: BatchFigures | None = None
     prompt_cache: PromptCacheUse | None = None
     decided: EarlyDecision | None = None

@@ -25,6 +25,7 @@ from typing import Any
 
 from aiohttp import web
 
+from tests.servers.batches import BatchApis
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Limits, Provider, Reply, SlidingWindow, Storm, start
 
@@ -100,6 +101,7 @@ class Served:
         self.provider = Provider(
             settings.reply(), window=SlidingWindow(settings.limits), keep_requests=False
         )
+        self.batches = BatchApis(self.provider)
         self._obey(settings)
 
     def routes(self) -> list[web.RouteDef]:
@@ -107,6 +109,7 @@ class Served:
             web.get("/_stats", self.stats),
             web.post("/_reset", self.reset),
             web.post("/_set", self.set),
+            *self.batches.routes(),
         ]
 
     async def stats(self, request: web.Request) -> web.Response:
@@ -177,6 +180,14 @@ class ServerProcess:
 
     def reset(self) -> None:
         self._asked("POST", "/_reset")
+
+    def batches(self) -> dict[str, Any]:
+        """What the batch APIs counted."""
+        return self._asked("GET", "/_batches")
+
+    def script_batches(self, **changes: Any) -> None:
+        """How batches go from now on: fields of BatchApis, courses as mappings."""
+        self._asked("POST", "/_batches", json.dumps(changes))
 
     def set(self, **changes: Any) -> None:
         """Changes some of the settings from the next request on; ValueError for a name or value

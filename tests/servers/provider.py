@@ -633,17 +633,22 @@ async def start(
 
 @contextmanager
 def serving(
-    reply: Reply, latency_s: float = 0.0, *, limits: Limits | None = None, **options: Any
+    reply: Reply,
+    latency_s: float = 0.0,
+    *,
+    limits: Limits | None = None,
+    more: Callable[[Provider], Sequence[web.RouteDef]] = lambda provider: (),
+    **options: Any,
 ) -> Iterator[Provider]:
     """Runs a provider on a free port of 127.0.0.1, in a thread of its own. `options`: further
-    fields of Provider."""
+    fields of Provider; `more`: routes beside its own."""
     provider = Provider(reply, latency_s, window=SlidingWindow(limits or Limits()), **options)
     loop = asyncio.new_event_loop()
     started = threading.Event()
 
     def serve() -> None:
         asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start(provider))
+        runner = loop.run_until_complete(start(provider, more=more(provider)))
         started.set()
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())

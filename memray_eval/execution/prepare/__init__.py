@@ -91,22 +91,25 @@ def run(
     agree: Callable[[Estimate], bool] = lambda _: True,
     run_id: str | None = None,
     check_found: Callable[[Scan], None] = lambda _: None,
+    detach: bool = False,
 ) -> RunResult:
     """Runs a job to its summary. `say` gets what a person should know on the way; nothing is
     written before the checks pass. With `generate_only` nothing is scored. `agree` is asked when a
     run without a budget may cost more than ASK_USD, and `check_found` may refuse what the dataset
     was found to hold. Where the run of that `run_id` has begun already, it is resumed, so that a
-    job can be submitted again as it is.
+    job can be submitted again as it is. With `detach` it ends, with BatchesUnderWay, when its judge
+    calls are under way in batches.
 
     Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
     EmbeddingError after."""
     refuse_keys(config, {})  # it is written to the run's folder
+    _check_detach(config, detach)
     waiting = no_waiting if quiet else show_waiting
     suite = suite_name(config.suite)
     name = new_run_id(suite, config.candidates[0].name) if run_id is None else run_id
     folder = RunFolder(f"{config.out.rstrip('/')}/{check_run_id(name)}")
     if run_id is not None and folder.has_manifest():
-        return _resume(folder, check_same_run(read_config(folder), config), say, quiet)
+        return _resume(folder, check_same_run(read_config(folder), config), say, quiet, detach)
     # The folder is let go when nothing of the run is up any more.
     with ExitStack() as locks, ExitStack() as stack:
 
@@ -136,20 +139,33 @@ def run(
         opening = f"{plan.found.n_samples} samples, {plan.n_units} units -> {folder.path}"
         judges = [f"  {metric}: {judge}" for metric, judge in judges_of(plan.spec).items()]
         say("\n".join([f"Run {folder.run_id}: {opening}", *judges]))
-        return RunSession(plan, folder).run(quiet)
+        return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
 
 
 def resume(
-    path: str, say: Callable[[str], None], quiet: bool = False, settings: Sequence[str] = ()
+    path: str,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    settings: Sequence[str] = (),
+    detach: bool = False,
 ) -> RunResult:
     """Goes on with a run that was killed, interrupted or stopped, or whose failed units are to be
-    tried again. `settings` may change how it runs, not what it measures.
+    tried again. `settings` may change how it runs, not what it measures; `detach` as in `run`.
 
     Raises ConfigError where the run would not be the same any more, and all that `run` raises.
     """
     folder = RunFolder(path)
     folder.read_manifest()
-    return _resume(folder, apply_resume_settings(read_config(folder), settings), say, quiet)
+    config = apply_resume_settings(read_config(folder), settings)
+    return _resume(folder, config, say, quiet, detach)
+
+
+def _check_detach(config: RunConfig, detach: bool) -> None:
+    if detach and config.judging.mode == "live":
+        raise ConfigError(
+            "--detach ends when judge calls are under way in batches, and judging.mode is live; "
+            "add --set judging.mode=batch"
+        )
 
 
 def prepare(
@@ -333,8 +349,13 @@ def lock_new_folder(folder: RunFolder) -> Iterator[None]:
 
 
 def _resume(
-    folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool
+    folder: RunFolder,
+    config: RunConfig,
+    say: Callable[[str], None],
+    quiet: bool,
+    detach: bool = False,
 ) -> RunResult:
+    _check_detach(config, detach)
     with folder.held(), ExitStack() as stack:
         # Read only now: who held the folder before may have gone on.
         before = with_ended_sessions(folder.read_manifest(), folder.last_written())
@@ -364,7 +385,7 @@ def _resume(
             complete=complete,
             waiting=no_waiting if quiet else show_waiting,
         )
-        return RunSession(plan, folder).run(quiet)
+        return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
 
 
 def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:

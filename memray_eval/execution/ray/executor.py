@@ -10,6 +10,7 @@ from functools import partial
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import GenerationError, ServiceLost
+from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches_here
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.plan import (
     SERVER_GIB,
@@ -52,7 +53,8 @@ from memray_eval.execution.schedule import (
     run_waves,
     schedule,
 )
-from memray_eval.execution.spending import spending_before
+from memray_eval.execution.services import calls_setting
+from memray_eval.execution.spending import live_spending_before
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
@@ -151,6 +153,7 @@ class _RayRun:
                 judge_tasks=pool.tasks,
             )
             if order == "together":
+                self._pay_in_batches(services, self.plan)
                 with serve(spec.embedded_judge) as url:
                     self._generate_and_judge(replace(setup, embedded_url=url), waves)
             else:
@@ -266,6 +269,9 @@ class _RayRun:
         if not waiting.waiting:
             return
         self._enter_phase("judge")
+        self._pay_in_batches(setup.services, replace(self.plan, resume_state=waiting))
+        if setup.context.is_stopping():
+            return
         counter.add_line(
             f"Phase 2 of 2: judging {len(waiting.generated)} responses; no engine is up."
         )
@@ -279,6 +285,12 @@ class _RayRun:
                 plan=replace(self.plan, resume_state=waiting),
             )
             judge_waiting(judging, spec.candidates, is_earlier=False)
+
+    def _pay_in_batches(self, services: RayServices | None, plan: RunPlan) -> None:
+        """Has the judge calls paid in batches where the job says so, from this process: the calls
+        are rendered here."""
+        if services is not None and judges_in_batches(self.spec, self.folder):
+            pay_in_batches_here(plan, self.folder, services, self._counter, self._waiting)
 
     def _is_generated(self, state: ResumeState) -> bool:
         return len(state.finished) + len(state.generated) >= self.plan.n_units
@@ -297,9 +309,9 @@ class _RayRun:
         n_before = self.plan.n_before
         services = start_services(
             self.spec.budget,
-            self.spec.judging.cache,
+            calls_setting(self.spec.judging, self.folder),
             self.folder.path,
-            spending_before(self.folder, n_before, self.spec.budget),
+            live_spending_before(self.folder, n_before, self.spec.budget),
             members,
             max_in_flight,
             self._counter,

@@ -105,6 +105,12 @@ class LedgerActor:
     async def settle(self, ended: list[tuple[int, Spending]]) -> None:
         await self._treasury.settle(ended)
 
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        return await self._treasury.hold(most, is_made)
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        await self._treasury.settle_held(held, spent)
+
     async def spent(self) -> Spending:
         return self._treasury.spent()
 
@@ -117,8 +123,8 @@ class LedgerActor:
 
 class RayServices(NamedTuple):
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
-    run has none. `run` is what the limiter knows this session's members by, `secret` that of the
-    cache folder; None: each set of judges has its own."""
+    run has none. `run` is what the limiter knows this session's members by, `run_id` names the
+    run, `secret` is that of the cache folder; None: each set of judges has its own."""
 
     limiter: Any
     calls: Any | None
@@ -126,6 +132,7 @@ class RayServices(NamedTuple):
     members: int
     max_in_flight: int
     run: str = ""
+    run_id: str = ""
     secret: bytes | None = None
 
     def connect(
@@ -143,6 +150,7 @@ class RayServices(NamedTuple):
             say=say,
             is_stopping=is_stopping,
             run=self.run,
+            run_id=self.run_id,
             members=self.members,
             max_in_flight=self.max_in_flight,
             calls=BatchedCalls(self._get_calls, self._put_calls) if self.calls else None,
@@ -197,7 +205,8 @@ def start_services(
         file, segments = calls_location(cache, folder)
         calls = CallsActor.options(**here).remote(file, segments, counter)  # type: ignore[attr-defined]
     run, secret = uuid.uuid4().hex, prompt_secret(cache, folder)
-    return RayServices(limiter, calls, ledger, members, max_in_flight, run, secret)
+    run_id = folder.rstrip("/").rpartition("/")[2]
+    return RayServices(limiter, calls, ledger, members, max_in_flight, run, run_id, secret)
 
 
 def end_services(services: RayServices | None) -> None:
@@ -277,6 +286,14 @@ class _RemoteLedger:
 
     async def settle(self, ticket: int, spent: Spending) -> None:
         await self._settles((ticket, spent))
+
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        with services_needed(LEDGER):
+            return bool(await self._handle.hold.remote(most, is_made))
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        with services_needed(LEDGER):
+            await self._handle.settle_held.remote(held, spent)
 
     async def _draw(self, calls: list[Spending]) -> list[int]:
         with services_needed(LEDGER):

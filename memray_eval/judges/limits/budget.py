@@ -89,6 +89,10 @@ class Ledger:
             self._reserved += call
         return len(wanted)
 
+    def reserve_anyway(self, call: Spending) -> None:
+        """Reserves for what is under way, whether it fits or not."""
+        self._reserved += call
+
     def settle(self, reserved: Spending, spent: Spending) -> None:
         """A call ended, or several, summed: what it really cost takes the place of what was
         reserved for it."""
@@ -130,6 +134,7 @@ class BudgetLedger:
             usd=AHEAD * (budget.usd or 0.0), tokens=math.ceil(AHEAD * (budget.tokens or 0))
         )
         self._tickets: dict[int, tuple[Spending, float]] = {}
+        self._in_batches = NOTHING
         self._numbers = itertools.count(1)
         self._settled = asyncio.Event()
         self._queue = asyncio.Lock()
@@ -162,12 +167,29 @@ class BudgetLedger:
         self._settled.set()
         await self._save_ahead()  # a call that cost more than its estimate
 
+    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+        """Reserves what a batch may cost at most, if that fits now, or it is under way already. The
+        run's journal of batches knows of it, so `save` does not."""
+        async with self._queue:
+            if is_made:
+                self._ledger.reserve_anyway(most)
+            elif not self._ledger.reserve([most]):
+                return False
+            self._in_batches += most
+            return True
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None:
+        """Books what a batch really cost."""
+        self._ledger.settle(held, spent)
+        self._in_batches = self._in_batches.less(held) + spent
+        self._settled.set()
+
     def spent(self) -> Spending:
         return self._ledger.spent
 
     def committed(self) -> Spending:
-        """What was spent, and what the calls under way may cost at most."""
-        return self._ledger.spent + self._ledger.reserved
+        """What was spent, and what the calls under way may cost at most; without batches."""
+        return (self._ledger.spent + self._ledger.reserved).less(self._in_batches)
 
     async def _save_ahead(self) -> None:
         if self._save is None:

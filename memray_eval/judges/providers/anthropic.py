@@ -101,6 +101,17 @@ class AnthropicAdapter:
         )
         return HttpReply(response.http_response.status_code, response.http_response.content)
 
+    async def batch_request(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        return self.body(prepared, talk, start)
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return self._edge.refusal(status, None, body)
+
     def read(self, completion: HttpReply) -> Reply:
         said = self._edge.object(completion)
         usage, known = read_usage(said.get("usage"), _TOKENS)

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from functools import cached_property
 from typing import Any
 
 import httpx2
@@ -46,6 +48,7 @@ _TOKENS = TokenFields(
 )
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
+_BODIES: ContextVar[list[bytes]] = ContextVar("bodies")
 
 
 class GoogleAdapter:
@@ -72,12 +75,45 @@ class GoogleAdapter:
     async def send(
         self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
     ) -> HttpReply:
+        return await self._send(self._client, prepared, talk)
+
+    async def batch_request(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        # The SDK has no other way to say what it would send
+        bodies = list[bytes]()
+        token = _BODIES.set(bodies)
+        try:
+            await self._send(self._unsent, prepared, talk)
+        finally:
+            _BODIES.reset(token)
+        return dict(json.loads(bodies[0]))
+
+    @cached_property
+    def _unsent(self) -> genai.Client:
+        """A client that keeps what it would send."""
+        http = keep_open(httpx2.AsyncClient(transport=_Unsent()))
+        options = types.HttpOptions(base_url=_ADDRESS, httpx_async_client=http)
+        return genai.Client(api_key="none", http_options=options)
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return self._edge.refusal(status, None, body)
+
+    async def _send(
+        self,
+        client: genai.Client,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+    ) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in talk
             if turn["role"] != "system"
         ]
-        completion = await self._client.aio.models.generate_content(contents=turns, **prepared)
+        completion = await client.aio.models.generate_content(contents=turns, **prepared)
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
@@ -119,6 +155,14 @@ class GoogleAdapter:
             )
             return self._edge.refusal(int(status), headers.get("retry-after"), body)
         return self._edge.lost(error)
+
+
+class _Unsent(httpx2.AsyncBaseTransport):
+    """Keeps the bodies of requests for the task that makes them, and sends none."""
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        _BODIES.get().append(await request.aread())
+        return httpx2.Response(200, json={"candidates": []})
 
 
 def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:

@@ -126,6 +126,17 @@ class OpenAIAdapter:
         create = self._client.chat.completions.with_raw_response.create
         return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
 
+    async def batch_request(
+        self,
+        prepared: Mapping[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> dict[str, Any]:
+        return self.body(prepared, talk, start)
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return edge_for(self._client).refusal(status, None, body)
+
     def read(self, completion: HttpReply) -> Reply:
         return read_completion(edge_for(self._client), completion)
 

@@ -305,3 +305,49 @@ def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
 
 def covers(saved: Spending, committed: Spending) -> bool:
     return saved.usd + DUST_USD >= committed.usd and saved.tokens >= committed.tokens
+
+
+async def _hold_and_settle(tmp: list[Spending]) -> tuple[BudgetLedger, list[bool]]:
+    async def save(spent: Spending) -> None:
+        tmp.append(spent)
+
+    ledger = BudgetLedger(Budget(usd=10.0), save=save)
+    held = [await ledger.hold(Spending(usd=6.0)), await ledger.hold(Spending(usd=6.0))]
+    return ledger, held
+
+
+def test_a_batch_holds_what_it_may_cost_and_gives_back_what_it_did_not() -> None:
+    async def play() -> None:
+        saved = list[Spending]()
+        ledger, held = await _hold_and_settle(saved)
+        assert held == [True, False]
+        await ledger.settle_held(Spending(usd=6.0), Spending(usd=1.5))
+        assert ledger.spent().usd == pytest.approx(1.5)
+        assert await ledger.hold(Spending(usd=8.0))
+
+    asyncio.run(play())
+
+
+def test_the_book_of_live_calls_leaves_batches_out() -> None:
+    async def play() -> None:
+        saved = list[Spending]()
+        ledger, _ = await _hold_and_settle(saved)
+        (ticket,) = await ledger.draw([Spending(usd=1.0)])
+        assert saved[-1].usd == pytest.approx(1.0, abs=0.02)
+        await ledger.settle_held(Spending(usd=6.0), Spending(usd=5.0))
+        await ledger.settle([(ticket, Spending(usd=0.5))])
+        assert ledger.committed().usd == pytest.approx(0.5)
+        assert ledger.spent().usd == pytest.approx(5.5)
+
+    asyncio.run(play())
+
+
+def test_a_batch_under_way_is_held_though_it_does_not_fit() -> None:
+    async def play() -> None:
+        ledger = BudgetLedger(Budget(usd=1.0))
+        assert await ledger.hold(Spending(usd=3.0), is_made=True)
+        assert not await ledger.hold(Spending(usd=0.1))
+        await ledger.settle_held(Spending(usd=3.0), Spending(usd=0.2))
+        assert await ledger.hold(Spending(usd=0.1))
+
+    asyncio.run(play())

@@ -1,0 +1,273 @@
+"""Has a run's judge calls paid in batches, before its records are judged: what the judge stage
+would ask is found by a rehearsal of it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pyarrow as pa
+from pydantic import BaseModel
+
+from memray_eval.errors import (
+    BudgetSpent,
+    EvalError,
+    JudgeError,
+    JudgeStalled,
+)
+from memray_eval.execution.block_stages import (
+    PART,
+    judging_options,
+    read_answers,
+    read_waiting,
+    shard_rows,
+)
+from memray_eval.execution.progress import STAGES
+from memray_eval.execution.run_counter import LocalCounter, RunReports
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.schedule import count_siblings
+from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.waiting import Waiting
+from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
+from memray_eval.judges.batches.rehearsal import NotYet, RehearsedJudge
+from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.judge_factory import Services, build_batch_lanes
+from memray_eval.metric import RULES, JudgedMetric, Metric
+from memray_eval.metrics import pick
+from memray_eval.ports import Judge, Verdict
+from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.stages.judge import judge_record
+from memray_eval.types import Message, Record
+
+RECORDS_AT_ONCE = 32  # whose prompts are in memory together
+
+
+def judges_in_batches(spec: RunSpec, folder: RunFolder) -> bool:
+    """Whether judging waits for batches: the job says so, or an earlier session has sent some."""
+    if not spec.calls_judges:
+        return False
+    return spec.judging.mode != "live" or bool(folder.list_batch_files())
+
+
+async def pay_in_batches(
+    plan: RunPlan,
+    folder: RunFolder,
+    services: JudgeServices,
+    counter: RunReports,
+    waiting: Waiting,
+    hooks: BatchHooks | None = None,
+) -> None:
+    """Pays what judging the run's records needs in batches, as far as it can be. What is missing
+    afterwards is asked live. The run's responses are all there by now, in `plan.resume_state` or in
+    its dataset. Raises BatchesUnderWay where the session ends with that."""
+    spec = plan.spec
+    connected = services.connect(
+        counter.add_line, lambda: counter.stopping() is not None, None, lambda judge: NO_OBSERVER
+    )
+    lanes = build_batch_lanes(spec.judges, spec.judging, connected)
+    metrics = pick(spec.by_stage()[0], spec.metric_options)
+    judged = {one.name: one for one in metrics if isinstance(one, JudgedMetric)}
+
+    def judgment_of(metric: str) -> type[BaseModel]:
+        if metric not in judged:
+            raise JudgeStalled(f"a batch has calls of the metric {metric}, which the run has not")
+        return judged[metric].judgment
+
+    runner = BatchRunner(
+        lanes,
+        BatchJournal(folder),
+        spec.judging.batch,
+        hooks
+        or BatchHooks(
+            say=counter.add_line,
+            is_stopping=lambda: counter.stopping() is not None,
+            waiting=waiting,
+        ),
+        judgment_of=judgment_of,
+        keep=lambda calls: _keep(connected, calls),
+        money=connected.ledger,
+        is_auto=spec.judging.mode == "auto",
+        is_detached=plan.is_detached,
+    )
+    rehearsal = Rehearsal(plan, folder, metrics, lanes, runner, counter)
+    is_live = spec.judging.mode == "live"
+    _say_who_stays_live(spec, lanes, counter.add_line)
+    try:
+        await runner.run(None if is_live else rehearsal.run)
+    except (BudgetSpent, JudgeStalled) as error:
+        counter.stop(str(error))
+
+
+def pay_in_batches_here(
+    plan: RunPlan,
+    folder: RunFolder,
+    services: JudgeServices,
+    counter: RunReports,
+    waiting: Waiting,
+) -> None:
+    """The same from a thread that has no event loop."""
+
+    async def pay() -> None:
+        async with closing_clients():
+            await pay_in_batches(plan, folder, services, counter, waiting)
+
+    asyncio.run(pay())
+
+
+async def _keep(services: Services, calls: Sequence[CachedCall]) -> None:
+    assert services.calls is not None
+    await asyncio.gather(*map(services.calls.put, calls))
+
+
+def _say_who_stays_live(
+    spec: RunSpec, lanes: Sequence[BatchLane], say: Callable[[str], None]
+) -> None:
+    asked = {
+        name for choice in spec.judges.values() if choice.judge != RULES for name in choice.judges
+    }
+    others = sorted(asked - {lane.name for lane in lanes})
+    if others and spec.judging.mode != "live":
+        say(f"Asked call by call, as they take no batches: {', '.join(others)}.")
+
+
+class Rehearsal:
+    """Runs the judge stage over all records of a run with judges that ask nobody."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        folder: RunFolder,
+        metrics: Sequence[Metric],
+        lanes: Sequence[BatchLane],
+        runner: BatchRunner,
+        counter: RunReports,
+    ) -> None:
+        self._plan, self._folder, self._metrics = plan, folder, metrics
+        self._counter = counter
+        # What is read here is read again when it is judged, and counts then
+        self._context = StageContext(folder.path, LocalCounter(STAGES, math.inf))
+        spec, repeats = plan.spec, range(plan.spec.judging.repeats)
+        in_batches = {lane.name: lane for lane in lanes}
+
+        def rehearsed(name: str, repeat: int) -> Judge:
+            lane = in_batches.get(name)
+            return RehearsedJudge(lane.judge, repeat, runner.note) if lane else _AskedLive(name)
+
+        self._judges: Mapping[str, Sequence[Judge]] = {
+            key: [rehearsed(name, n) for name in choice.judges for n in repeats]
+            if choice.judge != RULES
+            else []
+            for key, choice in spec.judges.items()
+        }
+        siblings = count_siblings(spec.candidates)
+        self._asking = judging_options(spec.judges, spec.judging, siblings)
+
+    async def run(self) -> None:
+        """Notes every call that is missing. Raises what concerns the whole run."""
+        for table in self._tables():
+            for start in range(0, table.num_rows, RECORDS_AT_ONCE):
+                if self._counter.stopping() is not None:
+                    return
+                records, _ = self._context.from_table(table.slice(start, RECORDS_AT_ONCE), "judge")
+                await self._rehearse(records)
+
+    async def _rehearse(self, records: Sequence[Record]) -> None:
+        found = await asyncio.gather(
+            *(judge_record(one, self._metrics, self._judges, self._asking) for one in records),
+            return_exceptions=True,
+        )
+        for one in found:  # a metric that fails on a record fails again when that is judged
+            if isinstance(one, EvalError) and not isinstance(one, JudgeError):
+                raise one
+
+    def _tables(self) -> Iterator[pa.Table]:
+        """All records that wait to be judged, a part or shard at a time."""
+        plan, state = self._plan, self._plan.resume_state
+        names = [one.name for one in plan.spec.candidates]
+        for part in state.waiting:
+            table = pa.Table.from_pylist([{PART: part}])
+            yield read_waiting(
+                table, state.generated, state.elsewhere, names, self._context, is_earlier=False
+            )
+        if plan.spec.has_responses:
+            for row in shard_rows(plan.found.shards):
+                shard = pa.Table.from_pylist([row])
+                yield read_answers(shard, plan.spec.read.reader, state, self._context)
+
+
+class _AskedLive:
+    """Stands for a judge that is not asked in batches."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        raise NotYet("it is asked live")
+
+
+# When a session is interrupted
+
+
+def open_batches(folder: RunFolder) -> list[BatchEntry]:
+    """The batches of a run that are under way, as far as its journal says."""
+    return [entry for entry in BatchJournal(folder).load() if entry.is_open]
+
+
+def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
+    """What goes on at the providers when a session ends, and what that costs."""
+    if not entries:
+        return ""
+    n_calls, usd = sum(one.n_calls for one in entries), sum(one.most.usd for one in entries)
+    judges = ", ".join(sorted({one.judge for one in entries}))
+    return (
+        f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
+        f"{judges}; "
+        f"they cost at most ${usd:,.4g}, and `memray-eval resume` fetches them"
+    )
+
+
+def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
+    """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
+    Returns what was done, "" where there are none."""
+    entries = open_batches(folder)
+    told = describe_open_batches(entries)
+    if not entries or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        return told
+    print(
+        f"{told}. Cancelled, what is done by now is paid, and the rest would be paid again by a "
+        "resumed run.",
+        file=sys.stderr,
+    )
+    print("Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
+    if sys.stdin.readline().strip().lower() not in ("y", "yes"):
+        return told
+    cancelled = asyncio.run(_cancel(plan, folder, entries))
+    return f"{cancelled} of {len(entries)} batches are being cancelled; what they did is paid"
+
+
+async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry]) -> int:
+    from memray_eval.execution.services import no_services
+
+    n_cancelled = 0
+    async with closing_clients():
+        lanes = build_batch_lanes(plan.spec.judges, plan.spec.judging, no_services())
+        clients = {lane.name: lane.client for lane in lanes}
+        for entry in entries:
+            client = clients.get(entry.judge)
+            if client is None or not entry.batch_id:
+                continue
+            try:
+                await client.cancel(entry.batch_id)
+            except JudgeError as error:
+                print(f"batch {entry.batch_id} is not cancelled: {error}", file=sys.stderr)
+            else:
+                n_cancelled += 1
+        for lane in lanes:
+            lane.spool.discard()
+    return n_cancelled

@@ -1,0 +1,9 @@
+"""Judging through the providers' batch APIs, at half the price and within a day.
+
+A batch is a way to fill the store of paid calls: what is missing there is written to files, sent,
+waited for and kept; then records are judged as ever, and find their verdicts. So juries, repeats,
+scoring and resuming know nothing of batches.
+
+`port.py` says what a provider's batch API is to us, one file a provider speaks it; `journal.py`
+keeps in the run's folder what was sent; `rehearsal.py` finds the calls; `runner.py` sends them,
+waits and collects."""

@@ -1,0 +1,173 @@
+"""Google's batches (the developer API): a JSONL file of requests is uploaded, and a batch made of
+it, which is found again by its display name."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import httpx2
+from google import genai
+from google.genai import errors, types
+
+from memray_eval.errors import JudgeError
+from memray_eval.judges.batches.files import read_objects, scratch_file, to_line
+from memray_eval.judges.batches.port import (
+    RESULT_BYTES,
+    TRANSFER_S,
+    BatchResult,
+    BatchStatus,
+    FoundBatch,
+    SentBatch,
+    odd_answer,
+)
+from memray_eval.judges.structured_judge import JudgeSpec, judge_key
+from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.provider_http.replies import Edge
+from memray_eval.provider_http.transport import client_options
+
+_ADDRESS = "https://generativelanguage.googleapis.com"
+PAGE = 100
+MOST_LISTED = 5_000
+_ENDS: Mapping[str, Any] = {
+    "SUCCEEDED": "completed",
+    "PARTIALLY_SUCCEEDED": "completed",
+    "FAILED": "failed",
+    "EXPIRED": "expired",
+    "CANCELLED": "cancelled",
+}
+# Codes of google.rpc.Status that have an HTTP status which passes; all others are 400
+_PASSING = {4: 504, 8: 429, 13: 500, 14: 503}
+T = TypeVar("T")
+
+
+class GoogleBatches:
+    provider, has_files = "google", True
+
+    def __init__(self, client: genai.Client, edge: Edge) -> None:
+        self._client, self._edge = client, edge
+
+    def line(self, key: str, request: Mapping[str, Any]) -> bytes:
+        return to_line({"key": key, "request": request})
+
+    async def upload(self, path: Path, tag: str) -> str:
+        config = types.UploadFileConfig(
+            display_name=tag,
+            mime_type="application/jsonl",
+            http_options=types.HttpOptions(timeout=int(TRANSFER_S * 1000)),
+        )
+        made = await self._asked(lambda: self._client.aio.files.upload(file=path, config=config))
+        return self._name_of(made)
+
+    async def find_upload(self, sent: SentBatch) -> str:
+        async def search() -> str:
+            listed = 0
+            async for file in await self._client.aio.files.list(config={"page_size": PAGE}):
+                if file.display_name == sent.tag and file.size_bytes == sent.n_bytes:
+                    return self._name_of(file)
+                if (listed := listed + 1) >= MOST_LISTED:
+                    break
+            return ""
+
+        return await self._asked(search)
+
+    async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
+        batches = self._client.aio.batches
+        config = types.CreateBatchJobConfig(display_name=sent.tag)
+        made = await self._asked(
+            lambda: batches.create(model=sent.model, src=file_id, config=config)
+        )
+        return self._name_of(made)
+
+    async def find(
+        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+    ) -> FoundBatch:
+        async def search() -> FoundBatch:
+            listed = 0
+            async for job in await self._client.aio.batches.list(config={"page_size": PAGE}):
+                if job.display_name == sent.tag:
+                    return FoundBatch(self._name_of(job))
+                if (listed := listed + 1) >= MOST_LISTED:
+                    break
+            return FoundBatch()
+
+        return await self._asked(search)
+
+    async def status(self, batch_id: str) -> BatchStatus:
+        job = await self._asked(lambda: self._client.aio.batches.get(name=batch_id))
+        # The SDK names them JOB_STATE_..., or as they came where it knows none
+        state = str(job.state.value if job.state is not None else "")
+        end = _ENDS.get(state.rpartition("STATE_")[2], "")
+        file = job.dest.file_name if job.dest is not None else None
+        error = job.error
+        return BatchStatus(
+            state=state.rpartition("STATE_")[2].lower(),
+            end=end,
+            reason=str(error.message or "")[:200] if error is not None else "",
+            files=(file,) if file else (),
+        )
+
+    async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
+        for name in status.files:
+            with scratch_file() as path:
+                files = self._client.aio.files
+                await self._asked(partial(files.download, file=name, destination=path))
+                for line in read_objects(path):
+                    if (result := _result_of(line)) is not None:
+                        yield result
+
+    async def cancel(self, batch_id: str) -> None:
+        await self._asked(lambda: self._client.aio.batches.cancel(name=batch_id))
+
+    async def delete_upload(self, file_id: str) -> None:
+        await self._asked(lambda: self._client.aio.files.delete(name=file_id))
+
+    def _name_of(self, made: Any) -> str:
+        if not isinstance(made.name, str) or not made.name:
+            raise odd_answer(self._edge.host, "it names no id")
+        return made.name
+
+    async def _asked(self, send: Callable[[], Awaitable[T]]) -> T:
+        try:
+            # Of a state that it does not know the SDK warns, and gives it as it came
+            with warnings.catch_warnings(action="ignore", category=UserWarning):
+                return await send()
+        except JudgeError:
+            raise
+        except errors.APIError as error:
+            headers = getattr(error.response, "headers", None) or {}
+            status = getattr(error.response, "status_code", None) or error.code
+            body = json.dumps(error.details, default=str)
+            raise self._edge.refusal(int(status), headers.get("retry-after"), body) from None
+        except (KeyError, ValueError, AttributeError, TypeError) as error:  # what it could not read
+            raise odd_answer(self._edge.host, type(error).__name__) from None
+        except Exception as error:
+            raise self._edge.lost(error) from None
+
+
+def _result_of(line: Mapping[str, Any]) -> BatchResult | None:
+    """A line of the file of results: a response, or a status in its place."""
+    key, response, error = line.get("key"), line.get("response"), line.get("error")
+    if not isinstance(key, str):
+        return None
+    if isinstance(response, Mapping) and not response.get("error"):
+        return BatchResult(key, "reply", 200, json.dumps(response).encode())
+    if isinstance(response, Mapping):
+        error = response["error"]
+    code = error.get("code") if isinstance(error, Mapping) else None
+    status = code if isinstance(code, int) and code >= 400 else _PASSING.get(code or 0, 400)
+    return BatchResult(key, "error", status, json.dumps({"error": error}).encode())
+
+
+def open_google(spec: JudgeSpec) -> GoogleBatches:
+    key = judge_key(spec, "google")
+    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, most_bytes=RESULT_BYTES)))
+    options = types.HttpOptions(
+        base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
+    )
+    client = genai.Client(api_key=key, http_options=options)
+    return GoogleBatches(client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key))

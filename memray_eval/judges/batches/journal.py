@@ -1,0 +1,147 @@
+"""The journal of a run's batches, in its folder: what is about to be sent is written before it is,
+and the provider's ids after. So a session that dies at any step leaves behind what the next one
+needs to find what was sent, from any machine.
+
+batches/TAG.json         a batch and how far it is (BatchEntry)
+batches/TAG.calls.jsonl  its calls, a line each: key, unit and metric that pay for it, tokens
+batches/TAG.left.jsonl   of a collected batch, the calls that got no verdict, and why"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import secrets
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Literal, NamedTuple
+
+from pydantic import Field, ValidationError
+
+from memray_eval.errors import DataError
+from memray_eval.judges.limits.budget import Spending
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Frozen
+
+# Each step is written when it is done. `dropped`: it never reached the provider. `refused`: the
+# provider takes no batches of this judge. Both cost nothing.
+State = Literal["intent", "uploaded", "submitted", "collected", "dropped", "refused"]
+OPEN: tuple[State, ...] = ("intent", "uploaded", "submitted")
+ENTRY, CALLS, LEFT = ".json", ".calls.jsonl", ".left.jsonl"
+
+
+class BatchEntry(Frozen):
+    """One batch. `tag` is what the provider keeps with it; `most` what it may cost, `spent` what it
+    did, `lost` of that for calls that brought no verdict. `tokens` are an estimate of its prompts,
+    `outcomes` count its calls. Times in epoch seconds."""
+
+    tag: str
+    judge: str
+    model: str
+    provider: str
+    state: State = "intent"
+    round: int = 1
+    n_calls: int
+    n_bytes: int
+    tokens: int
+    most: Spending
+    created_s: float
+    submitted_s: float | None = None
+    cancelled_s: float | None = None
+    collected_s: float | None = None
+    file_id: str = ""
+    batch_id: str = ""
+    status: str = ""
+    note: str = ""
+    outcomes: Mapping[str, int] = Field(default_factory=dict)
+    spent: Spending = Spending()
+    lost: Spending = Spending()
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in OPEN
+
+
+class BatchedCall(NamedTuple):
+    """A call of a batch: its key in the store of paid calls, the unit and the metric whose score
+    says what it cost, and about how many tokens its prompt has."""
+
+    key: str
+    unit: str
+    metric: str
+    tokens: int
+
+
+class BatchJournal:
+    """Reads and writes the journal of one run. Entries are small; the calls are read of one batch
+    at a time."""
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._folder = folder
+
+    def new_tag(self) -> str:
+        """A name that no other batch has, of letters, digits and hyphens."""
+        run = hashlib.blake2b(self._folder.run_id.encode(), digest_size=4).hexdigest()
+        return f"memray-{run}-{secrets.token_hex(6)}"
+
+    def load(self) -> list[BatchEntry]:
+        """All batches of the run, the earliest first. Raises DataError where one cannot be
+        read: what it stands for may be paid."""
+        names = [name for name in self._folder.list_batch_files() if name.endswith(ENTRY)]
+        entries = list[BatchEntry]()
+        for name, data in zip(names, self._folder.read_batch_files(names), strict=True):
+            try:
+                entries.append(BatchEntry.model_validate_json(data))
+            except ValidationError:
+                raise DataError(
+                    f"{self._folder.path}/batches/{name} is no batch of this version; put it back "
+                    "from a copy, or delete it, with its calls, to have them paid again"
+                ) from None
+        return sorted(entries, key=lambda entry: (entry.created_s, entry.tag))
+
+    def begin(self, entry: BatchEntry, calls: bytes) -> None:
+        """Writes what is about to be sent: the calls first, so that an entry is never without."""
+        self._folder.write_batch_file(entry.tag + CALLS, calls)
+        self.write(entry)
+
+    def write(self, entry: BatchEntry) -> None:
+        data = entry.model_dump_json(indent=1).encode()
+        self._folder.write_batch_file(entry.tag + ENTRY, data)
+
+    def write_left(self, tag: str, left: Mapping[str, str]) -> None:
+        """Writes which calls of a batch got no verdict, and why."""
+        lines = (json.dumps([key, why]) for key, why in left.items())
+        self._folder.write_batch_file(tag + LEFT, "".join(f"{one}\n" for one in lines).encode())
+
+    def read_calls(self, tag: str) -> Iterator[BatchedCall]:
+        """Raises DataError where they cannot be read."""
+        try:
+            for line in self._read(tag + CALLS).splitlines():
+                key, unit, metric, tokens = json.loads(line)
+                yield BatchedCall(str(key), str(unit), str(metric), int(tokens))
+        except (ValueError, TypeError):
+            raise DataError(f"{self._folder.path}/batches/{tag}{CALLS} cannot be read") from None
+
+    def read_left(self, tag: str) -> dict[str, str]:
+        """What write_left wrote; nothing where it did not."""
+        try:
+            pairs = [json.loads(line) for line in self._read(tag + LEFT).splitlines()]
+            return {str(key): str(why) for key, why in pairs}
+        except (DataError, ValueError, TypeError):
+            return {}
+
+    def _read(self, name: str) -> bytes:
+        (data,) = self._folder.read_batch_files([name])
+        return data
+
+
+def calls_as_lines(calls: Iterable[BatchedCall]) -> bytes:
+    return b"".join(json.dumps(list(call)).encode() + b"\n" for call in calls)
+
+
+def spent_in_batches(entries: Iterable[BatchEntry]) -> Spending:
+    """What the batches that have ended cost."""
+    return sum((entry.spent for entry in entries), Spending())
+
+
+def may_be_spent(entries: Iterable[BatchEntry]) -> Spending:
+    """What those under way may cost at most."""
+    return sum((entry.most for entry in entries if entry.is_open), Spending())

@@ -1,0 +1,36 @@
+"""Finds the calls that judging records would make: the judge stage runs over them with judges that
+give what is remembered, and note what is not."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
+
+from pydantic import BaseModel
+
+from memray_eval.errors import JudgeError
+from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
+from memray_eval.ports import PAYER, Verdict
+from memray_eval.types import Message
+
+# The judge, its call, and "UNIT METRIC" of the score that will tell its cost
+NoteCall: TypeAlias = Callable[[str, PlannedCall, str], Awaitable[None]]
+
+
+class NotYet(JudgeError):
+    """The verdict is still to be paid."""
+
+
+class RehearsedJudge:
+    """Stands for a judge, and asks nobody. Raises NotYet for a verdict that is not remembered, once
+    its call is noted."""
+
+    def __init__(self, judge: StructuredJudge, repeat: int, note: NoteCall) -> None:
+        self.name, self._judge, self._repeat, self._note = judge.name, judge, repeat, note
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        planned = await self._judge.plan(messages, judgment, self._repeat)
+        if (verdict := await self._judge.recall(planned.key, judgment)) is not None:
+            return verdict
+        await self._note(self.name, planned, PAYER.get())
+        raise NotYet("its call goes into a batch")

@@ -1,0 +1,655 @@
+"""Sends a run's judge calls in batches, waits for them and keeps what they bring.
+
+Every step is in the journal before it can be lost: what is about to be uploaded, the file's id, the
+batch's id, what was collected. Whatever step a session dies at, the next one finds from there what
+the provider has, asks for it by its tag where an answer was lost, and sends anew only what is
+certain to be nowhere. No wait is without an end: a batch has a deadline, after which it is
+cancelled, and what has not come by then goes again, or live."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, Protocol, TypeVar
+
+from pydantic import BaseModel
+
+from memray_eval.config.sections import BatchConfig
+from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
+from memray_eval.judges.batches.keys import KeyBook
+from memray_eval.judges.batches.port import (
+    BatchClient,
+    BatchResult,
+    BatchStatus,
+    is_passing,
+    refuses_batches,
+)
+from memray_eval.judges.batches.spool import PackedFile, Spool
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.limits.budget import NOTHING, Spending
+from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
+from memray_eval.provider_http.replies import HttpReply
+
+T = TypeVar("T")
+KEPT_AT_ONCE = 500  # verdicts that are put into the store together
+SEARCHES = 3  # for a batch whose submission was not answered: a list may lag behind
+CANCEL_S = 900.0  # a batch that is being cancelled may take ten minutes
+LONGEST_PAUSE_S = 60.0
+MOST_PASSES = 20  # over the records, also where a full queue at the provider needs further ones
+
+# What becomes of a call without a verdict: it goes into the next batch, or is asked live
+Next = Literal["again", "live"]
+
+
+class MoneyPort(Protocol):
+    """The run's budget, for batches. `hold` takes what a batch may cost, if it fits; with `is_made`
+    also where it does not, as it is under way. `settle_held` books what it did cost."""
+
+    async def hold(self, most: Spending, is_made: bool = False) -> bool: ...
+
+    async def settle_held(self, held: Spending, spent: Spending) -> None: ...
+
+
+@dataclass(frozen=True)
+class BatchHooks:
+    """What a session gives: lines for a person, whether the run is stopping, a display of what is
+    waited for, and the time, in epoch seconds."""
+
+    say: Callable[[str], None]
+    is_stopping: Callable[[], bool] = lambda: False
+    waiting: Callable[[str], AbstractContextManager[None]] = lambda what: nullcontext()
+    now: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+
+
+@dataclass
+class BatchLane:
+    """One judge in batches: its client, the files that are to be sent, the batches under way.
+    `live_because` says why its calls are not batched any more."""
+
+    judge: StructuredJudge
+    client: BatchClient
+    model: str
+    spool: Spool
+    open: dict[str, BatchEntry] = field(default_factory=dict)
+    live_because: str = ""
+    not_before: float = 0.0
+    n_misses: Counter[str] = field(default_factory=Counter)
+    n_done: Counter[str] = field(default_factory=Counter)
+    sending: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    @property
+    def name(self) -> str:
+        return self.judge.name
+
+    def has_room(self, packed: PackedFile) -> bool:
+        if not self.open:
+            return True
+        limits, queued = self.spool.limits, sum(one.tokens for one in self.open.values())
+        fits = limits.enqueued_tokens is None or queued + packed.tokens <= limits.enqueued_tokens
+        return len(self.open) < limits.at_once and fits
+
+    def describe(self) -> str:
+        """The lane in a line: states, and how many calls are through."""
+        states = Counter(one.status or "submitted" for one in self.open.values())
+        told = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+        done = sum(self.n_done[tag] for tag in self.open)
+        total = sum(one.n_calls for one in self.open.values())
+        queued = f"; {len(self.spool.waiting)} more wait for room" if self.spool.waiting else ""
+        return f"{self.name} (batches: {told}; {done:,} of {total:,} calls done{queued})"
+
+    def note_status(self, tag: str, status: BatchStatus) -> None:
+        self.open[tag] = self.open[tag].model_copy(update={"status": status.state})
+        self.n_done[tag] = status.done or 0
+
+
+class BatchRunner:
+    """Runs the batches of one session. `judgment_of` gives the class of a metric's verdict, and
+    `keep` puts calls into the store of paid calls."""
+
+    def __init__(
+        self,
+        lanes: Sequence[BatchLane],
+        journal: BatchJournal,
+        options: BatchConfig,
+        hooks: BatchHooks,
+        *,
+        judgment_of: Callable[[str], type[BaseModel]],
+        keep: Callable[[Sequence[CachedCall]], Awaitable[None]],
+        money: MoneyPort | None = None,
+        is_auto: bool = False,
+        is_detached: bool = False,
+    ) -> None:
+        self._lanes = {lane.name: lane for lane in lanes}
+        self._journal, self._options, self._hooks = journal, options, hooks
+        self._judgment_of, self._keep, self._money = judgment_of, keep, money
+        self._is_auto, self._is_detached = is_auto, is_detached
+        self._keys = KeyBook()
+        self._round, self._n_again = 1, 0
+        self._entries: dict[str, BatchEntry] = {}
+        self._lost_from = set[str]()
+
+    async def run(self, fill: Callable[[], Awaitable[None]] | None) -> None:
+        """Fetches what earlier sessions left under way; then `fill` notes the calls that are
+        missing, they are sent, waited for and kept, as often as it takes. Without `fill`, only the
+        first. Raises BatchesUnderWay where the session is to end with that, JudgeStalled where a
+        provider can be asked no more, BudgetSpent at the end of the money."""
+        try:
+            await self._attach()
+            for _ in range(MOST_PASSES):
+                self._n_again = 0
+                if fill is not None and not self._hooks.is_stopping():
+                    await fill()
+                    await self._collect_lost()
+                    self._close_files()
+                await self._settle()
+                if fill is None or not self._n_again or self._hooks.is_stopping():
+                    return
+        finally:
+            self._keys.close()
+            for lane in self._lanes.values():
+                lane.spool.discard()
+
+    async def note(self, judge: str, planned: PlannedCall, payer: str) -> None:
+        """Takes a call that is missing, unless a batch has it already or it is to go live."""
+        lane = self._lanes.get(judge)
+        if lane is None or lane.live_because:
+            return
+        if (known := self._keys.get(planned.key)) is not None:
+            if known.standing == "kept":
+                self._lost_from.add(known.tag)
+            return
+        self._keys.put([planned.key], "held")
+        unit, _, metric = payer.partition(" ")
+        call = BatchedCall(planned.key, unit, metric, round(planned.tokens))
+        line = lane.client.line(planned.key, await planned.request())
+        if lane.spool.add(line, call):
+            await self._submit_waiting(lane)
+
+    # What earlier sessions left
+
+    async def _attach(self) -> None:
+        for entry in await asyncio.to_thread(self._journal.load):
+            self._entries[entry.tag] = entry
+            self._round = max(self._round, entry.round)
+            lane = self._lanes.get(entry.judge)
+            if entry.state == "collected":
+                await self._settle_money(NOTHING, entry.spent)
+                self._remember_collected(entry)
+            elif entry.state == "refused" and lane is not None:
+                lane.live_because = entry.note
+            elif entry.is_open and lane is None:
+                self._hooks.say(
+                    f"The batch {entry.batch_id or entry.tag} of {entry.judge} is not fetched: "
+                    "no metric of this run is judged by it any more."
+                )
+            elif entry.is_open and lane is not None:
+                if self._money is not None:
+                    await self._money.hold(entry.most, is_made=True)
+                self._keys.put((call.key for call in self._calls_of(entry)), "held", entry.tag)
+                lane.open[entry.tag] = entry
+        left = [(lane, one) for lane in self._lanes.values() for one in lane.open.values()]
+        for lane, entry in left:
+            if entry.state != "submitted":
+                await self._find_again(lane, entry)
+        if n := sum(len(lane.open) for lane in self._lanes.values()):
+            self._hooks.say(f"Batches of an earlier session that are under way: {n}.")
+
+    def _remember_collected(self, entry: BatchEntry) -> None:
+        left = self._journal.read_left(entry.tag)
+        calls = (call.key for call in self._calls_of(entry))
+        self._keys.put((key for key in calls if key not in left), "kept", entry.tag)
+        live = [key for key, why in left.items() if self._next(entry, why) == "live"]
+        self._keys.put(live, "live")
+
+    async def _find_again(self, lane: BatchLane, entry: BatchEntry) -> None:
+        """Of a batch whose journal ends before its id: what of it the provider has. What it has not
+        is sent now, where its file is there, or given up: its calls are noted again."""
+        client = lane.client
+        may_be_there = not client.has_files or entry.state == "uploaded"
+        if may_be_there and (batch_id := await self._search(lane, entry)):
+            return await self._note_submitted(lane, entry, batch_id)
+        if client.has_files and entry.state == "intent":
+            file_id = await self._insist(lane, lambda: client.find_upload(entry))
+            if file_id:
+                entry = await self._write(lane, entry, state="uploaded", file_id=file_id)
+        if entry.state == "uploaded" and not self._hooks.is_stopping():
+            await self._submit_entry(lane, entry, None)
+        elif not self._hooks.is_stopping():
+            await self._drop(lane, entry, "it had not reached the provider")
+
+    async def _search(self, lane: BatchLane, entry: BatchEntry) -> str:
+        """The id of a batch whose submission was not answered; "" once it is certain that there is
+        none. Batches that may be it are waited for."""
+        keys = {call.key for call in self._calls_of(entry)}
+        known = {one.batch_id for one in self._entries.values() if one.batch_id}
+        n_searches = 0
+        while not self._hooks.is_stopping():
+            found = await self._insist(lane, lambda: lane.client.find(entry, keys, known))
+            if found.id:
+                return found.id
+            n_searches += 1
+            if not found.unsure and n_searches >= SEARCHES:
+                return ""
+            if self._hooks.now() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
+                return ""
+            what = f"{lane.name}: whether a batch was submitted"
+            await self._pause(self._options.poll_s, what)
+        return ""
+
+    async def _collect_lost(self) -> None:
+        """Fetches once more the results of batches whose verdicts the store has not: it may be
+        another machine's. The provider keeps them for weeks."""
+        lost, self._lost_from = self._lost_from, set()
+        for tag in lost:
+            entry = self._entries[tag]
+            if (lane := self._lanes.get(entry.judge)) is None:
+                continue
+            self._hooks.say(
+                f"Verdicts of batch {entry.batch_id} are not in the store of paid calls of this "
+                "machine: they are fetched again, and not paid again."
+            )
+            try:
+                await self._collect(lane, entry, await lane.client.status(entry.batch_id))
+            except JudgeError as error:
+                self._hooks.say(f"They are gone, and paid again: {error}.")
+                keys = [call.key for call in self._calls_of(entry)]
+                self._keys.free(keys)
+                self._n_again += len(keys)
+
+    # Sending
+
+    def _close_files(self) -> None:
+        for lane in self._lanes.values():
+            lane.spool.close_file()
+            spool, least = lane.spool, self._options.min_calls
+            is_small = not lane.open and spool.n_added < least and len(spool.waiting) <= 1
+            if self._is_auto and spool.waiting and is_small and self._round == 1:
+                why = f"{spool.n_added} calls are fewer than judging.batch.min_calls ({least})"
+                self._go_live(lane, why)
+
+    async def _submit_waiting(self, lane: BatchLane) -> None:
+        """Sends the files that wait, as far as the provider's limits and the money allow."""
+        async with lane.sending:
+            while lane.spool.waiting and not lane.live_because and not self._hooks.is_stopping():
+                packed = lane.spool.waiting[0]
+                if self._hooks.now() < lane.not_before or not lane.has_room(packed):
+                    return
+                lane.spool.waiting.popleft()
+                if packed.entry is None:
+                    held = await self._hold_money(lane, packed)
+                    if held is None:
+                        return
+                    packed = held
+                await self._submit(lane, packed)
+
+    async def _hold_money(self, lane: BatchLane, packed: PackedFile) -> PackedFile | None:
+        """Reserves what a file may cost at most; of one that does not fit, what does. None: not
+        now. Raises BudgetSpent where not even one call fits."""
+        if self._money is None:
+            return packed
+        while not await self._money.hold(packed.most):
+            if any(one.open for one in self._lanes.values()):
+                lane.spool.waiting.appendleft(packed)
+                return None  # what those do not spend comes back
+            if packed.n_calls == 1:
+                raise BudgetSpent("the next batch of judge calls does not fit the budget")
+            packed = lane.spool.halve(packed)
+        return packed
+
+    async def _submit(self, lane: BatchLane, packed: PackedFile) -> None:
+        entry = packed.entry or BatchEntry(
+            tag=self._journal.new_tag(),
+            judge=lane.name,
+            model=lane.model,
+            provider=lane.client.provider,
+            round=self._round,
+            n_calls=packed.n_calls,
+            n_bytes=packed.n_bytes,
+            tokens=packed.tokens,
+            most=packed.most,
+            created_s=self._hooks.now(),
+        )
+        client, calls = lane.client, packed.calls.read_bytes()
+        lane.open[entry.tag] = self._entries[entry.tag] = entry
+        if packed.entry is None:
+            await asyncio.to_thread(self._journal.begin, entry, calls)
+        if client.has_files and not entry.file_id:
+            file_id = await self._send(
+                lane,
+                entry,
+                lambda: client.upload(packed.requests, entry.tag),
+                lambda: self._insist(lane, lambda: client.find_upload(entry)),
+            )
+            if file_id is None:
+                return self._keep_waiting(lane, entry, packed)
+            entry = await self._write(lane, entry, state="uploaded", file_id=file_id)
+        await self._submit_entry(lane, entry, packed)
+
+    async def _submit_entry(
+        self, lane: BatchLane, entry: BatchEntry, packed: PackedFile | None
+    ) -> None:
+        """Makes the batch of an uploaded file, or of the file itself."""
+        path = packed.requests if packed is not None else None
+        batch_id = await self._send(
+            lane,
+            entry,
+            lambda: lane.client.submit(entry, entry.file_id, path),
+            lambda: self._search(lane, entry),
+        )
+        if batch_id is not None:
+            await self._note_submitted(lane, entry, batch_id)
+            if packed is not None:
+                packed.delete()
+        elif packed is not None:
+            self._keep_waiting(lane, entry, packed)
+
+    def _keep_waiting(self, lane: BatchLane, entry: BatchEntry, packed: PackedFile) -> None:
+        """A file that the provider does not take now, or the run has no time for, waits on."""
+        lane.open.pop(entry.tag, None)
+        if not lane.live_because:
+            packed.entry = entry
+            lane.spool.waiting.appendleft(packed)
+
+    async def _send(
+        self,
+        lane: BatchLane,
+        entry: BatchEntry,
+        send: Callable[[], Awaitable[str]],
+        search: Callable[[], Awaitable[str]],
+    ) -> str | None:
+        """Sends, and returns the id. Where no answer came, the provider is searched before it is
+        sent again. None: not now (the queue is full, the run is stopping), or never (the lane is
+        live). Raises JudgeStalled where the provider stays out of reach: what it has is not known,
+        so its calls may not be made in another way."""
+        for attempt in range(self._options.tries):
+            try:
+                return await send()
+            except JudgeError as error:
+                if refuses_batches(error):
+                    await self._refuse(lane, entry, str(error))
+                    return None
+                if error.status == 429:
+                    wait_s = max(error.retry_after_s or 0.0, self._options.poll_s)
+                    lane.not_before = self._hooks.now() + wait_s
+                    return None
+                problem = error
+            if found := await search():
+                return found
+            if self._hooks.is_stopping():
+                return None
+            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{lane.name}: {problem}")
+        raise JudgeStalled(f"{lane.name}: a batch could not be submitted: {problem}")
+
+    async def _note_submitted(self, lane: BatchLane, entry: BatchEntry, batch_id: str) -> None:
+        entry = await self._write(
+            lane, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
+        )
+        self._hooks.say(
+            f"Batch {batch_id}: {entry.n_calls:,} calls to {lane.name}, at most "
+            f"${entry.most.usd:,.4g}."
+        )
+
+    async def _refuse(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
+        await self._settle_money(entry.most, NOTHING)
+        await self._write(lane, entry, state="refused", note=why)
+        self._keys.free(call.key for call in self._calls_of(entry))
+        lane.open.pop(entry.tag, None)
+        self._go_live(lane, f"its provider takes no batches of it: {why}")
+
+    def _go_live(self, lane: BatchLane, why: str) -> None:
+        lane.live_because = why
+        lane.spool.waiting.clear()
+        self._hooks.say(f"{lane.name} is asked call by call: {why}")
+
+    # Waiting
+
+    async def _settle(self) -> None:
+        """Until nothing waits or is under way, or the run stops."""
+        while not self._hooks.is_stopping():
+            for lane in self._lanes.values():
+                await self._submit_waiting(lane)
+            busy = [lane for lane in self._lanes.values() if lane.open]
+            if self._is_detached and busy:
+                raise BatchesUnderWay(self._left_running())
+            if not busy and not any(lane.spool.waiting for lane in self._lanes.values()):
+                return
+            what = ", ".join(lane.describe() for lane in busy) or "room for batches"
+            await self._pause(self._options.poll_s, what)
+            for lane in busy:
+                for tag in list(lane.open):
+                    await self._look(lane, lane.open[tag])
+
+    def _left_running(self) -> str:
+        entries = [one for lane in self._lanes.values() for one in lane.open.values()]
+        n_calls, most = sum(one.n_calls for one in entries), sum(one.most.usd for one in entries)
+        waiting = sum(len(lane.spool.waiting) for lane in self._lanes.values())
+        more = f" {waiting} more are sent when there is room." if waiting else ""
+        return (
+            f"Batches under way: {len(entries)}, with {n_calls:,} judge calls that cost at most "
+            f"${most:,.4g}.{more}"
+        )
+
+    async def _look(self, lane: BatchLane, entry: BatchEntry) -> None:
+        """Asks how far a batch is, and collects it at its end, whatever that is."""
+        if not entry.batch_id:  # the provider had no room for it when the session began
+            if self._hooks.now() >= lane.not_before:
+                await self._submit_entry(lane, entry, None)
+            return
+        try:
+            status = await lane.client.status(entry.batch_id)
+            lane.note_status(entry.tag, status)
+            now, end_s = self._hooks.now(), self._options.deadline_h * 3600
+            began_s = entry.submitted_s or entry.created_s
+            if not status.end and entry.cancelled_s is None and now > began_s + end_s:
+                self._hooks.say(
+                    f"Batch {entry.batch_id} is {status.state} after {end_s / 3600:g} h "
+                    "(judging.batch.deadline_h): it is cancelled."
+                )
+                await lane.client.cancel(entry.batch_id)
+                await self._write(lane, entry, cancelled_s=now)
+            elif status.end:
+                await self._collect(lane, entry, status)
+            elif entry.cancelled_s is not None and now > entry.cancelled_s + CANCEL_S:
+                given_up = replace(status, end="cancelled", reason="it does not end")
+                await self._collect(lane, entry, given_up)
+            lane.n_misses.pop(entry.tag, None)
+        except JudgeError as error:
+            await self._miss(lane, entry, error)
+
+    async def _miss(self, lane: BatchLane, entry: BatchEntry, error: JudgeError) -> None:
+        """A batch could not be asked for or fetched: it is tried again, for a while."""
+        if error.status == 404:
+            gone = BatchStatus(state="gone", end="failed", reason=f"it is gone: {error}")
+            return await self._collect(lane, entry, gone)
+        lane.n_misses[entry.tag] += 1
+        if isinstance(error, Unauthorised) or lane.n_misses[entry.tag] > self._options.tries:
+            raise JudgeStalled(
+                f"{lane.name}: batch {entry.batch_id} cannot be fetched: {error}; its results stay "
+                "at the provider"
+            )
+
+    # Collecting
+
+    async def _collect(self, lane: BatchLane, entry: BatchEntry, status: BatchStatus) -> None:
+        """Keeps the verdicts of a batch that has ended, and notes why the other calls have none."""
+        calls = {call.key: call for call in self._calls_of(entry)}
+        sums, left = _Sums(), dict[str, str]()
+        kept = list[CachedCall]()
+        async for result in lane.client.results(entry.batch_id, status):
+            if (call := calls.pop(result.key, None)) is None:
+                continue  # told twice, or of another batch
+            why, made = self._read(lane, call, result, sums)
+            if made is None:
+                left[call.key] = why
+                continue
+            kept.append(made)
+            if len(kept) >= KEPT_AT_ONCE:
+                await self._keep(kept)
+                kept = []
+        await self._keep(kept)
+        if not entry.is_open:  # fetched once more
+            return
+        why = status.why_without_result
+        left |= dict.fromkeys(calls, why)
+        sums.outcomes[why] += len(calls)
+        if status.is_refused and status.end == "failed":
+            return await self._refuse(lane, entry, status.reason)
+        await asyncio.to_thread(self._journal.write_left, entry.tag, left)
+        await self._settle_money(entry.most, sums.spent)
+        entry = await self._write(
+            lane,
+            entry,
+            state="collected",
+            collected_s=self._hooks.now(),
+            status=status.state,
+            note=status.reason,
+            outcomes={name: n for name, n in sums.outcomes.items() if n},
+            spent=sums.spent,
+            lost=sums.lost,
+        )
+        lane.open.pop(entry.tag, None)
+        self._go_on(lane, entry, left, status)
+        await self._delete_upload(lane, entry)
+
+    def _read(
+        self, lane: BatchLane, call: BatchedCall, result: BatchResult, sums: _Sums
+    ) -> tuple[str, CachedCall | None]:
+        """What one call came to, and what is to be kept of it."""
+        if result.kind in ("expired", "cancelled"):
+            sums.outcomes[result.kind] += 1
+            return result.kind, None
+        completion: Any = HttpReply(200, result.body)
+        if result.kind == "error":
+            completion = lane.judge.batch_error(result.status, result.body)
+        payer = f"{call.unit} {call.metric}"
+        read = lane.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
+        outcome: str = read.outcome
+        if read.error is not None and is_passing(read.error):
+            outcome = "failed"
+        sums.add(outcome, read.cost_usd, read.usage.input_tokens + read.usage.output_tokens)
+        return outcome, read.call
+
+    def _go_on(
+        self, lane: BatchLane, entry: BatchEntry, left: Mapping[str, str], status: BatchStatus
+    ) -> None:
+        """Decides what becomes of the calls without a verdict, and says so."""
+        self._keys.put((call.key for call in self._calls_of(entry)), "kept", entry.tag)
+        again = [key for key, why in left.items() if self._next(entry, why) == "again"]
+        live = [key for key, why in left.items() if self._next(entry, why) == "live"]
+        is_full = status.end == "failed" and status.is_full
+        self._keys.put(live, "live")
+        self._keys.free(again)
+        self._n_again += len(again)
+        if is_full:
+            self._learn_limit(lane, entry)
+        elif again:
+            self._round = max(self._round, entry.round + 1)
+        told = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
+        parts = [f"Batch {entry.batch_id}: {told or 'nothing'}; ${entry.spent.usd:,.4g}"]
+        if status.reason:
+            parts.append(status.reason)
+        if again:
+            parts.append(f"{len(again):,} calls go into another batch")
+        if live:
+            parts.append(f"{len(live):,} are asked live")
+        self._hooks.say("; ".join(parts) + ".")
+
+    def _next(self, entry: BatchEntry, why: str) -> Next:
+        if why == "full":
+            return "again"
+        is_last = entry.round >= self._options.rounds
+        if is_last or why in ("malformed", "truncated", "error", "invalid"):
+            return "live"
+        return self._options.on_expired
+
+    def _learn_limit(self, lane: BatchLane, entry: BatchEntry) -> None:
+        """A provider's queue was full: so much fits beside each other, and no more."""
+        beside = sum(one.tokens for one in lane.open.values())
+        most = beside if beside else max(1, entry.tokens // 2)
+        lane.spool.limits = replace(lane.spool.limits, enqueued_tokens=most)
+        lane.not_before = self._hooks.now() + self._options.poll_s
+        self._hooks.say(
+            f"{lane.name}: the provider's queue was full; {most:,} prompt tokens are sent at a time"
+        )
+
+    async def _delete_upload(self, lane: BatchLane, entry: BatchEntry) -> None:
+        if entry.file_id:
+            try:
+                await lane.client.delete_upload(entry.file_id)
+            except JudgeError:
+                return  # it goes by itself in some weeks
+
+    # Small change
+
+    def _calls_of(self, entry: BatchEntry) -> Iterable[BatchedCall]:
+        return self._journal.read_calls(entry.tag)
+
+    async def _write(self, lane: BatchLane, entry: BatchEntry, **changes: Any) -> BatchEntry:
+        changed = entry.model_copy(update=changes)
+        await asyncio.to_thread(self._journal.write, changed)
+        self._entries[entry.tag] = changed
+        if changed.is_open:
+            lane.open[entry.tag] = changed
+        return changed
+
+    async def _drop(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
+        await self._settle_money(entry.most, NOTHING)
+        await self._write(lane, entry, state="dropped", note=why)
+        self._keys.free(call.key for call in self._calls_of(entry))
+        lane.open.pop(entry.tag, None)
+
+    async def _settle_money(self, held: Spending, spent: Spending) -> None:
+        if self._money is not None:
+            await self._money.settle_held(held, spent)
+
+    async def _insist(self, lane: BatchLane, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks what costs nothing, again where that may help. Raises JudgeStalled."""
+        for attempt in range(self._options.tries):
+            try:
+                return await ask()
+            except JudgeError as error:
+                problem = error
+                if not is_passing(error):
+                    break
+            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{lane.name}: {problem}")
+        raise JudgeStalled(f"{lane.name}: what was submitted cannot be looked up: {problem}")
+
+    async def _pause(self, seconds: float, what: str) -> None:
+        """Waits, but not past the stop of the run."""
+        until = self._hooks.now() + seconds
+        with self._hooks.waiting(what):
+            while (left := until - self._hooks.now()) > 0 and not self._hooks.is_stopping():
+                await self._hooks.sleep(min(left, 1.0))
+
+
+@dataclass
+class _Sums:
+    """What the calls of a batch came to."""
+
+    outcomes: Counter[str] = field(default_factory=Counter)
+    spent: Spending = NOTHING
+    lost: Spending = NOTHING
+
+    def add(self, outcome: str, usd: float, tokens: int) -> None:
+        self.outcomes[outcome] += 1
+        took = Spending(usd=usd, tokens=tokens)
+        self.spent += took
+        if outcome not in ("verdict", "refused"):
+            self.lost += took
+
+
+_WORDS = {
+    "verdict": "verdicts",
+    "refused": "refusals",
+    "error": "errors",
+    "failed": "failed calls",
+    "missing": "without a result",
+    "full": "not begun",
+    "invalid": "not taken",
+}

@@ -1,0 +1,139 @@
+"""Packs calls into files of requests on this machine, as large as a batch may be."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO
+
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, calls_as_lines
+from memray_eval.judges.limits.budget import NOTHING, Spending
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """What a provider takes: calls and bytes of one batch, prompt tokens of all that wait or run
+    (None: not known), and batches at a time."""
+
+    max_calls: int
+    max_bytes: int
+    enqueued_tokens: int | None
+    at_once: int
+
+
+@dataclass
+class PackedFile:
+    """Requests and their calls, line by line, in two files. `entry` is there once the journal has
+    it."""
+
+    requests: Path
+    calls: Path
+    n_calls: int = 0
+    n_bytes: int = 0
+    tokens: int = 0
+    most: Spending = NOTHING
+    entry: BatchEntry | None = None
+
+    def delete(self) -> None:
+        for path in (self.requests, self.calls):
+            path.unlink(missing_ok=True)
+
+
+@dataclass
+class Spool:
+    """The files of one judge: one that is being filled, and those that wait to be sent. Memory does
+    not grow with the calls: they are on the disk. `most_of` says what a call may cost that has a
+    prompt of so many tokens."""
+
+    limits: BatchLimits
+    most_of: Callable[[int], Spending]
+    folder: Path = field(
+        default_factory=lambda: Path(tempfile.mkdtemp(prefix="memray-eval-batches-"))
+    )
+    waiting: deque[PackedFile] = field(default_factory=deque)
+    n_added: int = 0
+    _open: PackedFile | None = None
+    _files: tuple[IO[bytes], IO[bytes]] | None = None
+    _n_files: int = 0
+
+    def add(self, line: bytes, call: BatchedCall) -> bool:
+        """Adds a call; returns whether a file has become full, and waits."""
+        was_full = self._open is not None and not self._fits(self._open, line, call)
+        if was_full:
+            self.close_file()
+        if self._open is None:
+            self._begin()
+        assert self._open is not None
+        assert self._files is not None
+        requests, calls = self._files
+        requests.write(line)
+        calls.write(calls_as_lines([call]))
+        self._count(self._open, len(line), call.tokens)
+        self.n_added += 1
+        return was_full
+
+    def close_file(self) -> None:
+        """Ends the file that is being filled, which then waits."""
+        if self._open is None or self._files is None:
+            return
+        for file in self._files:
+            file.close()
+        self.waiting.append(self._open)
+        self._open = self._files = None
+
+    def halve(self, packed: PackedFile) -> PackedFile:
+        """Takes the second half of a file's calls into one of its own, which waits first."""
+        before, n_first = packed, packed.n_calls // 2
+        filling, self._open, self._files = (self._open, self._files), None, None
+        waiting, self.waiting = self.waiting, deque()
+        halves = list[PackedFile]()
+        with before.requests.open("rb") as requests, before.calls.open("rb") as calls:
+            for n in (n_first, before.n_calls - n_first):
+                self._begin()
+                assert self._open is not None
+                assert self._files is not None
+                half = self._open
+                for _ in range(n):
+                    line, call = requests.readline(), calls.readline()
+                    self._files[0].write(line)
+                    self._files[1].write(call)
+                    self._count(half, len(line), int(json.loads(call)[3]))
+                self.close_file()
+                halves.append(half)
+        (first, second), (self._open, self._files) = halves, filling
+        self.waiting = deque([second, *waiting])
+        before.delete()
+        return first
+
+    def discard(self) -> None:
+        """Deletes all files that are not sent."""
+        self.close_file()
+        self.waiting.clear()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _fits(self, packed: PackedFile, line: bytes, call: BatchedCall) -> bool:
+        limits = self.limits
+        return (
+            packed.n_calls < limits.max_calls
+            and packed.n_bytes + len(line) <= limits.max_bytes
+            and (
+                limits.enqueued_tokens is None
+                or packed.tokens + call.tokens <= limits.enqueued_tokens
+            )
+        )
+
+    def _count(self, packed: PackedFile, n_bytes: int, tokens: int) -> None:
+        packed.n_calls, packed.n_bytes = packed.n_calls + 1, packed.n_bytes + n_bytes
+        packed.tokens, packed.most = packed.tokens + tokens, packed.most + self.most_of(tokens)
+
+    def _begin(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._n_files += 1
+        stem = self.folder / f"{self._n_files:06d}"
+        self._open = PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
+        self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))

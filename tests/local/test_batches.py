@@ -1,0 +1,197 @@
+"""Whole runs that judge in batches: what the records, the summary and the messages say; detaching
+and resuming; budgets; a model that takes none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import BatchesUnderWay, ConfigError
+from memray_eval.execution.prepare import resume, run
+from memray_eval.judges.batches.journal import BatchJournal
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record
+from tests.benchmarks.judging import JUDGE, job, responses
+from tests.servers.batches import BatchApis, Course
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Provider, serving
+
+METRICS = ("helpfulness", "safety")
+UNITS = 6
+CALLS = UNITS * len(METRICS)
+PRICE = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
+
+
+@pytest.fixture
+def apis() -> Iterator[BatchApis]:
+    made = list[BatchApis]()
+
+    def routes(provider: Provider) -> Any:
+        made.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
+        return made[0].routes()
+
+    with serving(judgment_reply, more=routes):
+        yield made[0]
+
+
+@pytest.fixture
+def configured(tmp_path: Path, apis: BatchApis) -> Callable[..., RunConfig]:
+    data = responses(tmp_path, UNITS)
+
+    def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
+        batch = {"poll_s": 0.05, "min_calls": 1} | judging.pop("batch", {})
+        judging = {"mode": "batch", "price": PRICE, "batch": batch} | judging
+        made = job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
+        return made.model_copy(update={"out": str(tmp_path / "out")})
+
+    return configure
+
+
+def records_of(folder: RunFolder) -> list[Record]:
+    return sorted(folder.each(), key=lambda record: record.sample.id)
+
+
+def only_run(tmp_path: Path) -> str:
+    (found,) = (tmp_path / "out").iterdir()
+    return str(found)
+
+
+def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    batched = run(configured(), print, quiet=True)
+    stats = apis.stats()
+    assert (stats["n_calls"], stats["n_live"], stats["n_batches"]) == (CALLS, 0, 1)
+    live_config = configured(mode="live", cache=str(tmp_path / "live.sqlite"))
+    live = run(live_config, print, quiet=True)
+    ours, theirs = records_of(batched.folder), records_of(live.folder)
+    for one, other in zip(ours, theirs, strict=True):
+        assert [score.value for score in one.scores] == [score.value for score in other.scores]
+        assert [score.calls for score in one.scores] == [1, 1]
+        assert not any(score.cached for score in one.scores)
+    cost = sum(score.cost_usd for record in ours for score in record.scores)
+    assert cost == pytest.approx(stats["usd"])
+    assert batched.summary.cost_usd == pytest.approx(stats["usd"])
+    assert live.summary.cost_usd == pytest.approx(2 * stats["usd"])
+    assert any("in batches" in note for note in batched.summary.notes), batched.summary.notes
+
+
+def test_detach_ends_after_submitting_and_resume_goes_on(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    config = configured(batch={"limits": {"openai": {"calls": 4, "at_once": 2}}})
+    with pytest.raises(BatchesUnderWay) as ended:
+        run(config, print, quiet=True, detach=True)
+    assert "2, with 8 judge calls" in str(ended.value)
+    assert "resume" in ended.value.__notes__[0]
+    assert ended.value.exit_code == 4
+    assert apis.stats()["n_answered"] == 0
+    finished = resume(only_run(tmp_path), print, quiet=True)
+    assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
+    stats = apis.stats()
+    assert (stats["n_batches"], stats["n_calls"], stats["n_live"]) == (3, CALLS, 0)
+
+
+def test_a_detached_run_without_batches_is_refused(configured: Callable[..., RunConfig]) -> None:
+    with pytest.raises(ConfigError, match="under way in batches"):
+        run(configured(mode="live"), print, detach=True)
+
+
+def test_the_verdicts_of_another_machine_are_fetched_again_and_not_paid_again(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    folder = run(configured(), print, quiet=True).folder
+    folder.delete_parts(folder.parts())  # killed before a record was written
+    elsewhere = [f"judging.cache={tmp_path / 'elsewhere.sqlite'}"]
+    finished = resume(folder.path, print, quiet=True, settings=elsewhere)
+    assert finished.summary.n_units == UNITS
+    stats = apis.stats()
+    assert (stats["n_calls"], stats["n_live"], stats["n_batches"]) == (CALLS, 0, 1)
+    assert finished.summary.cost_usd == pytest.approx(apis.usd)
+    assert any("fetched again" in line for line in events(folder))
+
+
+def test_the_budget_holds_for_batches(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    # a call may cost 1.2 times its prompt and 2,048 tokens of output: $0.0082 and some more
+    config = configured()
+    config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.05})})
+    finished = run(config, print, quiet=True)
+    spent = finished.summary.cost_usd or 0.0
+    assert spent == pytest.approx(apis.usd)
+    assert spent <= 0.05
+    assert apis.stats()["n_calls"] + apis.stats()["n_live"] == CALLS
+    assert max(apis.stats()["sizes"]) < CALLS  # cut to what fits
+
+
+def test_no_money_for_a_single_call_stops_the_run(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    config = configured()
+    config = config.model_copy(update={"budget": config.budget.model_copy(update={"usd": 0.001})})
+    with pytest.raises(Exception, match="does not fit the budget"):
+        run(config, print, quiet=True)
+    assert apis.stats()["n_answered"] == 0
+
+
+def test_a_model_that_takes_no_batches_is_asked_live(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    apis.course = Course(refuse=(400, "The model is not supported by the Batch API"))
+    finished = run(configured(), print, quiet=True)
+    stats = apis.stats()
+    assert finished.exit_code == 0
+    assert (stats["n_calls"], stats["n_live"], stats["n_refused"]) == (0, CALLS, 1)
+    assert any("takes no batches" in line for line in events(finished.folder))
+
+
+def test_few_calls_are_asked_live_with_auto(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    run(configured(mode="auto", batch={"min_calls": 100}), print, quiet=True)
+    assert (apis.stats()["n_calls"], apis.stats()["n_live"]) == (0, CALLS)
+
+
+def test_without_a_memory_batches_keep_their_own(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    finished = run(configured(cache="off"), print, quiet=True)
+    assert finished.summary.n_units == UNITS
+    assert (apis.stats()["n_calls"], apis.stats()["n_live"]) == (CALLS, 0)
+    run(configured(cache="off"), print, quiet=True)
+    assert apis.stats()["n_calls"] == 2 * CALLS  # it asks anew
+
+
+def test_a_jury_and_repeats_go_in_batches_too(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    jury = {"judge": [JUDGE, "openai/other"]}
+    config = configured(metrics=("helpfulness",), repeats=2)
+    config = RunConfig.model_validate(config.model_dump() | jury)
+    finished = run(config, print, quiet=True)
+    stats = apis.stats()
+    assert (stats["n_batches"], stats["n_calls"], stats["n_live"]) == (2, 4 * UNITS, 0)
+    assert stats["paid_again"] == 2 * UNITS  # repeats are the same words
+    assert all(record.scores[0].calls == 4 for record in records_of(finished.folder))
+
+
+def test_the_journal_says_what_was_sent(
+    tmp_path: Path, apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    finished = run(configured(), print, quiet=True)
+    (entry,) = BatchJournal(finished.folder).load()
+    assert (entry.state, entry.n_calls, entry.outcomes) == ("collected", CALLS, {"verdict": CALLS})
+    assert entry.spent.usd == pytest.approx(apis.usd)
+    calls = list(BatchJournal(finished.folder).read_calls(entry.tag))
+    units = {record.unit_id for record in records_of(finished.folder)}
+    assert {call.unit for call in calls} == units
+    assert {call.metric for call in calls} == set(METRICS)
+
+
+def events(folder: RunFolder) -> list[str]:
+    return list(folder.read_manifest()["events"])

@@ -1,0 +1,140 @@
+"""How a session ends that has judge calls under way in batches: detached, by Ctrl-C in a pipe, and
+on a terminal, where it asks whether to cancel them."""
+
+from __future__ import annotations
+
+import os
+import pty
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.benchmarks.judging import responses
+from tests.conftest import REPOSITORY
+from tests.processes.killing import run_folder
+from tests.servers.process import ServerProcess, serving_process
+
+UNITS = 4
+PROGRAM = [sys.executable, "-m", "memray_eval"]
+
+
+@pytest.fixture
+def server() -> Iterator[ServerProcess]:
+    with serving_process() as server:
+        server.script_batches(course={"never": True, "share": 0.5})
+        yield server
+
+
+@pytest.fixture
+def command(tmp_path: Path, server: ServerProcess) -> list[str]:
+    """Runs a job whose one batch of four calls is under way for ever."""
+    job = tmp_path / "job.yaml"
+    job.write_text(
+        f"dataset: {responses(tmp_path, UNITS)}\nout: {tmp_path}/out\nmetrics: [helpfulness]\n"
+        "candidates: [{name: given, model: given, backend: given}]\n"
+        "judge: openai/local\nexecutor: local\n"
+        f"judging:\n  base_urls: {{openai: {server.base_url}}}\n  cache: {tmp_path}/calls.sqlite\n"
+        "  mode: batch\n  price: {openai/local: {input_usd: 1, output_usd: 1}}\n"
+        "  batch: {poll_s: 0.2, min_calls: 1}\n"
+    )
+    return [*PROGRAM, "run", str(job)]
+
+
+def environment(tmp_path: Path) -> dict[str, str]:
+    own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(tmp_path / "cache")}
+    return os.environ | own
+
+
+def wait_for_batch(server: ServerProcess) -> None:
+    deadline = time.monotonic() + 60
+    while not server.batches()["n_batches"]:
+        assert time.monotonic() < deadline, "no batch is sent"
+        time.sleep(0.05)
+    time.sleep(0.5)  # its id is in the journal
+
+
+def resume(tmp_path: Path) -> str:
+    done = subprocess.run(
+        [*PROGRAM, "resume", run_folder(tmp_path).path],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    return done.stderr
+
+
+def test_detached_it_ends_at_once_and_says_how_to_go_on(
+    tmp_path: Path, server: ServerProcess, command: list[str]
+) -> None:
+    done = subprocess.run(
+        [*command, "--detach"],
+        env=environment(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=90,
+        check=False,
+    )
+    last = done.stderr.strip().splitlines()[-1]
+    assert done.returncode == 4, done.stderr[-2000:]
+    assert last.startswith("Batches under way: 1, with 4 judge calls that cost at most $")
+    assert f"Go on with `memray-eval resume {run_folder(tmp_path).path}`." in last
+    assert server.batches()["n_open"] == 1
+
+
+def test_in_a_pipe_they_go_on(tmp_path: Path, server: ServerProcess, command: list[str]) -> None:
+    server.script_batches(course={"seconds": 4.0})
+    with subprocess.Popen(
+        command, env=environment(tmp_path), stderr=subprocess.PIPE, text=True
+    ) as process:
+        wait_for_batch(server)
+        process.send_signal(signal.SIGINT)
+        _, told = process.communicate(timeout=60)
+    assert process.returncode == 130, told[-2000:]
+    assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in told
+    assert "Traceback" not in told
+    text = resume(tmp_path)
+    assert "Batches of an earlier session that are under way: 1." in text
+    stats = server.batches()
+    assert (stats["n_batches"], stats["n_answered"], stats["paid_again"]) == (1, UNITS, 0)
+
+
+def test_on_a_terminal_they_can_be_cancelled(
+    tmp_path: Path, server: ServerProcess, command: list[str]
+) -> None:
+    ours, theirs = pty.openpty()
+    with subprocess.Popen(
+        command, env=environment(tmp_path), stdin=theirs, stdout=theirs, stderr=theirs
+    ) as process:
+        os.close(theirs)
+        wait_for_batch(server)
+        process.send_signal(signal.SIGINT)
+        told = read_until(ours, "Cancel them? [y/N] ")
+        assert "what is done by now is paid" in told
+        os.write(ours, b"y\n")
+        told += read_until(ours, "Go on with")
+        assert process.wait(30) == 130
+    assert "1 of 1 batches are being cancelled" in told
+    server.script_batches(course={})
+    resume(tmp_path)
+    stats = server.batches()
+    # two were done when it was cancelled, and are not paid again
+    assert (stats["n_batches"], stats["n_answered"], stats["paid_again"]) == (2, UNITS, 0)
+
+
+def read_until(terminal: int, text: str, limit_s: float = 60.0) -> str:
+    said, deadline = "", time.monotonic() + limit_s
+    while text not in said:
+        assert time.monotonic() < deadline, said[-2000:]
+        try:
+            said += os.read(terminal, 4096).decode("utf-8", "replace")
+        except OSError:  # the other end has closed
+            break
+    return said

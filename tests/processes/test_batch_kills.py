@@ -1,0 +1,123 @@
+"""kill -9 of a run that judges in batches, at every step, and a resume: here, and from another
+machine with the run's folder on S3. No call is paid twice, none is lost, and every unit is in the
+output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at all steps, three times each, and
+-s shows the books."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import from_table
+from tests.benchmarks.judging import job, responses
+from tests.conftest import REPOSITORY
+from tests.processes.batch_victim import STEPS
+from tests.processes.killing import METRICS, ROUNDS, run_folder
+from tests.processes.test_cloud import only_run, put
+from tests.servers.process import ServerProcess, serving_process
+from tests.servers.s3 import S3Server, interpreter, serving_s3
+
+UNITS, A_BATCH = 40, 25
+CALLS = UNITS * len(METRICS)
+on_demand = pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="seconds a kill: set MEMRAY_EVAL_KILLS=3"
+)
+rounds = pytest.mark.parametrize("round_", range(ROUNDS))
+CHEAP = "after the submit"
+steps = pytest.mark.parametrize(
+    "step", [one if one == CHEAP else pytest.param(one, marks=on_demand) for one in STEPS]
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[ServerProcess]:
+    with serving_process() as server:
+        yield server
+
+
+def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) -> Path:
+    data = responses(tmp_path, UNITS)
+    batch = {
+        "poll_s": 0.1,
+        "min_calls": 1,
+        "limits": {"openai": {"calls": A_BATCH, "at_once": 3}},
+    }
+    changes |= {"mode": "batch", "batch": batch}
+    config = job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
+    config = config.model_copy(update={"rows_per_block": 10, "out": out})
+    path = tmp_path / "job.yaml"
+    path.write_text(config.model_dump_json())
+    return path
+
+
+def victim(config: Path, step: str, n: int, home: Path, **environment: str) -> int:
+    """The exit code of a process of its own, with a cache of its own: another machine."""
+    home.mkdir(exist_ok=True)
+    own = {"PYTHONPATH": str(REPOSITORY), "MEMRAY_EVAL_CACHE": str(home / "cache")}
+    command = [sys.executable, "-m", "tests.processes.batch_victim", str(config), step, str(n)]
+    with (home / "log").open("ab") as log:
+        done = subprocess.run(
+            command, env=os.environ | own | environment, stdout=log, stderr=log, timeout=120
+        )
+    return done.returncode
+
+
+def hold(folder: RunFolder, server: ServerProcess, what: str) -> None:
+    """The books: everything once."""
+    records = list(from_table(folder.records().to_table()))
+    stats = server.batches()
+    print(f"\n{what}: {len(records)} units, {stats}", file=sys.__stdout__)
+    assert len(records) == len({record.unit_id for record in records}) == UNITS
+    scored = [[score.status for score in record.scores] for record in records]
+    assert scored == [["scored"] * len(METRICS)] * UNITS
+    assert (stats["paid_again"], stats["n_answered"], stats["n_live"]) == (0, CALLS, 0)
+    # each call's cost is told in one score, however often it was killed
+    assert sum(score.calls or 0 for record in records for score in record.scores) == CALLS
+
+
+@rounds
+@steps
+def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
+    with serving_process() as server:
+        server.script_batches(course={"seconds": 0.3})
+        cache = str(tmp_path / "calls.sqlite")
+        config = job_file(tmp_path, server, str(tmp_path / "out"), cache=cache)
+        log = tmp_path / "log"
+        assert victim(config, step, round_ + 1, tmp_path) == -9, log.read_text()[-2000:]
+        assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
+        hold(run_folder(tmp_path), server, f"{step}, batch {round_ + 1}")
+
+
+@on_demand
+@pytest.mark.skipif(interpreter() is None, reason="no moto: name a Python in MEMRAY_EVAL_MOTO")
+@rounds
+@pytest.mark.parametrize("step", STEPS)
+def test_a_kill_and_another_machine(
+    tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch, step: str, round_: int
+) -> None:
+    for name, value in s3.environment().items():
+        monkeypatch.setenv(name, value)
+    out = f"s3://bucket/batches/{step.replace(' ', '-')}-{round_}"
+    with serving_process() as server:
+        server.script_batches(course={"seconds": 0.3})
+        config = job_file(tmp_path, server, f"{out}/results", cache="auto")
+        put(f"{out}/here", b"")
+        here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+        assert victim(config, step, round_ + 1, here) == -9, (here / "log").read_text()[-2000:]
+        server.script_batches(course={"seconds": 0.3})
+        code = victim(config, "-", 0, elsewhere)
+        assert code == 0, (elsewhere / "log").read_text()[-2000:]
+        hold(only_run(out), server, f"S3, {step}, batch {round_ + 1}")
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[S3Server]:
+    with serving_s3() as server:
+        yield server

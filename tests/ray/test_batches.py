@@ -1,0 +1,70 @@
+"""Judging in batches on Ray: the driver sends and fetches, the actors find the verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import Budget
+from memray_eval.execution.prepare import run
+from tests.benchmarks.judging import JUDGE, responses
+from tests.benchmarks.judging import job as judging_job
+from tests.servers.batches import BatchApis
+from tests.servers.judgments import judgment_reply, prose_reply, schema_of
+from tests.servers.provider import Provider, serving
+
+UNITS = 5
+PRICE = {JUDGE: {"input_usd": 2.0, "output_usd": 8.0, "batch_factor": 0.5}}
+
+
+def reply(body: dict[str, Any]) -> str:
+    return judgment_reply(body) if schema_of(body) else prose_reply(body)
+
+
+def options(tmp_path: Path) -> dict[str, Any]:
+    batch = {"poll_s": 0.1, "min_calls": 1}
+    return {"mode": "batch", "batch": batch, "price": PRICE}
+
+
+def test_responses_that_exist(tmp_path: Path) -> None:
+    made = list[BatchApis]()
+
+    def routes(provider: Provider) -> Any:
+        made.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
+        return made[0].routes()
+
+    with serving(reply, more=routes) as provider:
+        data = responses(tmp_path, UNITS)
+        metrics = ("helpfulness", "safety")
+        config = judging_job(data, tmp_path, provider.base_url, metrics, **options(tmp_path))
+        config = config.model_copy(update={"budget": Budget(usd=5.0)})
+        finished = run(config, print, quiet=True)
+        stats = made[0].stats()
+    assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
+    assert (stats["n_calls"], stats["n_live"], stats["paid_again"]) == (2 * UNITS, 0, 0)
+    assert finished.summary.cost_usd == pytest.approx(stats["usd"])
+    scores = [score for record in finished.folder.each() for score in record.scores]
+    assert sum(score.calls or 0 for score in scores) == 2 * UNITS
+
+
+def test_responses_are_generated_first(job: Callable[..., RunConfig], tmp_path: Path) -> None:
+    made = list[BatchApis]()
+
+    def routes(provider: Provider) -> Any:
+        made.append(BatchApis(provider))
+        return made[0].routes()
+
+    with serving(reply, more=routes) as provider:
+        judging = options(tmp_path) | {"base_urls": {"openai": provider.base_url}}
+        config = job(
+            provider, metrics=["helpfulness"], judge=JUDGE, judging=judging, executor="ray"
+        )
+        finished = run(config, print, quiet=True)
+        stats = made[0].stats()
+    assert finished.exit_code == 0
+    assert finished.folder.read_manifest()["phases"]["order"] == "apart"
+    assert stats["n_calls"] == finished.summary.n_units > 0

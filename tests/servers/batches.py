@@ -1,0 +1,720 @@
+"""The batch APIs of OpenAI (files, batches), Anthropic (message batches) and Google (files,
+batchGenerateContent), beside the calls of tests/servers/provider.py, whose `reply` answers the
+calls of batches too.
+
+How each batch goes is a `Course`; those of `courses` are taken in turn, then `course` holds. What a
+batch's calls are answered with counts as paid: `paid` by the digest of a request's body, whichever
+way it came, and `usd` by `prices` with half of it for batches. The rules are the published ones:
+limits of lines, bytes and queued tokens, one model a file, a state machine that moves when it is
+looked at, results for 24 hours and longer, everything in order of time."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from aiohttp import web
+
+from tests.servers.judgments import body_digest
+from tests.servers.provider import (
+    Answer,
+    Fault,
+    Provider,
+    Raw,
+    Spent,
+    _write_candidate,
+    _write_chat,
+    _write_message,
+)
+
+End = Literal["completed", "partly", "failed", "expired", "cancelled"]
+# What may go wrong with a call of a batch
+Odd = Literal[
+    "error", "error_in_body", "error_500", "missing", "junk", "twice", "stranger", "separators"
+]
+BATCH_SHARE = 0.5
+CUSTOM_ID = re.compile(r"^[a-zA-Z0-9_-]{1,64}$")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_FORMATS = {"openai": _write_chat, "anthropic": _write_message, "google": _write_candidate}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """How a batch goes: it ends after so many `looks` at it and `seconds`, `never` if it is stuck
+    (`pending`: before it began). `share` of its calls are done by then. `odd` numbers calls that
+    come back otherwise, `files` says which files of results are there (OpenAI).
+
+    `upload_lost` and `submit_lost`: it is done, and the connection breaks. `refuse`: the status
+    and words that its submission is refused with, `busy` how often it gets 429 first, `failure`
+    the code that its file fails with."""
+
+    looks: int = 1
+    seconds: float = 0.0
+    end: End = "completed"
+    share: float = 1.0
+    never: bool = False
+    pending: bool = False
+    cancels: bool = True
+    odd: Mapping[int, str] = field(default_factory=dict)
+    files: Literal["as due", "neither"] = "as due"
+    upload_lost: bool = False
+    submit_lost: bool = False
+    refuse: tuple[int, str] | None = None
+    busy: int = 0
+    failure: str = ""
+    results_gone: int = 0  # a status that the download of results gets instead
+
+    @classmethod
+    def of(cls, given: Mapping[str, Any]) -> Course:
+        """As JSON has it."""
+        values = dict(given)
+        values["odd"] = {int(place): odd for place, odd in values.get("odd", {}).items()}
+        if values.get("refuse"):
+            values["refuse"] = tuple(values["refuse"])
+        if wrong := values.keys() - {one.name for one in fields(cls)}:
+            raise ValueError(f"no {sorted(wrong)} of a course")
+        return cls(**values)
+
+
+@dataclass
+class FakeFile:
+    id: str
+    name: str
+    data: bytes
+    created: float
+
+
+@dataclass
+class FakeBatch:
+    """A batch as the provider has it. `calls` are custom ids and bodies; `results` lines of the
+    provider's format, once it has ended: good ones, and those of the error file."""
+
+    id: str
+    provider: str
+    name: str
+    model: str
+    calls: list[tuple[str, dict[str, Any]]]
+    course: Course
+    created: float
+    tokens: int
+    input_file: str = ""
+    looks: int = 0
+    end: str = ""
+    cancelled: bool = False
+    results: tuple[list[bytes], list[bytes]] = field(default_factory=lambda: ([], []))
+    counts: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def is_queued(self) -> bool:
+        return not self.end
+
+
+@dataclass
+class BatchApis:
+    """The running APIs, over a provider."""
+
+    provider: Provider
+    course: Course = Course()
+    courses: deque[Course] = field(default_factory=deque)
+    prices: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    most_lines: int = 50_000
+    most_bytes: int = 200_000_000
+    most_queued: float = math.inf  # prompt tokens of all batches that have not ended
+    most_open: float = math.inf
+    files: dict[str, FakeFile] = field(default_factory=dict)
+    batches: dict[str, FakeBatch] = field(default_factory=dict)
+    uploads: dict[str, tuple[str, int]] = field(default_factory=dict)
+    usd: float = 0.0
+    n_calls: int = 0
+    n_refused: int = 0
+    busy: int = 0
+    lost_uploads: set[str] = field(default_factory=set)
+    n_made: int = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        one = "/v1/messages/batches/{id}"
+        return [
+            web.post("/v1/files", self.openai_upload),
+            web.get("/v1/files", _either(self.openai_files, self.google_files)),
+            web.get("/v1/files/{id}/content", self.openai_content),
+            web.delete("/v1/files/{id}", self.delete_file),
+            web.post("/v1/batches", self.openai_submit),
+            web.get("/v1/batches", _either(self.openai_list, self.google_list)),
+            web.get("/v1/batches/{id:[^:]+}", _either(self.openai_batch, self.google_batch)),
+            web.post("/v1/batches/{id}/cancel", self.openai_cancel),
+            web.post("/v1/messages/batches", self.anthropic_submit),
+            web.get("/v1/messages/batches", self.anthropic_list),
+            web.get(one, self.anthropic_batch),
+            web.get(f"{one}/results", self.anthropic_results),
+            web.post(f"{one}/cancel", self.anthropic_cancel),
+            web.post("/upload/v1/files", self.google_upload),
+            web.get("/v1/files/{id:[^:]+}:download", self.google_download),
+            web.post("/v1/batches/{id:[^:]+}:cancel", self.google_cancel),
+            web.post("/v1/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
+            web.get("/_batches", self.tell),
+            web.post("/_batches", self.script),
+        ]
+
+    # For tests of another process
+
+    async def tell(self, request: web.Request) -> web.Response:
+        return web.json_response(self.stats())
+
+    async def script(self, request: web.Request) -> web.Response:
+        said = await request.json()
+        if "course" in said:
+            self.course = Course.of(said.pop("course"))
+        if "courses" in said:
+            self.courses = deque(map(Course.of, said.pop("courses")))
+        for name, value in said.items():
+            setattr(self, name, value)
+        return web.json_response({})
+
+    def stats(self) -> dict[str, Any]:
+        """`paid_again`: answers beyond the first to a request, live or in a batch."""
+        answered = self.provider.answered
+        return {
+            "n_files": len(self.files),
+            "n_batches": len(self.batches),
+            "n_open": sum(batch.is_queued for batch in self.batches.values()),
+            "n_calls": self.n_calls,
+            "n_live": answered.total() - self.n_calls,
+            "n_refused": self.n_refused,
+            "n_answered": answered.total(),
+            "paid_again": answered.total() - len(answered),
+            "usd": self.usd,
+            "sizes": [len(batch.calls) for batch in self.batches.values()],
+            "ends": Counter(batch.end for batch in self.batches.values()),
+        }
+
+    # What all three share
+
+    def _next_course(self) -> Course:
+        return self.courses[0] if self.courses else self.course
+
+    def _take_course(self) -> Course:
+        return self.courses.popleft() if self.courses else self.course
+
+    def _new_id(self, prefix: str) -> str:
+        self.n_made += 1
+        return f"{prefix}{self.n_made:06d}"
+
+    def _refusal(self, provider: str, tokens: int) -> web.Response | None:
+        """Why a batch is not taken, if it is not."""
+        course = self._next_course()
+        if course.refuse is not None:
+            self._take_course()
+            self.n_refused += 1
+            return _error(provider, *course.refuse)
+        if self.busy < course.busy:
+            self.busy += 1
+            return _error(provider, 429, "too many requests", retry_after="0.2")
+        self.busy = 0
+        queued = [batch for batch in self.batches.values() if batch.is_queued]
+        is_full = sum(batch.tokens for batch in queued) + tokens > self.most_queued
+        if len(queued) >= self.most_open or (is_full and provider != "openai"):
+            return _error(provider, 429, "the queue of batches is full", retry_after="0.2")
+        return None
+
+    async def _make(
+        self,
+        request: web.Request,
+        provider: str,
+        calls: list[tuple[str, dict[str, Any]]],
+        *,
+        name: str = "",
+        input_file: str = "",
+        failure: str = "",
+    ) -> FakeBatch | web.Response:
+        tokens = sum(len(json.dumps(body)) for _, body in calls) // 4
+        if (refused := self._refusal(provider, tokens)) is not None:
+            return refused
+        course = self._take_course()
+        queued = sum(batch.tokens for batch in self.batches.values() if batch.is_queued)
+        if not failure and queued + tokens > self.most_queued:
+            failure = "token_limit_exceeded"
+        if failure or course.failure:
+            course = Course(looks=course.looks, end="failed", failure=failure or course.failure)
+        prefix = {"openai": "batch_", "anthropic": "msgbatch_", "google": "batches/b"}[provider]
+        batch = FakeBatch(
+            self._new_id(prefix),
+            provider,
+            name,
+            str(calls[0][1].get("model", "")) if calls else "",
+            calls,
+            course,
+            time.time(),
+            tokens,
+            input_file,
+        )
+        self.batches[batch.id] = batch
+        if course.submit_lost:
+            await _break(request)
+        return batch
+
+    async def _look(self, batch: FakeBatch) -> None:
+        """Moves a batch on: it is looked at."""
+        batch.looks += 1
+        course = batch.course
+        if batch.end or (batch.cancelled and not course.cancels):
+            return
+        is_over = time.time() >= batch.created + course.seconds and batch.looks > course.looks
+        if batch.cancelled:
+            await self._end(batch, "cancelled")
+        elif not course.never and is_over:
+            await self._end(batch, course.end)
+
+    async def _end(self, batch: FakeBatch, end: str) -> None:
+        course, n_done = batch.course, len(batch.calls)
+        if end in ("expired", "cancelled", "partly"):
+            n_done = round(course.share * n_done)
+        if end == "failed":
+            n_done = 0
+        for place, (custom_id, body) in enumerate(batch.calls):
+            if place < n_done:
+                await self._answer(batch, place, custom_id, body)
+            elif end != "failed":
+                batch.counts["expired" if end == "expired" else "canceled"] += 1
+                if line := _unanswered(batch.provider, custom_id, end):
+                    batch.results[1].append(line)
+        batch.end = end
+
+    async def _answer(
+        self, batch: FakeBatch, place: int, custom_id: str, body: dict[str, Any]
+    ) -> None:
+        odd = batch.course.odd.get(place, "")
+        good, bad = batch.results
+        if odd in ("error", "error_in_body", "error_500"):
+            batch.counts["failed"] += 1
+            bad.append(_failed_call(batch.provider, custom_id, odd))
+            return
+        scripted = self.provider.reply(body)
+        outcome = Answer(scripted) if isinstance(scripted, str) else scripted
+        if isinstance(outcome, Fault | Raw):
+            batch.counts["failed"] += 1
+            bad.append(_failed_call(batch.provider, custom_id, "error_500"))
+            return
+        if odd == "separators":
+            outcome = Answer(_with_separators(outcome.text), outcome.ending)
+        spent = self.provider._spent(body, outcome)
+        self.count(body, spent, BATCH_SHARE)
+        self.n_calls += 1
+        batch.counts["succeeded"] += 1
+        if odd == "missing":
+            return
+        if odd == "junk":
+            good.append(b"{this is no JSON\n")
+            return
+        written = await _FORMATS[batch.provider](None, body, outcome, spent, {})  # type: ignore[arg-type]
+        assert isinstance(written, web.Response)
+        assert isinstance(written.body, bytes)
+        line = _answered(batch.provider, custom_id, json.loads(written.body))
+        good += [line] * (2 if odd == "twice" else 1)
+        if odd == "stranger":
+            good.append(_answered(batch.provider, "f" * 32, json.loads(written.body)))
+
+    def count(self, body: dict[str, Any], spent: Spent, share: float = 1.0) -> None:
+        """A request is answered, and so paid."""
+        provider, model = self.provider, str(body.get("model", ""))
+        provider.answered[body_digest(body)] += 1
+        provider.input_tokens += spent.input
+        provider.output_tokens += spent.output
+        price = self.prices.get(model, self.prices.get("", (0.0, 0.0)))
+        self.usd += share * (spent.input * price[0] + spent.output * price[1]) / 1e6
+
+    # OpenAI
+
+    async def openai_upload(self, request: web.Request) -> web.StreamResponse:
+        form = await request.post()
+        sent = form["file"]
+        with sent.file as file_sent:  # type: ignore[union-attr]
+            data = file_sent.read()
+        if len(data) > self.most_bytes:
+            return _error("openai", 413, "the file is too large")
+        name = str(sent.filename)  # type: ignore[union-attr]
+        file = FakeFile(self._new_id("file-"), name, data, time.time())
+        self.files[file.id] = file
+        if self._next_course().upload_lost and file.name not in self.lost_uploads:
+            self.lost_uploads.add(file.name)
+            await _break(request)
+        return web.json_response(_openai_file(file))
+
+    async def openai_files(self, request: web.Request) -> web.Response:
+        return _page(request, [_openai_file(one) for one in self.files.values()])
+
+    async def openai_content(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["id"]
+        if name.startswith("out-"):
+            kind, _, batch_id = name.removeprefix("out-").partition("-")
+            batch = self.batches.get(batch_id)
+            if batch is not None and batch.course.results_gone:
+                return _error("openai", batch.course.results_gone, "no such file")
+            if batch is not None:
+                return await _stream(request, batch.results[kind == "error"])
+        if name in self.files:
+            return web.Response(body=self.files[name].data)
+        return _error("openai", 404, "no such file")
+
+    async def delete_file(self, request: web.Request) -> web.Response:
+        name = request.match_info["id"]
+        self.files.pop(name, None) or self.files.pop(f"files/{name}", None)
+        return web.json_response({"id": name, "object": "file", "deleted": True})
+
+    async def openai_submit(self, request: web.Request) -> web.StreamResponse:
+        said = await request.json()
+        file = self.files.get(said.get("input_file_id"))
+        if file is None or said.get("completion_window") != "24h":
+            return _error("openai", 400, "no such file, or another window than 24h")
+        lines = [json.loads(line) for line in file.data.splitlines()]
+        calls = [(line["custom_id"], line["body"]) for line in lines]
+        failure = ""
+        if len({key for key, _ in calls}) < len(calls):
+            failure = "duplicate_custom_id"
+        elif len({body.get("model") for _, body in calls}) > 1:
+            failure = "mismatched_model"
+        elif len(calls) > self.most_lines:
+            failure = "too_many_lines"
+        elif any((line["method"], line["url"]) != ("POST", said["endpoint"]) for line in lines):
+            failure = "invalid_url"
+        name = json.dumps(said.get("metadata") or {})
+        made = await self._make(
+            request, "openai", calls, name=name, input_file=file.id, failure=failure
+        )
+        return made if isinstance(made, web.Response) else web.json_response(_openai_view(made))
+
+    async def openai_list(self, request: web.Request) -> web.Response:
+        return _page(request, [_openai_view(one) for one in self._of("openai")])
+
+    async def openai_batch(self, request: web.Request) -> web.Response:
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None:
+            return _error("openai", 404, "no such batch")
+        await self._look(batch)
+        return web.json_response(_openai_view(batch))
+
+    async def openai_cancel(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        batch.cancelled = True
+        return web.json_response(_openai_view(batch))
+
+    # Anthropic
+
+    async def anthropic_submit(self, request: web.Request) -> web.StreamResponse:
+        data = await request.read()
+        if len(data) > self.most_bytes:
+            return _error("anthropic", 413, "the request is too large")
+        requests = json.loads(data)["requests"]
+        ids = [one["custom_id"] for one in requests]
+        if len(set(ids)) < len(ids) or not all(CUSTOM_ID.match(one) for one in ids):
+            return _error("anthropic", 400, "custom_id must be unique and fit its pattern")
+        if not requests or len(requests) > self.most_lines:
+            return _error("anthropic", 400, "too few or too many requests")
+        calls = [(one["custom_id"], one["params"]) for one in requests]
+        made = await self._make(request, "anthropic", calls)
+        if isinstance(made, web.Response):
+            return made
+        return web.json_response(_anthropic_view(made, self.provider.root))
+
+    async def anthropic_list(self, request: web.Request) -> web.Response:
+        for one in self._of("anthropic"):
+            await self._look(one)
+        views = [_anthropic_view(one, self.provider.root) for one in self._of("anthropic")]
+        limit, after = int(request.query.get("limit", 20)), request.query.get("after_id")
+        start = 1 + [view["id"] for view in views].index(after) if after else 0
+        page = views[start : start + limit]
+        has_more = start + limit < len(views)
+        ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
+        return web.json_response({"data": page, "has_more": has_more, **ends})
+
+    async def anthropic_batch(self, request: web.Request) -> web.Response:
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None:
+            return _error("anthropic", 404, "no such batch")
+        await self._look(batch)
+        return web.json_response(_anthropic_view(batch, self.provider.root))
+
+    async def anthropic_results(self, request: web.Request) -> web.StreamResponse:
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None or not batch.end or batch.course.results_gone:
+            return _error("anthropic", 404, "no results")
+        return await _stream(request, [*batch.results[0], *batch.results[1]])
+
+    async def anthropic_cancel(self, request: web.Request) -> web.Response:
+        batch = self.batches[request.match_info["id"]]
+        batch.cancelled = True
+        return web.json_response(_anthropic_view(batch, self.provider.root))
+
+    # Google
+
+    async def google_upload(self, request: web.Request) -> web.StreamResponse:
+        command = request.headers.get("X-Goog-Upload-Command", "")
+        if command == "start":
+            said, upload_id = await request.json(), self._new_id("up")
+            size = int(request.headers["X-Goog-Upload-Header-Content-Length"])
+            self.uploads[upload_id] = (str(said["file"].get("displayName", "")), size)
+            address = f"{self.provider.root}/upload/v1/files?upload_id={upload_id}"
+            return web.json_response({}, headers={"x-goog-upload-url": address})
+        upload_id = request.query["upload_id"]
+        name, size = self.uploads[upload_id]
+        file = self.files.setdefault(upload_id, FakeFile(upload_id, name, b"", time.time()))
+        file.data += await request.read()
+        if "finalize" not in command:
+            return web.Response(headers={"x-goog-upload-status": "active"})
+        del self.files[upload_id]
+        file.id = f"files/{self._new_id('f')}"
+        self.files[file.id] = file
+        if self._next_course().upload_lost and file.name not in self.lost_uploads:
+            self.lost_uploads.add(file.name)
+            await _break(request)
+        return web.json_response(
+            {"file": _google_file(file)}, headers={"x-goog-upload-status": "final"}
+        )
+
+    async def google_files(self, request: web.Request) -> web.Response:
+        found = [_google_file(one) for one in self.files.values()]
+        return web.json_response({"files": found})
+
+    async def google_download(self, request: web.Request) -> web.StreamResponse:
+        batch = self.batches.get("batches/" + request.match_info["id"].removeprefix("out-"))
+        if batch is None or batch.course.results_gone:
+            return _error("google", 404, "no such file")
+        return await _stream(request, [*batch.results[0], *batch.results[1]])
+
+    async def google_submit(self, request: web.Request) -> web.StreamResponse:
+        said = (await request.json())["batch"]
+        file = self.files.get(said["inputConfig"].get("fileName", ""))
+        if file is None:
+            return _error("google", 400, "no such file")
+        model = request.match_info["model"]
+        lines = [json.loads(line) for line in file.data.splitlines()]
+        calls = [(line["key"], {"model": model} | line["request"]) for line in lines]
+        name = said["displayName"]
+        made = await self._make(request, "google", calls, name=name, input_file=file.id)
+        return made if isinstance(made, web.Response) else web.json_response(_google_view(made))
+
+    async def google_list(self, request: web.Request) -> web.Response:
+        return web.json_response({"operations": [_google_view(one) for one in self._of("google")]})
+
+    async def google_batch(self, request: web.Request) -> web.Response:
+        batch = self.batches.get("batches/" + request.match_info["id"])
+        if batch is None:
+            return _error("google", 404, "no such batch")
+        await self._look(batch)
+        return web.json_response(_google_view(batch))
+
+    async def google_cancel(self, request: web.Request) -> web.Response:
+        self.batches["batches/" + request.match_info["id"]].cancelled = True
+        return web.json_response({})
+
+    def _of(self, provider: str) -> Iterator[FakeBatch]:
+        """The newest first."""
+        return (one for one in reversed(self.batches.values()) if one.provider == provider)
+
+
+def _either(openai: Handler, google: Handler) -> Handler:
+    """Both have the path; Google's key comes in a header of its own."""
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        return await (google if "x-goog-api-key" in request.headers else openai)(request)
+
+    return handle
+
+
+# How each provider writes it
+
+
+def _error(provider: str, status: int, words: str, retry_after: str | None = None) -> web.Response:
+    headers = {"retry-after": retry_after} if retry_after is not None else {}
+    kind = "rate_limit_error" if status == 429 else "invalid_request_error"
+    body: dict[str, Any] = {"error": {"message": words, "type": kind, "code": None, "param": None}}
+    if provider == "anthropic":
+        body = {"type": "error", "error": {"type": kind, "message": words}}
+    if provider == "google":
+        named = {429: "RESOURCE_EXHAUSTED", 404: "NOT_FOUND"}.get(status, "INVALID_ARGUMENT")
+        body = {"error": {"code": status, "message": words, "status": named}}
+    return web.json_response(body, status=status, headers=headers)
+
+
+async def _break(request: web.Request) -> None:
+    """The answer is lost on its way."""
+    assert request.transport is not None
+    request.transport.abort()
+    await asyncio.sleep(0)
+
+
+async def _stream(request: web.Request, lines: Sequence[bytes]) -> web.StreamResponse:
+    response = web.StreamResponse(headers={"content-type": "application/binary"})
+    await response.prepare(request)
+    for start in range(0, len(lines), 100):
+        await response.write(b"".join(lines[start : start + 100]))
+    await response.write_eof()
+    return response
+
+
+def _with_separators(text: str) -> str:
+    """A JSON object whose texts hold what other readers take for ends of lines."""
+    said = json.loads(text)
+    texts = {key: f"{one}\u2028\x85" for key, one in said.items() if isinstance(one, str)}
+    return json.dumps(said | texts, ensure_ascii=False)
+
+
+def _line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
+
+
+def _answered(provider: str, custom_id: str, completion: dict[str, Any]) -> bytes:
+    if provider == "anthropic":
+        result = {"type": "succeeded", "message": completion}
+        return _line({"custom_id": custom_id, "result": result})
+    if provider == "google":
+        return _line({"key": custom_id, "response": completion})
+    response = {"status_code": 200, "request_id": "req_1", "body": completion}
+    return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
+
+
+def _failed_call(provider: str, custom_id: str, odd: str) -> bytes:
+    """A call that failed by itself: for good, or (500) in a way that may pass."""
+    passing = odd == "error_500"
+    kind = "api_error" if passing else "invalid_request_error"
+    error = {"message": "scripted", "type": kind}
+    if provider == "anthropic":
+        result = {"type": "errored", "error": {"type": "error", "error": error}}
+        return _line({"custom_id": custom_id, "result": result})
+    if provider == "google":
+        status = {"code": 13 if passing else 3, "message": "scripted"}
+        if odd == "error_in_body":
+            return _line({"key": custom_id, "response": {"error": status}})
+        return _line({"key": custom_id, "error": status})
+    status_code = 500 if passing else 200 if odd == "error_in_body" else 400
+    response = {"status_code": status_code, "request_id": "", "body": {"error": error}}
+    return _line({"id": "r", "custom_id": custom_id, "response": response, "error": None})
+
+
+def _unanswered(provider: str, custom_id: str, end: str) -> bytes:
+    """A call that a batch ended before; Google leaves it out."""
+    if provider == "google":
+        return b""
+    if provider == "anthropic":
+        kind = "expired" if end == "expired" else "canceled"
+        return _line({"custom_id": custom_id, "result": {"type": kind}})
+    code = "batch_expired" if end == "expired" else "batch_cancelled"
+    error = {"code": code, "message": "this request could not be executed in time"}
+    return _line({"id": "r", "custom_id": custom_id, "response": None, "error": error})
+
+
+def _openai_file(file: FakeFile) -> dict[str, Any]:
+    return {
+        "id": file.id,
+        "object": "file",
+        "bytes": len(file.data),
+        "created_at": int(file.created),
+        "filename": file.name,
+        "purpose": "batch",
+        "status": "processed",
+    }
+
+
+def _openai_view(batch: FakeBatch) -> dict[str, Any]:
+    state = {"partly": "completed"}.get(batch.end, batch.end)
+    if not state:
+        course = batch.course
+        state = "validating" if batch.looks == 0 or course.pending else "in_progress"
+        state = "cancelling" if batch.cancelled else state
+    has_files = batch.end and batch.course.files != "neither"
+    good, bad = batch.results
+    errors = None
+    if batch.end == "failed":
+        one = {"code": batch.course.failure, "message": batch.course.failure.replace("_", " ")}
+        errors = {"object": "list", "data": [one | {"line": None, "param": None}]}
+    return {
+        "id": batch.id,
+        "object": "batch",
+        "endpoint": "/v1/chat/completions",
+        "errors": errors,
+        "input_file_id": batch.input_file,
+        "completion_window": "24h",
+        "status": state,
+        "output_file_id": f"out-output-{batch.id}" if has_files and good else None,
+        "error_file_id": f"out-error-{batch.id}" if has_files and bad else None,
+        "created_at": int(batch.created),
+        "expires_at": int(batch.created) + 86_400,
+        "request_counts": {
+            "total": len(batch.calls),
+            "completed": batch.counts["succeeded"],
+            "failed": batch.counts["failed"],
+        },
+        "metadata": json.loads(batch.name or "{}"),
+    }
+
+
+def _anthropic_view(batch: FakeBatch, root: str) -> dict[str, Any]:
+    names = ("canceled", "errored", "expired", "succeeded")
+    counts = {name: batch.counts[name if name != "errored" else "failed"] for name in names}
+    if batch.end == "failed":
+        counts["errored"] = len(batch.calls)
+    counts["processing"] = len(batch.calls) - sum(counts.values()) if not batch.end else 0
+    state = "ended" if batch.end else "canceling" if batch.cancelled else "in_progress"
+    has_results = batch.end and batch.course.files != "neither"
+    return {
+        "id": batch.id,
+        "type": "message_batch",
+        "processing_status": state,
+        "request_counts": counts,
+        "created_at": _moment(batch.created),
+        "expires_at": _moment(batch.created + 86_400),
+        "ended_at": _moment(time.time()) if batch.end else None,
+        "cancel_initiated_at": None,
+        "archived_at": None,
+        "results_url": f"{root}/v1/messages/batches/{batch.id}/results" if has_results else None,
+    }
+
+
+def _google_file(file: FakeFile) -> dict[str, Any]:
+    return {
+        "name": file.id,
+        "displayName": file.name,
+        "mimeType": "application/jsonl",
+        "sizeBytes": str(len(file.data)),
+        "state": "ACTIVE",
+    }
+
+
+def _google_view(batch: FakeBatch) -> dict[str, Any]:
+    state = {"completed": "SUCCEEDED", "partly": "PARTIALLY_SUCCEEDED"}.get(
+        batch.end, batch.end.upper()
+    )
+    if not state:
+        state = "PENDING" if batch.looks == 0 or batch.course.pending else "RUNNING"
+    metadata: dict[str, Any] = {
+        "@type": "type.googleapis.com/google.ai.generativelanguage.v1main.GenerateContentBatch",
+        "model": f"models/{batch.model}",
+        "displayName": batch.name,
+        "createTime": _moment(batch.created),
+        "updateTime": _moment(time.time()),
+        "state": f"BATCH_STATE_{state}",
+    }
+    if batch.end and batch.end != "failed" and batch.course.files != "neither":
+        metadata["output"] = {"responsesFile": f"files/out-{batch.id.removeprefix('batches/')}"}
+    return {"name": batch.id, "metadata": metadata, "done": bool(batch.end)}
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def _page(request: web.Request, found: list[dict[str, Any]]) -> web.Response:
+    """A page of a list, OpenAI's way."""
+    limit, after = int(request.query.get("limit", 20)), request.query.get("after")
+    start = 1 + [one["id"] for one in found].index(after) if after else 0
+    page = found[start : start + limit]
+    return web.json_response(
+        {"object": "list", "data": page, "has_more": start + limit < len(found)}
+    )

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from memray_eval.judges.batches.keys import KeyBook, KeyEntry
+
+
+def test_keys_stand_where_they_were_put_last() -> None:
+    keys = KeyBook()
+    keys.put(["a", "b"], "held")
+    keys.put(["b"], "kept", "tag")
+    assert (keys.get("a"), keys.get("b"), keys.get("c")) == (
+        KeyEntry("held", ""),
+        KeyEntry("kept", "tag"),
+        None,
+    )
+    keys.free(["a"])
+    assert keys.get("a") is None
+    keys.close()

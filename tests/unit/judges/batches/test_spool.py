@@ -1,0 +1,97 @@
+"""Packing calls into files: limits of calls, bytes and tokens, and cutting one in half."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from memray_eval.judges.batches.journal import BatchedCall
+from memray_eval.judges.batches.spool import BatchLimits, PackedFile, Spool
+from memray_eval.judges.limits.budget import Spending
+
+
+def most_of(tokens: int) -> Spending:
+    return Spending(usd=tokens / 1000, tokens=2 * tokens)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "spool"
+
+
+def spool_of(
+    folder: Path, calls: int = 100, n_bytes: int = 10**6, tokens: int | None = None
+) -> Spool:
+    return Spool(BatchLimits(calls, n_bytes, tokens, 10), most_of, folder)
+
+
+def add(spool: Spool, n: int, size: int = 10, tokens: int = 5) -> None:
+    for number in range(n):
+        call = BatchedCall(f"k{number}", f"u{number}", "m", tokens)
+        spool.add(b"x" * (size - 1) + b"\n", call)
+
+
+def sizes(spool: Spool) -> list[int]:
+    spool.close_file()
+    return [one.n_calls for one in spool.waiting]
+
+
+def lines(packed: PackedFile) -> tuple[int, int]:
+    return (
+        len(packed.requests.read_bytes().splitlines()),
+        len(packed.calls.read_bytes().splitlines()),
+    )
+
+
+def test_a_file_holds_so_many_calls(folder: Path) -> None:
+    spool = spool_of(folder, calls=4)
+    add(spool, 10)
+    assert sizes(spool) == [4, 4, 2]
+    assert [lines(one) for one in spool.waiting] == [(4, 4), (4, 4), (2, 2)]
+
+
+def test_a_file_holds_so_many_bytes_and_one_call_at_least(folder: Path) -> None:
+    spool = spool_of(folder, n_bytes=25)
+    add(spool, 5)
+    assert sizes(spool) == [2, 2, 1]
+    large = spool_of(folder / "large", n_bytes=5)
+    add(large, 2)
+    assert sizes(large) == [1, 1]
+
+
+def test_a_file_holds_what_may_be_queued_at_a_time(folder: Path) -> None:
+    spool = spool_of(folder, tokens=12)
+    add(spool, 5)
+    assert sizes(spool) == [2, 2, 1]
+
+
+def test_a_file_says_what_it_may_cost(folder: Path) -> None:
+    spool = spool_of(folder)
+    add(spool, 3)
+    spool.close_file()
+    (packed,) = spool.waiting
+    assert (packed.tokens, packed.n_bytes) == (15, 30)
+    assert packed.most.usd == pytest.approx(0.015)
+    assert packed.most.tokens == 30
+
+
+def test_half_of_a_file_keeps_calls_and_requests_together_while_another_is_filled(
+    folder: Path,
+) -> None:
+    spool = spool_of(folder, calls=5)
+    add(spool, 6)  # the second file is being filled
+    whole = spool.waiting.popleft()
+    first = spool.halve(whole)
+    assert (first.n_calls, lines(first)) == (2, (2, 2))
+    assert first.most.tokens == 20
+    add(spool, 1)
+    assert sizes(spool) == [3, 2]
+    assert not whole.requests.exists()
+
+
+def test_what_is_not_sent_is_deleted(folder: Path) -> None:
+    spool = spool_of(folder)
+    add(spool, 3)
+    spool.discard()
+    assert not folder.exists()

@@ -1,0 +1,24 @@
+"""Each line of the table of tests/batch_outcomes.py: how a batch ends, and what the run does."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.batch_outcomes import CALLS, CASES, Case, play
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider}: {case.name}")
+def test_an_outcome(case: Case) -> None:
+    played = play(case)
+    told = "\n".join(played.lines)
+    assert (played.refused, played.no_verdict) == (case.refused, case.no_verdict), told
+    assert played.verdicts == CALLS - case.refused - case.no_verdict, told
+    stats = played.stats
+    found = (stats["n_batches"], stats["n_calls"], stats["n_live"], stats["paid_again"])
+    assert found == (case.batches, case.batched, case.live, case.paid_again), told
+    assert played.hours <= case.hours, told
+    assert not any(entry.is_open for entry in played.entries), told
+
+
+def test_there_are_enough_of_them() -> None:
+    assert len(CASES) >= 25

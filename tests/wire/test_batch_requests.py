@@ -1,0 +1,55 @@
+"""What goes into a batch is what a live call would send, to the letter."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.sections import Budget
+from memray_eval.execution.services import LocalServices
+from memray_eval.judges.batches.port import BatchClient
+from memray_eval.judges.call_metrics import NO_OBSERVER
+from memray_eval.judges.judge_factory import build_batch_lanes
+from memray_eval.judges.limits.budget import NOTHING
+from memray_eval.judges.router import JudgeAssignment
+from memray_eval.provider_http.open_clients import closing_clients
+from tests.batch_outcomes import KEYS, METRIC, MODELS, Case, Rating, judging_of, question
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Provider, serving
+
+
+@pytest.mark.parametrize("provider", ["openai", "anthropic", "google"])
+def test_a_call_of_a_batch_is_the_live_one(
+    provider: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for key in KEYS:
+        monkeypatch.setenv(key, "key-of-nobody")
+
+    async def ask(server: Provider) -> tuple[dict[str, Any], BatchClient]:
+        async with closing_clients():
+            judging = judging_of(Case(name="", did="", provider=provider), server.root, tmp_path)
+            services = LocalServices(
+                Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
+            )
+            connected = services.connect(print, lambda: False, None, lambda name: NO_OBSERVER)
+            judge = MODELS[provider]
+            choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
+            (lane,) = build_batch_lanes(choices, judging, connected)
+            planned = await lane.judge.plan(question(1), Rating)
+            body = await planned.request()
+            await lane.judge.judge(question(1), Rating)
+            assert (await lane.judge.recall(planned.key, Rating)) is not None  # one key for both
+            await services.end()
+            lane.spool.discard()
+            return body, lane.client
+
+    with serving(judgment_reply) as server:
+        body, client = asyncio.run(ask(server))
+        (live,) = server.requests
+    if provider == "google":
+        del live["model"]  # it stands in the path, and tests/servers put it there
+    assert body == live
+    assert b"\n" not in client.line("k", body)[:-1]
