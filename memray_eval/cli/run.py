@@ -92,7 +92,7 @@ def run_command(
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes, run_id=run_id)
     print_report(finished.folder.path, as_json, full)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -134,7 +134,7 @@ def generate(
         path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
         export_responses(path, finished.folder.each(), name, stamp)
         show(path)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -199,7 +199,7 @@ def evaluate(
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
         say(path)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -222,12 +222,19 @@ def resume(
     full: FullOption = False,
 ) -> None:
     """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
+    from memray_eval.cli.pairwise import show_pairs
     from memray_eval.execution.prepare import resume as go_on
+    from memray_eval.execution.prepare.pairwise import resume_pairwise
     from memray_eval.results.latest import find_run
 
-    finished = go_on(find_run(run_folder), say, quiet=as_json, settings=settings or ())
+    run_folder = find_run(run_folder)
+    pairs = resume_pairwise(run_folder, say, quiet=as_json, settings=settings or ())
+    if pairs is not None:
+        show_pairs(pairs, as_json)
+        return
+    finished = go_on(run_folder, say, quiet=as_json, settings=settings or ())
     print_report(finished.folder.path, as_json, full)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -435,7 +442,7 @@ def _run(
     )
 
 
-def _exit_if_failed(finished: RunResult) -> None:
+def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.exit_code:
         failed, units = (

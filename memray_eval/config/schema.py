@@ -28,6 +28,7 @@ from memray_eval.config.sections import (
     Jury,
     MetricOptions,
     NamedServer,
+    PairsConfig,
     Provider,
     RubricMetric,
     ServerConfig,
@@ -95,8 +96,9 @@ class RunConfig(Frozen):
     named and there are at most 2,000 units. `tolerance` says how many units may fail before the
     exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
     at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. `sinks` are where scores go beside the run's folder. Relative paths are
-    resolved by `load_config`."""
+    passed, resumably too. `sinks` are where scores go beside the run's folder. `pairs` says what a
+    pairwise run compares; `memray-eval pairwise` writes it. Relative paths are resolved by
+    `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str
@@ -132,6 +134,7 @@ class RunConfig(Frozen):
     on_error: Literal["record", "fail"] = "record"
     budget: Budget = Budget()
     sinks: Sinks = ()
+    pairs: PairsConfig | None = None
     out: str = DEFAULT_OUT
 
     @property

@@ -2,6 +2,7 @@
 frozen."""
 
 from memray_eval.types.base import Frozen, Name, Share, Temperature, dumps
+from memray_eval.types.pairs import PAIR, PAIRS, Pair, Unanswered, pair_of
 from memray_eval.types.responses import (
     DEFAULT_MAX_TOKENS,
     EXISTING,
@@ -74,6 +75,8 @@ __all__ = [
     "FAILURES",
     "FALLBACKS",
     "JURORS",
+    "PAIR",
+    "PAIRS",
     "RULES",
     "RULES_ON_EMPTY",
     "RULE_METRIC",
@@ -96,6 +99,7 @@ __all__ = [
     "MetricSummary",
     "Name",
     "ParsedOutput",
+    "Pair",
     "Passage",
     "Performance",
     "Prompt",
@@ -119,10 +123,12 @@ __all__ = [
     "TaskSummary",
     "Temperature",
     "Turn",
+    "Unanswered",
     "Usage",
     "dumps",
     "is_estimate",
     "key_conflicts",
+    "pair_of",
     "split_thinking",
     "unit_id",
 ]

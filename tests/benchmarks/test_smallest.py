@@ -19,6 +19,7 @@ from tests.servers.s3 import interpreter
 ALONE = {
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "interval_coverage": "--draws 2",
+    "pairwise": "--questions 6 --cups 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",

@@ -83,6 +83,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "longmemeval",
         "memory",
         "needles",
+        "pairs",
         "personamem",
         "qa",
         "text",
