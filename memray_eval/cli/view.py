@@ -45,7 +45,7 @@ def view(
         bool,
         typer.Option(
             "--label",
-            help="Label the units of a run by a metric, blind to the judge: view RUN --label METRIC.",
+            help="Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
         ),
     ] = False,
     csv: Annotated[
@@ -125,7 +125,8 @@ def _tell_labels(session: LabelSession, path: str) -> None:
     say(f"{session.metric}: {found['n_units']} units labelled ({raters})")
     for name in ("kappa", "alpha_ordinal") if found["figures"] else ():
         if (value := found["figures"][name]["value"]) is not None:
-            say(f"  {name.replace('_', ', ')} between raters {value:.3f}, on {found['n_shared']} units")
+            title, n_shared = name.replace("_", ", "), found["n_shared"]
+            say(f"  {title} between raters {value:.3f}, on {n_shared} units")
     if found["n_units"] and not path:
         path = "labels.csv"
         write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"

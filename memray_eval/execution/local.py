@@ -149,7 +149,8 @@ class _LocalRun:
 
     def _read_waiting(self, group: Group) -> Blocks:
         """Responses of earlier sessions that nobody has judged."""
-        state, names = self._plan.resume_state, [one.name for one in group]
+        state, is_given = self._plan.resume_state, group[0].backend == EXISTING
+        names = None if is_given else [one.name for one in group]
         return self._split(
             read_waiting(
                 pa.Table.from_pylist([{PART: part}]),

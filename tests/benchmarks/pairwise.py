@@ -4,9 +4,10 @@ and whether Swiss rounds find the leader that all pairs find.
     python -m tests.benchmarks.pairwise                     # some minutes
     python -m tests.benchmarks.pairwise --cups 20 --questions 40
 
-The first part is two runs and a pairwise run over them, judged by a local server that always prefers
-the answer it is shown first. The others simulate verdicts: each order of a pair falls to one answer,
-the other or neither by Davidson's model, with a bias for the answer that is shown first."""
+The first part is runs of made-up answers and a pairwise run over them, judged by a local server
+that always prefers the answer it is shown first. The others simulate verdicts: each order of a pair
+falls to one answer, the other or neither by Davidson's model, with a bias for the answer that is
+shown first."""
 
 from __future__ import annotations
 
@@ -131,9 +132,7 @@ def play_swiss(
 
 def find_leader(questions: int, strengths: FloatArray, random: np.random.Generator) -> int:
     """The leader of all pairs."""
-    pairs = [
-        (place, two) for place in range(questions) for two in all_pairs(range(strengths.size))
-    ]
+    pairs = [(place, two) for place in range(questions) for two in all_pairs(range(strengths.size))]
     one = simulate(pairs, strengths, random)
     fitted, _ = draw_strengths(one.i, one.j, one.points, one.cluster, strengths.size, draws=2)
     return int(np.argmax(fitted[0]))
@@ -150,7 +149,8 @@ def main() -> None:
     told = ", ".join(f"{name} {100 * rate:.1f} %" for name, rate in rates.items())
     print(
         f"a judge that takes the first, {found.n_pairs} pairs: win rates {told}; first "
-        f"{100 * (found.first_share.value or 0):.0f} %, flips {100 * (found.flips.value or 0):.0f} %"
+        f"{100 * (found.first_share.value or 0):.0f} %, flips "
+        f"{100 * (found.flips.value or 0):.0f} %"
     )
     assert all(abs(rate - 0.5) <= 0.01 for rate in rates.values())
 

@@ -79,15 +79,17 @@ async def another_site(address: str) -> AsyncIterator[str]:
     got."""
     page = f"""<!doctype html><meta charset="utf-8"><script>
     const told = [];
-    const say = {{ rater: "evil", tab: "t", id: "evil", unit: "u", value: 1 }};
+    const say = JSON.stringify({{ rater: "evil", tab: "t", id: "evil", unit: "u", value: 1 }});
+    const headers = {{ "Content-Type": "application/json" }};
     const tries = [
       () => fetch("{address}state?rater=evil&tab=t"),
       () => fetch("{address}labels.csv", {{ mode: "no-cors" }}),
-      () => fetch("{address}answer", {{ method: "POST", headers: {{ "Content-Type": "application/json" }}, body: JSON.stringify(say) }}),
-      () => fetch("{address}answer", {{ method: "POST", mode: "no-cors", body: JSON.stringify(say) }}),
+      () => fetch("{address}answer", {{ method: "POST", headers, body: say }}),
+      () => fetch("{address}answer", {{ method: "POST", mode: "no-cors", body: say }}),
     ];
+    const read = async (got) => got.type + ":" + got.status + ":" + (await got.text());
     (async () => {{
-      for (const one of tries) told.push(await one().then(async (r) => r.type + ":" + r.status + ":" + (await r.text())).catch(() => "refused"));
+      for (const one of tries) told.push(await one().then(read).catch(() => "refused"));
       window.told = told;
     }})();
     </script>"""
@@ -134,6 +136,7 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
             await tab.until(f"!{PROGRESS}.includes('passed over')")
             await tab.press("e")
             await tab.until("document.getElementById('quoted').ariaPressed === 'true'")
+            await tab.call("Page.bringToFront")
             await look(tab)
             assert tab.complaints == []
             assert await tab.evaluate("window.hacked === undefined")

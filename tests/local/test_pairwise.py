@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +60,7 @@ def answers(tmp_path: Path) -> Callable[..., str]:
 
 
 @pytest.fixture
-def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Result]]:
+def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
     """The command, asking a local server whose reply `judge.reply` may be replaced."""
     monkeypatch.chdir(tmp_path)
 
@@ -69,7 +69,7 @@ def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callab
         kept = ["--set", f"judging.cache={tmp_path / 'calls.sqlite'}", "--set", "executor=local"]
         return CliRunner().invoke(app, ["pairwise", *words, *asked, *kept, "--yes"])
 
-    yield invoke
+    return invoke
 
 
 def test_two_runs_are_compared_in_both_orders_without_names(
@@ -100,7 +100,9 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     assert shown.exit_code == 0, shown.output
     assert "pairs: verbose-model is preferred by preference" in " ".join(shown.output.split())
     assert '<section id="pairs">' in page.read_text()
-    other = CliRunner().invoke(app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)])
+    other = CliRunner().invoke(
+        app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]
+    )
     assert "pairs:" not in other.output  # of runs that no pairwise run compares
 
 
@@ -122,7 +124,7 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
         again = CliRunner().invoke(app, ["resume", "results/cup"])
         assert again.exit_code == 0, again.output
         assert "5 pairs on 5 questions" in again.output
-        answered = sum(n for n in [len(server.requests)])
+        answered = len(server.requests)
         same = pairwise(server, *runs, "--run-id", "cup", "--set", "tolerance=0")
         assert same.exit_code == 0, same.output
         assert len(server.requests) == answered

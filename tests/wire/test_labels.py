@@ -80,7 +80,14 @@ def test_nothing_is_read_or_written_without_the_token(run: RunFolder) -> None:
         async with asking(run) as (ask, url):
             base = url[: url.rstrip("/").rindex("/") + 1]
             token = url.rstrip("/").rpartition("/")[2]
-            for path in ("", "x/", "state", "x/state?rater=a&tab=b", f"{token}x/", f"{token[:-1]}/"):
+            for path in (
+                "",
+                "x/",
+                "state",
+                "x/state?rater=a&tab=b",
+                f"{token}x/",
+                f"{token[:-1]}/",
+            ):
                 assert (await ask(path, at=base))[0] == 404, path
             said = {**WHO, "id": "e", "unit": "u", "value": 1}
             assert (await ask("wrong/answer", "POST", at=base, json=said))[0] == 404
@@ -114,7 +121,9 @@ def test_another_site_s_page_reads_and_writes_nothing(
                 assert (got, unit in text) == (status, False)
                 assert "Access-Control-Allow-Origin" not in answered
             assert (await ask("answer", "POST", json=said, headers=headers))[0] == status
-            assert (await ask("undo", "POST", json={**WHO, "id": "x"}, headers=headers))[0] == status
+            assert (await ask("undo", "POST", json={**WHO, "id": "x"}, headers=headers))[
+                0
+            ] == status
             got, answered, _ = await ask("answer", "OPTIONS", headers=headers)
             assert got in (403, 405, 421)
             assert not [name for name in answered if name.startswith("Access-Control")]

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig, RubricMetric
@@ -104,7 +104,7 @@ def run_pairwise(
     rounds = 1 if judges_all else rounds_for(len(opened))
     if run_id is None:
         run_id = new_run_id(PAIRS, "-".join(side.candidate for side, _ in opened))
-    settings = {
+    settings: dict[str, Any] = {
         "suite": PAIRS,
         "candidates": (Candidate(name=EXISTING, model=EXISTING, backend=EXISTING),),
         # those of a job that judging settings are taken from, which read other rows
@@ -136,9 +136,8 @@ def resume_pairwise(
     config = read_config(folder)
     if config.pairs is None:
         return None
-    config = apply_resume_settings(config, settings)
+    pairs, config = config.pairs, apply_resume_settings(config, settings)
     done = resume(path, say, quiet, settings)
-    pairs = config.pairs
     name = folder.run_id.removesuffix(f"-round{len(pairs.earlier) + 1}")
     where = folder.path.rpartition("/")[0] or "."
     job = config.model_copy(update={"out": where})
@@ -190,7 +189,9 @@ def _play_round(plays: _Rounds, answers: Sequence[Answers]) -> RunResult:
         plays.say(f"Round {plays.number} of {plays.pairs.rounds}.")
     else:
         n_pairs = "all pairs" if plays.pairs.rounds == 1 else f"{plays.pairs.rounds} Swiss rounds"
-        plays.say(f"Comparing {', '.join(one.side.name for one in answers)}: {n_pairs}, both orders.")
+        plays.say(
+            f"Comparing {', '.join(one.side.name for one in answers)}: {n_pairs}, both orders."
+        )
     chosen = _choose_pairs(plays, answers)
     dataset = write_rows(pair_rows(answers, chosen), plays.job.out)
     job = plays.job.model_copy(update={"dataset": dataset, "pairs": plays.pairs})
@@ -214,9 +215,7 @@ def _choose_pairs(plays: _Rounds, answers: Sequence[Answers]) -> list[tuple[str,
         strengths = _draw_strengths(found[0], len(names)) if found else None
     before = [met.get((asked[key].id, asked[key].task), {}) for key, _ in questions]
     rounds = pair_round([present for _, present in questions], before, strengths, plays.number)
-    return [
-        (key, two) for (key, _), pairs in zip(questions, rounds, strict=True) for two in pairs
-    ]
+    return [(key, two) for (key, _), pairs in zip(questions, rounds, strict=True) for two in pairs]
 
 
 def _records(folders: Sequence[RunFolder]) -> Iterator[Record]:
@@ -228,5 +227,5 @@ def _draw_strengths(found: PairVerdicts, n_candidates: int) -> FloatArray | None
     whole = found.is_complete
     if not whole.any():
         return None
-    columns = (found.i, found.j, found.points, found.cluster)
-    return draw_strengths(*(column[whole] for column in columns), n_candidates)[1]
+    i, j, clusters = (column[whole] for column in (found.i, found.j, found.cluster))
+    return draw_strengths(i, j, found.points[whole], clusters, n_candidates)[1]

@@ -1,9 +1,9 @@
 """Preference: which of two answers to the same question is better for the user, or neither?
 
-The value is that of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the other
-is. `memray-eval pairwise` has every pair judged in both orders and makes win rates of the verdicts; a
-mean over both orders that is not 0.5 is the judge's preference for a place. The judge sees no name of
-a candidate."""
+The value is that of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the
+other is. `memray-eval pairwise` has every pair judged in both orders and makes win rates of the
+verdicts; a mean over both orders that is not 0.5 is the judge's preference for a place. The judge
+sees no name of a candidate."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Weigh, in this order: it is right and safe; it does what was asked; it uses what
 how the user feels, in a fitting tone; it is clear. Where REFERENCE is given, an answer that agrees with it is right.
 The order in which the answers stand means nothing. A longer answer is not better for being longer, nor one that praises itself.
 Say tie where a user would not mind which of them they got.
-"""
+"""  # noqa: E501
 
 
 def prompt(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:

@@ -36,11 +36,11 @@ def choices_for(
             Choice(key=_KEYS[place], value=value, label=names[name])
             for place, (name, value) in enumerate(VALUES.items())
         )
-    if (low, high) == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
+    if scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
         return (Choice(key="0", value=0, label="no"), Choice(key="1", value=1, label="yes"))
     if is_integer and high - low < MOST_KEYS:
         whole = range(int(low), int(high) + 1)
-        own = 0 <= low and high <= 9  # 3 is the key of 3
+        own = low >= 0 and high <= 9  # 3 is the key of 3
         return tuple(
             Choice(key=str(value) if own else _KEYS[place], value=value, label=str(value))
             for place, value in enumerate(whole)

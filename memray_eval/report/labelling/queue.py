@@ -2,8 +2,8 @@
 
 Units are drawn by priority sampling (Duffield, Lund, Thorup: Priority Sampling for Estimation of
 Arbitrary Subset Sums, JACM 54, 2007). A unit of size p has the priority p / r, where r in (0, 1] is
-its own number, drawn by its id; the highest priorities come first. Whenever the labelling ends after
-the first n units, the (n + 1)th priority t is the threshold, and
+its own number, drawn by its id; the highest priorities come first. Whenever the labelling ends
+after the first n units, the (n + 1)th priority t is the threshold, and
 
     inclusion probability = min(1, p / t),  weight = 1 / that
 
@@ -78,7 +78,9 @@ def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
     if total := float(doubts.sum()):
         sizes = EVEN_SHARE * sizes + (1 - EVEN_SHARE) * doubts / total
     queue = [
-        QueuedUnit(one.unit_id, one.part, one.row, float(size), float(size) / _own_number(seed, one))
+        QueuedUnit(
+            one.unit_id, one.part, one.row, float(size), float(size) / _own_number(seed, one)
+        )
         for one, size in zip(given, sizes, strict=True)
     ]
     return sorted(queue, key=lambda one: (-one.priority, one.unit_id))
@@ -86,7 +88,7 @@ def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
 
 def _own_number(seed: str, one: Verdict) -> float:
     digest = hashlib.blake2b(f"{seed}\x1f{one.unit_id}".encode("utf-8", "replace"), digest_size=8)
-    return (int.from_bytes(digest.digest()) + 1) / _WHOLE
+    return float(int.from_bytes(digest.digest()) + 1) / _WHOLE
 
 
 def inclusion_probabilities(queue: Sequence[QueuedUnit], n_reached: int) -> FloatArray:

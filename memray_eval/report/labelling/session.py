@@ -44,7 +44,13 @@ _LABELLED = ("scored", "abstained", "error")
 # Fields in which a judge explains; what the others quote can be marked
 _EXPLAINS = {"reason", "reasoning", "explanation", "tone_notes", "tailoring_notes", "verdict"}
 _SHORTEST_QUOTE = 4
-_FIELDS = ("task", "context", "answers", "memory", "history")  # of a file of labels, where not empty
+_FIELDS = (
+    "task",
+    "context",
+    "answers",
+    "memory",
+    "history",
+)  # of a file of labels, where not empty
 
 
 class LabelSession:
@@ -133,9 +139,7 @@ class LabelSession:
             if last := (of_tab or own)[-1:]:
                 undone = {"undoes": last[0].id, "tab": tab, "at": round(time.time(), 3)}
                 self._store.add(
-                    LabelEvent(
-                        id=event_id, kind="undo", metric=self.metric, rater=rater, **undone
-                    )  # type: ignore[arg-type]
+                    LabelEvent(id=event_id, kind="undo", metric=self.metric, rater=rater, **undone)
                 )
                 for key in [key for key, (of, _) in self._leases.items() if of == tab]:
                     del self._leases[key]
@@ -149,7 +153,9 @@ class LabelSession:
         record = self._record(self._place[unit_id])
         text = QuotedText((record.response or Response()).text)
         judgments = [one.judgment for one in record.scores if one.metric == self.metric]
-        return [quote for quote in _texts_in(judgments[0] if judgments else None) if text.holds(quote)]
+        return [
+            quote for quote in _texts_in(judgments[0] if judgments else None) if text.holds(quote)
+        ]
 
     def agreement(self) -> dict[str, Any]:
         """How far raters agree, on the units that two or more of them labelled; `figures` as
@@ -157,7 +163,9 @@ class LabelSession:
         labels = self._labels()
         raters = _raters(labels)
         units = [
-            Unit(id=unit_id, people=tuple(of.get(one) for one in raters), judge=None, cluster=unit_id)
+            Unit(
+                id=unit_id, people=tuple(of.get(one) for one in raters), judge=None, cluster=unit_id
+            )
             for unit_id, of in _by_unit(labels).items()
         ]
         values = [one.value for one in self.choices]
@@ -182,9 +190,7 @@ class LabelSession:
         weights = 1 / inclusion_probabilities(self.queue, n_reached)
         records = [(place, self._record(place)) for place in places]
         filled = [
-            name
-            for name in _FIELDS
-            if any(getattr(record.sample, name) for _, record in records)
+            name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
         ]
         is_pair = any(self._other(record.sample) is not None for _, record in records)
         human = [f"human{number or ''}" for number in _numbers(len(raters))]
@@ -218,8 +224,8 @@ class LabelSession:
     def _next(self, rater: str, tab: str, done: set[str]) -> int | None:
         """The place in the queue of what a tab shows next, which it holds from now on."""
         now = self._clock()
-        for key, (of, since) in list(self._leases.items()):
-            if now - since > LEASE_S or key[1] in done and key[0] == rater:
+        for key, (_, since) in list(self._leases.items()):
+            if now - since > LEASE_S or (key[0] == rater and key[1] in done):
                 del self._leases[key]
         held = {unit: of for (one, unit), (of, _) in self._leases.items() if one == rater}
         own = next((unit for unit, of in held.items() if of == tab), None)

@@ -106,7 +106,9 @@ def questions_of(
     found = [(key, present) for key, present in asked.items() if len(present) > 1]
     if limit is None or limit >= len(found):
         return found
-    drawn = sorted(found, key=lambda one: hashlib.blake2b(one[0].encode("utf-8", "replace")).digest())
+    drawn = sorted(
+        found, key=lambda one: hashlib.blake2b(one[0].encode("utf-8", "replace")).digest()
+    )
     kept = {key for key, _ in drawn[:limit]}
     return [one for one in found if one[0] in kept]
 

@@ -68,7 +68,9 @@ def fit_strengths(
     prior = np.eye(width + 1) / PRIOR_SD**2
     for _ in range(_ROUNDS):
         gap = at @ design.T
-        weights = np.stack([np.exp(gap), np.exp(-gap), np.broadcast_to(np.exp(tie)[:, None], gap.shape)])
+        weights = np.stack(
+            [np.exp(gap), np.exp(-gap), np.broadcast_to(np.exp(tie)[:, None], gap.shape)]
+        )
         p_win, p_loss, p_tie = weights / weights.sum(axis=0)
         edge = p_win - p_loss
         slope = np.empty((sets, width + 1))

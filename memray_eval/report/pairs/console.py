@@ -48,7 +48,15 @@ def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
         f"{judges}"
     )
     yield ""
-    heads = ("", "candidate", "win rate", f"{report.level:.0%}", "win/tie/loss", "strength", "ranks")
+    heads = (
+        "",
+        "candidate",
+        "win rate",
+        f"{report.level:.0%}",
+        "win/tie/loss",
+        "strength",
+        "ranks",
+    )
     yield from align_columns([heads, *map(_standing_row, found.standings)], left=(1,))
     if len(found.standings) > 2 and found.duels:
         yield ""
@@ -85,11 +93,9 @@ def judge_lines(found: Criterion) -> Iterator[str]:
             f"length multiplies the odds by {_number(odds.value)}{_plain_ends(odds)}"
         )
         if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
-            one = found.duels[0]
-            yield (
-                f"at equal length {one.a} would win {percent(one.at_equal_length)} against {one.b} "
-                "(estimated)"
-            )
+            duel = found.duels[0]
+            rate = percent(duel.at_equal_length)
+            yield f"at equal length {duel.a} would win {rate} against {duel.b} (estimated)"
     else:
         yield "length: no decided pair has answers of different length"
     for one in found.standings:

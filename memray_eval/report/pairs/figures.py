@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from memray_eval.ports import FloatArray
-from memray_eval.report.pairs.bradley_terry import Matches, Strengths, fit_strengths, ranks_of
+from memray_eval.report.pairs.bradley_terry import (
+    Matches,
+    Numbers,
+    Strengths,
+    fit_strengths,
+    ranks_of,
+)
 from memray_eval.report.pairs.models import Criterion, Duel, Rate, Standing
 from memray_eval.report.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.report.statistics import (
@@ -20,29 +26,43 @@ from memray_eval.report.statistics import (
 )
 
 DRAWS = 1000
-_LENGTH_DRAWS = 200  # of the model with a covariate, which has a row a pair
-_SEED = 0
-Flags = npt.NDArray[np.bool_]
+_LENGTH_DRAWS = 200
+_LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
+
+
+class _Pairs(NamedTuple):
+    """The pairs that have both verdicts: i's points, and by how many doublings i's answer is the
+    longer one."""
+
+    i: Numbers
+    j: Numbers
+    points: FloatArray
+    clusters: Clusters
+    doublings: FloatArray
 
 
 def measure_pairs(
     found: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
 ) -> Criterion:
     """All figures of one metric. Intervals are clustered: all pairs of a cluster, which is a
-    question unless samples name a larger one, count together; those of strengths and ranks are
-    bootstrap intervals over clusters."""
-    how = settings or Settings()
-    whole = found.is_complete
-    i, j, points, clusters = (
-        column[whole] for column in (found.i, found.j, found.points, found.cluster)
+    question unless samples name a larger one, count together; those of strengths, ranks and length
+    are bootstrap intervals over clusters."""
+    how, whole = settings or Settings(), found.is_complete
+    lengths = np.log2((1 + found.length_i) / (1 + found.length_j))
+    pairs = _Pairs(
+        found.i[whole],
+        found.j[whole],
+        found.points[whole],
+        found.cluster[whole],
+        lengths[whole],
     )
-    longer = np.log2((1 + found.length_i[whole]) / (1 + found.length_j[whole]))
-    by_length = _fit_lengths(i, j, points, longer, clusters, len(sides), how)
-    order = np.concatenate([found.i_first[whole], found.j_first[whole]])
-    decided, twice = order != TIE, np.concatenate([clusters, clusters])
+    by_length = _fit_lengths(pairs, len(sides), how)
+    # of both orders together
+    verdicts = np.concatenate([found.i_first[whole], found.j_first[whole]])
+    decided, twice = verdicts != TIE, np.concatenate([pairs.clusters, pairs.clusters])
     flipped = (found.i_first[whole] != 1 - found.j_first[whole]).astype(np.float64)
-    apart = (points != TIE) & (longer != 0)
-    longer_won = (points[apart] == 1) == (longer[apart] > 0)
+    apart = (pairs.points != TIE) & (pairs.doublings != 0)
+    longer_won = (pairs.points[apart] == 1) == (pairs.doublings[apart] > 0)
     return Criterion(
         metric=found.metric,
         judges=found.judges,
@@ -51,12 +71,12 @@ def measure_pairs(
         n_incomplete=int((~whole).sum()),
         n_unanswered=found.n_unanswered,
         statuses=dict(found.statuses),
-        standings=tuple(_standings(found, sides, how)),
-        duels=tuple(_duels(i, j, points, clusters, sides, by_length, how)),
-        first_share=_rate(order[decided], twice[decided], how),
-        flips=_rate(flipped, clusters, how),
-        longer_share=_rate(longer_won.astype(np.float64), clusters[apart], how),
-        odds_of_double_length=_odds(by_length, points.size, how),
+        standings=tuple(_standings(pairs, sides, found, how)),
+        duels=tuple(_duels(pairs, sides, by_length, how)),
+        first_share=_rate(verdicts[decided], twice[decided], how),
+        flips=_rate(flipped, pairs.clusters, how),
+        longer_share=_rate(longer_won.astype(np.float64), pairs.clusters[apart], how),
+        odds_of_double_length=_odds(by_length, pairs.points.size, how),
     )
 
 
@@ -70,12 +90,10 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
     return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
 
 
-def _standings(found: PairVerdicts, sides: Sequence[str], how: Settings) -> list[Standing]:
+def _standings(
+    pairs: _Pairs, sides: Sequence[str], found: PairVerdicts, how: Settings
+) -> list[Standing]:
     """The candidates, the strongest first."""
-    whole = found.is_complete
-    i, j, points, clusters = (
-        column[whole] for column in (found.i, found.j, found.points, found.cluster)
-    )
     standings = [
         Standing(
             candidate=name,
@@ -84,20 +102,21 @@ def _standings(found: PairVerdicts, sides: Sequence[str], how: Settings) -> list
         )
         for name in sides
     ]
-    if not points.size:
+    if not pairs.points.size:
         return standings
-    fitted, drawn = draw_strengths(i, j, points, clusters, len(sides))
+    fitted, drawn = draw_strengths(pairs.i, pairs.j, pairs.points, pairs.clusters, len(sides))
     ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
-    level = expand_level(how.level, int(np.unique(clusters).size))
+    level = expand_level(how.level, int(np.unique(pairs.clusters).size))
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
     for number, one in enumerate(standings):
-        own = np.where(i == number, points, np.where(j == number, 1 - points, np.nan))
+        of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
+        own = np.where(pairs.i == number, pairs.points, of_j)
         played = ~np.isnan(own)
         best, worst = np.quantile(ranks_drawn[:, number], ends, method="inverted_cdf")
         standings[number] = one.model_copy(
             update={
                 **_counts(own[played]),
-                "rate": _rate(own[played], clusters[played], how),
+                "rate": _rate(own[played], pairs.clusters[played], how),
                 "strength": float(fitted[0, number]),
                 "strength_interval": percentile_interval(drawn[:, number], level),
                 "rank": int(ranks[number]),
@@ -114,60 +133,53 @@ def _counts(points: FloatArray) -> dict[str, int]:
 
 
 def draw_strengths(
-    i: npt.NDArray[np.intp],
-    j: npt.NDArray[np.intp],
+    i: Numbers,
+    j: Numbers,
     points: FloatArray,
     clusters: Clusters,
     n_candidates: int,
     draws: int = DRAWS,
-    seed: int = _SEED,
 ) -> tuple[FloatArray, FloatArray]:
     """The strengths of shape (1, candidates), and those of `draws` resamples of whole clusters,
     (draws, candidates). Always the same for the same verdicts."""
-    duels, of_duel = np.unique(np.stack([i, j], axis=1), axis=0, return_inverse=True)
-    of_duel = of_duel.reshape(-1)
-    names, codes = np.unique(clusters, return_inverse=True)
-    kinds = np.where(points > TIE, 0, np.where(points < TIE, 2, 1))
-    # by cluster, duel and outcome
-    counts = np.zeros((names.size, len(duels) * 3))
-    np.add.at(counts, (codes, of_duel * 3 + kinds), 1.0)
-    random = np.random.default_rng(seed)
-    weights = random.multinomial(names.size, np.full(names.size, 1 / names.size), size=draws)
-    sets = np.concatenate([counts.sum(axis=0)[None, :], weights.astype(np.float64) @ counts])
-    wins, ties, losses = np.moveaxis(sets.reshape(draws + 1, len(duels), 3), 2, 0)
-    matches = Matches(duels[:, 0], duels[:, 1])
-    fitted = fit_strengths(matches, n_candidates, wins, ties, losses).of
+    kinds, of_kind = np.unique(np.stack([i, j], axis=1), axis=0, return_inverse=True)
+    matches = Matches(kinds[:, 0], kinds[:, 1])
+    counts = _resample(of_kind.reshape(-1), len(kinds), points, clusters, draws)
+    fitted = fit_strengths(matches, n_candidates, *counts).of
     return fitted[:1], fitted[1:]
 
 
-def _fit_lengths(
-    i: npt.NDArray[np.intp],
-    j: npt.NDArray[np.intp],
-    points: FloatArray,
-    longer: FloatArray,
-    clusters: Clusters,
-    n_candidates: int,
-    how: Settings,
-) -> Strengths | None:
-    """Strengths beside the weight of length, and those of resamples; None where no two answers of a
-    pair differ in length, or all by as much, so that nothing can be told of it."""
-    if points.size < 2 or np.ptp(longer) == 0:
-        return None
+def _resample(
+    kinds: Numbers, n_kinds: int, points: FloatArray, clusters: Clusters, draws: int, seed: int = 0
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Counts of wins, ties and losses by kind of match, each of shape (1 + draws, kinds): of the
+    data themselves, then of resamples of whole clusters."""
+    outcomes = np.where(points > TIE, 0, np.where(points < TIE, 2, 1))
+    cells = kinds * 3 + outcomes
     names, codes = np.unique(clusters, return_inverse=True)
-    random = np.random.default_rng(how.seed)
-    drawn = random.multinomial(names.size, np.full(names.size, 1 / names.size), size=_LENGTH_DRAWS)
-    matches = Matches(i, j, longer)
-    parts = []
-    # the data themselves first; few at a time, because each set has a row a pair
-    weights = np.concatenate([np.ones((1, names.size)), drawn])[:, codes]
-    for chunk in np.array_split(weights, max(1, weights.size // 1_000_000)):
-        parts.append(
-            fit_strengths(
-                matches, n_candidates, chunk * (points > TIE), chunk * (points == TIE),
-                chunk * (points < TIE),
-            )
-        )  # fmt: skip
-    return Strengths(*(np.concatenate(column) for column in zip(*parts, strict=True)))
+    random = np.random.default_rng(seed)
+    counts = np.empty((1 + draws, n_kinds * 3))
+    counts[0] = np.bincount(cells, minlength=n_kinds * 3)
+    for draw in range(1, 1 + draws):
+        drawn = np.bincount(random.integers(0, names.size, names.size), minlength=names.size)
+        counts[draw] = np.bincount(cells, weights=drawn[codes], minlength=n_kinds * 3)
+    wins, ties, losses = np.moveaxis(counts.reshape(1 + draws, n_kinds, 3), 2, 0)
+    return wins, ties, losses
+
+
+def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths | None:
+    """Strengths beside the weight of length, of the data and of resamples; None where no two
+    answers of a pair differ in length, or all by as much, so that nothing can be told of it."""
+    steps = np.rint(pairs.doublings / _LENGTH_STEP)
+    if steps.size < 2 or np.ptp(steps) == 0:
+        return None
+    rows = np.stack([pairs.i, pairs.j, steps.astype(np.intp)], axis=1)
+    kinds, of_kind = np.unique(rows, axis=0, return_inverse=True)
+    matches = Matches(kinds[:, 0], kinds[:, 1], kinds[:, 2] * _LENGTH_STEP)
+    counts = _resample(
+        of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
+    )
+    return fit_strengths(matches, n_candidates, *counts)
 
 
 def _odds(fitted: Strengths | None, n: int, how: Settings) -> Rate:
@@ -179,23 +191,17 @@ def _odds(fitted: Strengths | None, n: int, how: Settings) -> Rate:
 
 
 def _duels(
-    i: npt.NDArray[np.intp],
-    j: npt.NDArray[np.intp],
-    points: FloatArray,
-    clusters: Clusters,
-    sides: Sequence[str],
-    by_length: Strengths | None,
-    how: Settings,
+    pairs: _Pairs, sides: Sequence[str], by_length: Strengths | None, how: Settings
 ) -> list[Duel]:
     duels = []
-    for a, b in np.unique(np.stack([i, j], axis=1), axis=0):
-        rows = (i == a) & (j == b)
+    for a, b in np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist():
+        rows = (pairs.i == a) & (pairs.j == b)
         duels.append(
             Duel(
                 a=sides[a],
                 b=sides[b],
-                **_counts(points[rows]),
-                rate=_rate(points[rows], clusters[rows], how),
+                **_counts(pairs.points[rows]),
+                rate=_rate(pairs.points[rows], pairs.clusters[rows], how),
                 at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
             )
         )

@@ -3,8 +3,8 @@
 In each round every candidate has one pair on every question, with one of about its own strength,
 and no pair twice. What is close is thus compared most often, and half of all pairs or fewer find
 the leader that all of them find. Who is of about the same strength is drawn anew for each question
-from the bootstrap of the rounds before: those that the verdicts cannot tell apart yet change places,
-the others do not."""
+from the bootstrap of the rounds before: those that the verdicts cannot tell apart yet change
+places, the others do not."""
 
 from __future__ import annotations
 

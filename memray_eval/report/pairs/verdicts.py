@@ -46,7 +46,8 @@ class PairVerdicts:
     @property
     def is_complete(self) -> npt.NDArray[np.bool_]:
         """Which pairs have both verdicts."""
-        return ~np.isnan(self.i_first) & ~np.isnan(self.j_first)
+        is_complete: npt.NDArray[np.bool_] = ~np.isnan(self.i_first) & ~np.isnan(self.j_first)
+        return is_complete
 
     @property
     def points(self) -> FloatArray:
@@ -90,7 +91,8 @@ def read_verdicts(
         if pair is None or not {pair.first, pair.second} <= number.keys():
             continue
         question, first = (pair.sample_id, pair.task), number[pair.first]
-        key = (question, *sorted((first, number[pair.second])))
+        second = number[pair.second]
+        key = (question, min(first, second), max(first, second))
         for one in pair.unanswered:
             unanswered.setdefault((one.candidate, one.kind), set()).add(question)
         if pair.unanswered:
@@ -143,16 +145,24 @@ def _to_columns(
     clusters: dict[Any, int] = {}
     numbers = np.empty((4, len(found.pairs)), np.intp)
     figures = np.empty((4, len(found.pairs)))
-    for row, ((question, i, j), one) in enumerate(found.pairs.items()):
-        number = questions.setdefault(question, len(questions))
+    for row, ((asked, i, j), one) in enumerate(found.pairs.items()):
+        number = questions.setdefault(asked, len(questions))
         # who names no cluster is one of its own
-        cluster = clusters.setdefault(one.cluster or question, len(clusters))
-        numbers[:, row] = number, cluster, i, j
+        group = clusters.setdefault(one.cluster or asked, len(clusters))
+        numbers[:, row] = number, group, i, j
         figures[:, row] = *one.values, *one.lengths
+    question, cluster, i, j = numbers
+    i_first, j_first, length_i, length_j = figures
     return PairVerdicts(
         metric,
-        *numbers,
-        *figures,
+        question,
+        cluster,
+        i,
+        j,
+        i_first,
+        j_first,
+        length_i,
+        length_j,
         judges=tuple(sorted(found.judges)),
         statuses=dict(found.statuses),
         unanswered=unanswered,

@@ -52,7 +52,12 @@ class ComparedRuns:
                 )
             opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
             pairs = find_report([(one.folder, one.candidate) for one in opened])
-            key = (tuple(sides), by, pairs and pairs.runs, *(tuple(one.folder.list_parts()) for one in opened))
+            key = (
+                tuple(sides),
+                by,
+                pairs and pairs.runs,
+                *(tuple(one.folder.list_parts()) for one in opened),
+            )
             if key not in self._pages:
                 self._pages[key] = _render(sides, opened, by, pairs)
                 if len(self._pages) > PAGES_KEPT:

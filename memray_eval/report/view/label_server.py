@@ -1,11 +1,11 @@
-"""The server of the page on which people label a run's units: for this machine alone, and for who has
-the token of its address.
+"""The server of the page on which people label a run's units: for this machine alone, and for who
+has the token of its address.
 
-Unlike the other pages' server it writes, so it trusts nobody by the place they ask from. Each request
-needs the token, the name of this machine as its Host, and, where a browser says where it comes from
-(Origin, Sec-Fetch-Site), this page. What is written comes as JSON in a POST, which no form of
-another site can send, and no CORS header lets another page read or ask first. It serves no report and
-no score of a judge: raters are blind to both."""
+Unlike the other pages' server it writes, so it trusts nobody by the place they ask from. Each
+request needs the token, the name of this machine as its Host, and, where a browser says where it
+comes from (Origin, Sec-Fetch-Site), this page. What is written comes as JSON in a POST, which no
+form of another site can send, and no CORS header lets another page read or ask first. It serves no
+report and no score of a judge: raters are blind to both."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ async def serving_labels(
 async def _check_request(request: web.Request, handler: Handler) -> web.StreamResponse:
     if (refused := refuse_other_hosts(request)) is not None:
         return refused
-    token = request.match_info.get("token", "").encode("utf-8", "replace")
+    token = request.path.lstrip("/").partition("/")[0].encode("utf-8", "replace")
     if not hmac.compare_digest(token, request.app[_TOKEN].encode()):
         return web.Response(
             status=404, text="Nothing is here; open the address that memray-eval view printed.\n"

@@ -1,5 +1,5 @@
-"""What the servers of this machine alone share: where they listen, whom they answer, and the headers
-that keep other sites from reading, framing or running an answer."""
+"""What the servers of this machine alone share: where they listen, whom they answer, and the
+headers that keep other sites from reading, framing or running an answer."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def listening(app: web.Application, port: int) -> AsyncIterator[str]:
     """Serves an app at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free one.
     Raises ConfigError if the port is taken."""
     try:
-        listening = socket.create_server((HOST, port))
+        server = socket.create_server((HOST, port))
     except OSError as error:
         raise ConfigError(
             f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a "
@@ -47,8 +47,8 @@ async def listening(app: web.Application, port: int) -> AsyncIterator[str]:
     )
     await runner.setup()
     try:
-        await web.SockSite(runner, listening).start()
-        yield f"http://{HOST}:{listening.getsockname()[1]}/"
+        await web.SockSite(runner, server).start()
+        yield f"http://{HOST}:{server.getsockname()[1]}/"
     finally:
         await runner.cleanup()
 

@@ -33,9 +33,7 @@ from memray_eval.types import Response, Sample, Score
 
 # Metrics of pairs judge two answers, and have no rules: test_preference.py
 JUDGED = {
-    m.name: m
-    for m in all_metrics().values()
-    if isinstance(m, JudgedMetric) and m.family != "pairs"
+    m.name: m for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.family != "pairs"
 }
 SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
 

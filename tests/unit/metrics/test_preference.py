@@ -74,7 +74,11 @@ def score(record: Record, judge: Says, metric: JudgedMetric = METRIC) -> Score:
 def test_the_value_is_that_of_the_answer_shown_first(said: str, value: float) -> None:
     found = score(pair_record(), Says(said))
     assert (found.status, found.value) == ("scored", value)
-    assert found.parts == {"first": said == "first", "tie": said == "tie", "second": said == "second"}
+    assert found.parts == {
+        "first": said == "first",
+        "tie": said == "tie",
+        "second": said == "second",
+    }
 
 
 def test_the_judge_sees_both_answers_and_no_name() -> None:

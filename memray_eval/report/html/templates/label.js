@@ -13,7 +13,7 @@ kept(sessionStorage, "memray-eval-tab", TAB);
 
 let rater = kept(localStorage, "memray-eval-rater") || "";
 let unit = null; // the one that is shown
-let quotes = null; // what the judge quotes of it, once asked for
+let judgeQuotes = null; // what the judge quotes of it, once asked for
 let isBusy = false;
 let isAided = false;
 
@@ -61,7 +61,7 @@ const undo = () => exclusively(async () => show(await ask("undo", { ...who(), id
 
 function show(state) {
   unit = state.unit;
-  quotes = null;
+  judgeQuotes = null;
   isAided = false;
   at("quoted").setAttribute("aria-pressed", "false");
   at("progress").textContent = `${rater}: ${state.labelled} labelled${state.skipped ? `, ${state.skipped} passed over` : ""}, of ${state.total}`;
@@ -101,7 +101,7 @@ function memory() {
 function marked(text, name) {
   const own = [...unit.answers.map((quote) => ({ quote, kind: "cited", note: "answer" })),
     ...unit.memory.map(([key, value]) => ({ quote: value, kind: unit.forbidden.includes(key) ? "broken" : "cited", note: key }))];
-  const marks = [...own.filter((one) => one.quote.trim().length > 1), ...(quotes || []).map((quote) => ({ quote, kind: "evidence", note: "quoted by the judge" }))];
+  const marks = [...own.filter((one) => one.quote.trim().length > 1), ...(judgeQuotes || []).map((quote) => ({ quote, kind: "evidence", note: "quoted by the judge" }))];
   const box = make("p", { class: `text ${name}`, dir: "auto" });
   for (const piece of pieces(text, marks)) {
     box.append(piece.kinds.size ? make("mark", { class: [...piece.kinds].join(" "), text: piece.text }) : piece.text);
@@ -110,9 +110,9 @@ function marked(text, name) {
 }
 
 const toggleQuotes = () => unit && exclusively(async () => {
-  quotes = quotes ? null : await ask(`quotes?${new URLSearchParams({ unit: unit.id })}`);
-  isAided = isAided || quotes !== null;
-  at("quoted").setAttribute("aria-pressed", String(quotes !== null));
+  judgeQuotes = judgeQuotes ? null : await ask(`quotes?${new URLSearchParams({ unit: unit.id })}`);
+  isAided = isAided || judgeQuotes !== null;
+  at("quoted").setAttribute("aria-pressed", String(judgeQuotes !== null));
   draw();
 });
 

@@ -28,7 +28,9 @@ def log_posterior(
         neither = np.exp(tie) * np.sqrt(a * b)
         whole = a + b + neither
         counts = (wins[row], losses[row], ties[row])
-        total += sum(n * np.log(part / whole) for n, part in zip(counts, (a, b, neither), strict=True))
+        total += sum(
+            n * np.log(part / whole) for n, part in zip(counts, (a, b, neither), strict=True)
+        )
     return total
 
 

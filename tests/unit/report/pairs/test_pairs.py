@@ -45,7 +45,9 @@ def row(
         )
     return Record(
         unit_id=f"{number}{first}{second}",
-        sample=Sample(id=f"{number} {first} {second}", query="?", metadata={PAIR: pair.model_dump()}),
+        sample=Sample(
+            id=f"{number} {first} {second}", query="?", metadata={PAIR: pair.model_dump()}
+        ),
         candidate=Candidate(name=first, model=first, backend="given"),
         response=Response(text="x" * lengths[0]),
         scores=(score,),
