@@ -237,12 +237,17 @@ def print_report(folder: str, as_json: bool = False, full: bool = False) -> None
     """Prints a run's summary: on one screen, in full, or as JSON."""
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
+    from memray_eval.report.pairs.console import render_pairs
+    from memray_eval.report.pairs.report import read_report
     from memray_eval.results.run_folder import RunFolder
 
-    summary = RunFolder(folder).read_summary()
+    run = RunFolder(folder)
+    summary = run.read_summary()
     if as_json:
         show(summary.model_dump_json(indent=2))
     else:
         # a folder below this one by its path from here
         path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
         show(render(summary) if full else render_brief(summary, path), end="")
+        if (pairs := read_report(run)) is not None:
+            show(f"\n{render_pairs(pairs)}", end="")

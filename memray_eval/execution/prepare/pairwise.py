@@ -37,7 +37,7 @@ from memray_eval.report.pairs.figures import draw_strengths
 from memray_eval.report.pairs.models import PairwiseReport
 from memray_eval.report.pairs.report import report_pairs
 from memray_eval.report.pairs.swiss import Two, all_pairs, pair_round, rounds_for
-from memray_eval.report.pairs.verdicts import PairVerdicts, read_meetings, read_verdicts
+from memray_eval.report.pairs.verdicts import read_meetings, read_verdicts
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate, Record
 
@@ -208,11 +208,14 @@ def _choose_pairs(plays: _Rounds, answers: Sequence[Answers]) -> list[tuple[str,
     earlier = [RunFolder(path) for path in plays.pairs.earlier]
     met = read_meetings(_records(earlier), names)
     asked = {key: sample_of(key, answers) for key, _ in questions}
-    strengths = None
+    strengths: FloatArray | None = None
     if earlier:
         questions = [one for one in questions if (asked[one[0]].id, asked[one[0]].task) in met]
-        found = read_verdicts(_records(earlier), names)
-        strengths = _draw_strengths(found[0], len(names)) if found else None
+        for found in read_verdicts(_records(earlier), names)[:1]:
+            whole = found.is_complete
+            if whole.any():
+                i, j, of = (column[whole] for column in (found.i, found.j, found.cluster))
+                _, strengths = draw_strengths(i, j, found.points[whole], of, len(names))
     before = [met.get((asked[key].id, asked[key].task), {}) for key, _ in questions]
     rounds = pair_round([present for _, present in questions], before, strengths, plays.number)
     return [(key, two) for (key, _), pairs in zip(questions, rounds, strict=True) for two in pairs]
@@ -220,12 +223,3 @@ def _choose_pairs(plays: _Rounds, answers: Sequence[Answers]) -> list[tuple[str,
 
 def _records(folders: Sequence[RunFolder]) -> Iterator[Record]:
     return chain.from_iterable(folder.each() for folder in folders)
-
-
-def _draw_strengths(found: PairVerdicts, n_candidates: int) -> FloatArray | None:
-    """Draws of the candidates' strengths from the verdicts so far; None where there is none."""
-    whole = found.is_complete
-    if not whole.any():
-        return None
-    i, j, clusters = (column[whole] for column in (found.i, found.j, found.cluster))
-    return draw_strengths(i, j, found.points[whole], clusters, n_candidates)[1]

@@ -57,7 +57,7 @@ def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
     if value is None or not math.isfinite(value):
         return 1.0
     parts = dict(score.get("parts") or ())
-    share = min(1.0, max(0.0, (value - low) / width))
+    share = min(1.0, max(0.0, (float(value) - low) / width))
     doubts = [1 - abs(2 * share - 1), (parts.get(DISAGREEMENT) or 0.0) / width]
     if parts.get(EVIDENCE):
         doubts.append((parts.get(UNVERIFIED) or 0.0) / parts[EVIDENCE])
@@ -67,7 +67,7 @@ def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
         confidence = None
     if isinstance(confidence, int | float) and 0 <= confidence <= 1:
         doubts.append(1 - confidence)
-    return min(1.0, max(doubts))
+    return float(min(1.0, max(doubts)))
 
 
 def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
@@ -77,18 +77,13 @@ def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
     sizes = np.full(doubts.size, 1 / max(1, doubts.size))
     if total := float(doubts.sum()):
         sizes = EVEN_SHARE * sizes + (1 - EVEN_SHARE) * doubts / total
-    queue = [
-        QueuedUnit(
-            one.unit_id, one.part, one.row, float(size), float(size) / _own_number(seed, one)
-        )
-        for one, size in zip(given, sizes, strict=True)
-    ]
+    queue = []
+    for one, size in zip(given, sizes.tolist(), strict=True):
+        name = f"{seed}\x1f{one.unit_id}".encode("utf-8", "replace")
+        digest = hashlib.blake2b(name, digest_size=8).digest()
+        own = (int.from_bytes(digest) + 1) / _WHOLE
+        queue.append(QueuedUnit(one.unit_id, one.part, one.row, size, size / own))
     return sorted(queue, key=lambda one: (-one.priority, one.unit_id))
-
-
-def _own_number(seed: str, one: Verdict) -> float:
-    digest = hashlib.blake2b(f"{seed}\x1f{one.unit_id}".encode("utf-8", "replace"), digest_size=8)
-    return float(int.from_bytes(digest.digest()) + 1) / _WHOLE
 
 
 def inclusion_probabilities(queue: Sequence[QueuedUnit], n_reached: int) -> FloatArray:

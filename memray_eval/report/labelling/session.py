@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -284,7 +285,11 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         parts = list_parts(folder.records())
     filesystem, _ = locate(folder.path)
     judged = _judged_metrics(filesystem, parts)
-    name = metric or _headline(folder, judged)
+    name = metric or ""
+    if metric is None:
+        with suppress(DataError):  # the run has not ended
+            name = folder.read_summary().headline
+        name = name if name in judged else next(iter(judged), "")
     if name not in judged:
         there = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run; these it did: {there}")
@@ -352,14 +357,6 @@ def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[Part]) -> list[st
             judged = each.field("metric").filter(each.field("judgment").is_valid())
             found |= dict.fromkeys(judged.unique().to_pylist())
     return list(found)
-
-
-def _headline(folder: RunFolder, judged: Sequence[str]) -> str:
-    try:
-        headline = folder.read_summary().headline
-    except DataError:  # it has not ended
-        headline = ""
-    return headline if headline in judged else next(iter(judged), "")
 
 
 def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:

@@ -131,11 +131,14 @@ def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
 
 def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str, Any]:
     shown, other = first.records[key], second.records[key]
-    unanswered = [
-        missing
-        for side, record in ((first, shown), (second, other))
-        if (missing := _unanswered(side.side.name, record.response)) is not None
-    ]
+    unanswered = []
+    for side, record in ((first, shown), (second, other)):
+        said, who = record.response or Response(error="no response"), side.side.name
+        if said.error is not None:
+            why = said.error[:_LONGEST_WHY]
+            unanswered.append(Unanswered(candidate=who, kind="error", why=why))
+        elif said.is_empty:
+            unanswered.append(Unanswered(candidate=who, kind="empty"))
     pair = Pair(
         sample_id=sample.id,
         task=sample.task,
@@ -144,19 +147,13 @@ def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str,
         other=(other.response or Response()).text,
         unanswered=tuple(unanswered),
     )
+    question = " | ".join(filter(None, (sample.id, sample.task)))  # both make a unit
     fields = sample.model_dump(mode="json", exclude={"id", "suite", "context", "metadata"})
     return {
         **{name: value for name, value in fields.items() if value},
-        "id": f"{sample.id} | {first.side.name} : {second.side.name}",
+        "id": f"{question} | {first.side.name} : {second.side.name}",
         "response": (shown.response or Response()).text,
         "candidate": first.side.name,
         "model": first.model,
         "metadata": {**sample.metadata, PAIR: pair.model_dump(mode="json")},
     }
-
-
-def _unanswered(name: str, response: Response | None) -> Unanswered | None:
-    if response is None or response.error is not None:
-        why = "no response" if response is None else response.error or ""
-        return Unanswered(candidate=name, kind="error", why=why[:_LONGEST_WHY])
-    return Unanswered(candidate=name, kind="empty") if response.is_empty else None

@@ -86,11 +86,13 @@ def judge_lines(found: Criterion) -> Iterator[str]:
         "the other order; such a pair is a tie"
     )
     if found.longer_share.n:
-        odds = found.odds_of_double_length
+        odds, times = found.odds_of_double_length, NOTHING
+        if odds.value is not None:
+            times = f"{odds.value:.2f} [{odds.low:.2f}, {odds.high:.2f}]"
         yield (
             f"length: the longer answer wins {percent(found.longer_share.value)}"
             f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; twice the "
-            f"length multiplies the odds by {_number(odds.value)}{_plain_ends(odds)}"
+            f"length multiplies the odds by {times}"
         )
         if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
             duel = found.duels[0]
@@ -171,12 +173,3 @@ def _ends(rate: Rate) -> str:
     ends = format_ends(rate)
     return f" [{ends}]" if ends else ""
 
-
-def _plain_ends(rate: Rate) -> str:
-    if rate.low is None or rate.high is None:
-        return ""
-    return f" [{rate.low:.2f}, {rate.high:.2f}]"
-
-
-def _number(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.2f}"

@@ -57,6 +57,11 @@ def measure_pairs(
         lengths[whole],
     )
     by_length = _fit_lengths(pairs, len(sides), how)
+    odds = Rate()
+    if by_length is not None:
+        drawn = np.exp(by_length.weight)  # the first of the data, the others of resamples
+        low, high = percentile_interval(drawn[1:], how.level)
+        odds = Rate(value=float(drawn[0]), low=low, high=high, n=pairs.points.size)
     # of both orders together
     verdicts = np.concatenate([found.i_first[whole], found.j_first[whole]])
     decided, twice = verdicts != TIE, np.concatenate([pairs.clusters, pairs.clusters])
@@ -76,7 +81,7 @@ def measure_pairs(
         first_share=_rate(verdicts[decided], twice[decided], how),
         flips=_rate(flipped, pairs.clusters, how),
         longer_share=_rate(longer_won.astype(np.float64), pairs.clusters[apart], how),
-        odds_of_double_length=_odds(by_length, pairs.points.size, how),
+        odds_of_double_length=odds,
     )
 
 
@@ -180,14 +185,6 @@ def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths |
         of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
     )
     return fit_strengths(matches, n_candidates, *counts)
-
-
-def _odds(fitted: Strengths | None, n: int, how: Settings) -> Rate:
-    if fitted is None:
-        return Rate()
-    odds = np.exp(fitted.weight)
-    low, high = percentile_interval(odds[1:], how.level)
-    return Rate(value=float(odds[0]), low=low, high=high, n=n)
 
 
 def _duels(

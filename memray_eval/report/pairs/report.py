@@ -4,7 +4,7 @@ the last one, and found again beside the runs that it compares."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
 from pyarrow import fs
@@ -18,7 +18,6 @@ from memray_eval.report.scores import find_cluster
 from memray_eval.report.statistics import Settings
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +30,8 @@ def report_pairs(
     how, names = Settings(), [side.name for side in sides]
     with readable(folders[0].path):
         cluster = find_cluster(folders[0].records())
-    found = read_verdicts(_records(folders), names, cluster)
+    records = chain.from_iterable(folder.each() for folder in folders)
+    found = read_verdicts(records, names, cluster)
     return PairwiseReport(
         runs=tuple(folder.run_id for folder in folders),
         sides=tuple(sides),
@@ -41,10 +41,6 @@ def report_pairs(
         n_rounds=n_rounds,
         criteria=tuple(measure_pairs(one, names, how) for one in found),
     )
-
-
-def _records(folders: Sequence[RunFolder]) -> Iterable[Record]:
-    return chain.from_iterable(folder.each() for folder in folders)
 
 
 def read_report(folder: RunFolder) -> PairwiseReport | None:
