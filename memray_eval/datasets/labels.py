@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -408,6 +409,7 @@ def _read_table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     """Reads the rows of a CSV (fields may be quoted) or of a TSV (quotes mean nothing)."""
     text = io.StringIO(path.read_text("utf-8-sig"), newline="")
     is_tsv = kind == ".tsv"
+    csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long answer
     reader = csv.DictReader(
         text,
         delimiter="\t" if is_tsv else ",",

@@ -172,4 +172,3 @@ def format_ends(rate: Rate) -> str:
 def _ends(rate: Rate) -> str:
     ends = format_ends(rate)
     return f" [{ends}]" if ends else ""
-

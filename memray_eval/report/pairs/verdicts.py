@@ -145,11 +145,11 @@ def _to_columns(
     clusters: dict[Any, int] = {}
     numbers = np.empty((4, len(found.pairs)), np.intp)
     figures = np.empty((4, len(found.pairs)))
-    for row, ((asked, i, j), one) in enumerate(found.pairs.items()):
+    for row, ((asked, *sides), one) in enumerate(found.pairs.items()):
         number = questions.setdefault(asked, len(questions))
         # who names no cluster is one of its own
         group = clusters.setdefault(one.cluster or asked, len(clusters))
-        numbers[:, row] = number, group, i, j
+        numbers[:, row] = number, group, *sides
         figures[:, row] = *one.values, *one.lengths
     question, cluster, i, j = numbers
     i_first, j_first, length_i, length_j = figures

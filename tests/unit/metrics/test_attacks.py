@@ -14,7 +14,7 @@ from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import PAIR, Pair, Response, Sample, Score
 from tests.conftest import REPOSITORY
 
 ATTACKS = [
@@ -52,9 +52,25 @@ def test_an_attack_stays_between_its_markers(full_sample: Sample, attack: dict[s
         assert system == calm[0], metric.name
         # A section opens every prompt; what an attack guesses is another
         nonce = MARKER.findall(data.content)[0][2]
-        opening, closing = f"<RESPONSE {nonce}>\n", f"\n</RESPONSE {nonce}>"
+        shown = "FIRST" if metric.family == "pairs" else "RESPONSE"
+        opening, closing = f"<{shown} {nonce}>\n", f"\n</{shown} {nonce}>"
         assert data.content.count(opening) == data.content.count(closing) == 1
         assert data.content.split(opening)[1].split(closing)[0] == attack["text"]
+
+
+@pytest.mark.parametrize("attack", ATTACKS, ids=lambda attack: attack["name"])
+def test_an_attack_in_either_answer_of_a_pair_stays_there(
+    full_sample: Sample, attack: dict[str, str]
+) -> None:
+    (metric,) = pick(["preference"])
+    assert isinstance(metric, JudgedMetric)
+    pair = Pair(sample_id="s", first="a", second="b", other=attack["text"])
+    hostile = full_sample.model_copy(update={"metadata": {PAIR: pair.model_dump()}})
+    system, data = metric.prompt(hostile, Response(text="Rest more."))
+    assert system == metric.prompt(full_sample, Response(text="Rest more."))[0]
+    nonce = MARKER.findall(data.content)[0][2]
+    second = data.content.split(f"<SECOND {nonce}>\n")[1]
+    assert second == f"{attack['text']}\n</SECOND {nonce}>"
 
 
 def test_every_text_has_a_nonce_of_its_own_and_knowing_how_it_is_made_does_not_help(
@@ -82,6 +98,7 @@ def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
     scores = {
         m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES)
         for m in JUDGED
+        if m.has_estimate
     }
     assert {name for name, score in scores.items() if score.status != "scored"} == set()
     assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory

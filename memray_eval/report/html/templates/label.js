@@ -155,7 +155,7 @@ function press(event) {
 }
 
 for (const one of ABOUT.choices) {
-  const button = make("button", { type: "button", "data-key": one.key }, make("kbd", { text: one.key }), one.label);
+  const button = make("button", { type: "button", "data-key": one.key }, one.label === one.key ? null : make("kbd", { text: one.key }), one.label);
   button.addEventListener("click", () => give(one.value));
   at("choices").append(button);
 }

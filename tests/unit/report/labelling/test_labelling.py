@@ -168,6 +168,18 @@ def test_the_csv_is_read_by_calibrate(session: LabelSession, tmp_path: Path) -> 
     assert all(float(row["weight"]) >= 1 for row in table)
 
 
+def test_an_answer_of_any_length_is_read_back(tmp_path: Path) -> None:
+    long = 'He said "rest", and\r\n' * 20_000
+    run = write_run(tmp_path / "run", [judged(0, text=long)], 1)
+    session = open_labelling(run, METRIC)
+    give(session, 3)
+    file = tmp_path / "labels.csv"
+    file.write_bytes(session.write_csv().encode())
+    columns = {"response": "response", "query": "query"}
+    (row,) = read_labelled(file, Labelling(columns=columns, people=("human",)), (1, 5))
+    assert row.fields["response"].split() == long.split()
+
+
 def test_only_what_a_judge_was_asked_about_is_labelled(tmp_path: Path) -> None:
     records = [judged(0), judged(1, None), judged(2, text="  ")]
     session = open_labelling(write_run(tmp_path / "run", records, 3), METRIC)
