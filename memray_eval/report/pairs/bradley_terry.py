@@ -52,7 +52,12 @@ class Strengths(NamedTuple):
 
 
 def fit_strengths(
-    matches: Matches, n_candidates: int, wins: FloatArray, ties: FloatArray, losses: FloatArray
+    matches: Matches,
+    n_candidates: int,
+    wins: FloatArray,
+    ties: FloatArray,
+    losses: FloatArray,
+    prior_sd: float = PRIOR_SD,
 ) -> Strengths:
     """Fits each set of counts apart; counts have the shape (sets, matches) and are i's."""
     design = np.zeros((matches.i.size, n_candidates + 1))
@@ -65,7 +70,7 @@ def fit_strengths(
     sets, width = wins.shape[0], design.shape[1]
     at, tie = np.zeros((sets, width)), np.zeros(sets)
     n = wins + ties + losses
-    prior = np.eye(width + 1) / PRIOR_SD**2
+    prior = np.eye(width + 1) / prior_sd**2
     for _ in range(_ROUNDS):
         gap = at @ design.T
         weights = np.stack(
@@ -76,7 +81,7 @@ def fit_strengths(
         slope = np.empty((sets, width + 1))
         slope[:, :width] = (wins - losses - n * edge) @ design
         slope[:, width] = (ties - n * p_tie).sum(axis=1)
-        slope -= np.concatenate([at, tie[:, None]], axis=1) / PRIOR_SD**2
+        slope -= np.concatenate([at, tie[:, None]], axis=1) / prior_sd**2
         curve = np.empty((sets, width + 1, width + 1))
         curve[:, :width, :width] = ((n * (1 - p_tie - edge**2)) @ outer).reshape(sets, width, width)
         mixed = -(n * edge * p_tie) @ design

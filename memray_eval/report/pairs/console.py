@@ -86,13 +86,13 @@ def judge_lines(found: Criterion) -> Iterator[str]:
         "the other order; such a pair is a tie"
     )
     if found.longer_share.n:
-        odds, times = found.odds_of_double_length, NOTHING
+        odds, told = found.odds_of_double_length, "what length itself does cannot be told"
         if odds.value is not None:
             times = f"{odds.value:.2f} [{odds.low:.2f}, {odds.high:.2f}]"
+            told = f"twice the length multiplies the odds by {times}"
         yield (
             f"length: the longer answer wins {percent(found.longer_share.value)}"
-            f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; twice the "
-            f"length multiplies the odds by {times}"
+            f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; {told}"
         )
         if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
             duel = found.duels[0]
@@ -152,8 +152,11 @@ def format_ranks(one: Standing) -> str:
 
 
 def format_strength(one: Standing) -> str:
+    """The strength with its interval; who won or lost every pair has none in figures."""
     if one.strength is None:
         return NOTHING
+    if not one.ties and not (one.wins and one.losses):
+        return "all won" if one.wins else "all lost"
     ends = one.strength_interval
     return f"{one.strength:+.2f}" + (f" [{ends.low:+.2f}, {ends.high:+.2f}]" if ends else "")
 

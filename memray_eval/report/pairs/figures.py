@@ -9,6 +9,7 @@ import numpy as np
 
 from memray_eval.ports import FloatArray
 from memray_eval.report.pairs.bradley_terry import (
+    PRIOR_SD,
     Matches,
     Numbers,
     Strengths,
@@ -27,6 +28,7 @@ from memray_eval.report.statistics import (
 
 DRAWS = 1000
 _LENGTH_DRAWS = 200
+_BOUNDED = 0.1  # by how much of itself a weight may move with the width of its prior
 _LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
 
 
@@ -117,13 +119,17 @@ def _standings(
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
         own = np.where(pairs.i == number, pairs.points, of_j)
         played = ~np.isnan(own)
+        counts = _counts(own[played])
+        # who wins or loses everything has a strength without an end on that side
+        is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
+        ends_drawn = percentile_interval(drawn[:, number], level)
         best, worst = np.quantile(ranks_drawn[:, number], ends, method="inverted_cdf")
         standings[number] = one.model_copy(
             update={
-                **_counts(own[played]),
+                **counts,
                 "rate": _rate(own[played], pairs.clusters[played], how),
                 "strength": float(fitted[0, number]),
-                "strength_interval": percentile_interval(drawn[:, number], level),
+                "strength_interval": ends_drawn if is_bounded else None,
                 "rank": int(ranks[number]),
                 "rank_low": int(best),
                 "rank_high": int(worst),
@@ -173,8 +179,9 @@ def _resample(
 
 
 def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths | None:
-    """Strengths beside the weight of length, of the data and of resamples; None where no two
-    answers of a pair differ in length, or all by as much, so that nothing can be told of it."""
+    """Strengths beside the weight of length, of the data and of resamples. None where nothing can
+    be told of length: answers differ in it nowhere or always by as much, or it decides everything,
+    so that the prior and not the data keeps its weight finite."""
     steps = np.rint(pairs.doublings / _LENGTH_STEP)
     if steps.size < 2 or np.ptp(steps) == 0:
         return None
@@ -184,7 +191,11 @@ def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths |
     counts = _resample(
         of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
     )
-    return fit_strengths(matches, n_candidates, *counts)
+    fitted = fit_strengths(matches, n_candidates, *counts)
+    own = [column[:1] for column in counts]
+    wide = fit_strengths(matches, n_candidates, *own, prior_sd=2 * PRIOR_SD)
+    moved = abs(float(wide.weight[0] - fitted.weight[0]))
+    return fitted if moved <= _BOUNDED * max(1.0, abs(float(fitted.weight[0]))) else None
 
 
 def _duels(

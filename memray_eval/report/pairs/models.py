@@ -20,8 +20,9 @@ class Rate(Frozen):
 class Standing(Frozen):
     """One candidate. `rate` is its share of the points of its `wins + ties + losses` pairs, a tie
     counting half. `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of
-    all candidates; ranks are by strength, `rank_low` the best and `rank_high` the worst that the
-    data leave open. `n_empty` and `n_failed` count the questions that it gave no answer to."""
+    all candidates, without an interval where it won or lost every pair; ranks are by strength,
+    `rank_low` the best and `rank_high` the worst that the data leave open. `n_empty` and `n_failed`
+    count the questions that it gave no answer to."""
 
     candidate: str
     wins: int = 0

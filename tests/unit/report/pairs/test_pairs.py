@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memray_eval.metrics._shared.pairs import VALUES
-from memray_eval.report.pairs.console import render_pairs
+from memray_eval.report.pairs.console import format_strength, render_pairs
 from memray_eval.report.pairs.figures import measure_pairs
 from memray_eval.report.pairs.models import Criterion, PairSide, PairwiseReport
 from memray_eval.report.pairs.verdicts import read_meetings, read_verdicts
@@ -140,6 +140,23 @@ def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length()
     assert found.longer_share.value == pytest.approx(0.8, abs=0.05)
     odds = found.odds_of_double_length
     assert (odds.low or 0) < 4 < (odds.high or 0)  # 0.8 to 0.2, for twice as long
+
+
+def test_what_the_data_do_not_bound_is_no_figure() -> None:
+    records = [
+        one
+        for number in range(20)
+        for one in (
+            row(number, A, B, "first", lengths=(90 + number, 10)),
+            row(number, B, A, "second", lengths=(10, 90 + number)),
+        )
+    ]
+    found = measured(records)
+    assert [format_strength(one) for one in found.standings] == ["all won", "all lost"]
+    assert all(one.strength_interval is None for one in found.standings)
+    assert found.odds_of_double_length.value is None
+    assert found.duels[0].at_equal_length is None
+    assert found.longer_share.value == 1.0
 
 
 def test_pairs_of_one_user_count_together() -> None:
