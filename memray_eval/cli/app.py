@@ -234,7 +234,8 @@ def show(text: str, end: str = "\n") -> None:
 
 
 def print_report(folder: str, as_json: bool = False, full: bool = False) -> None:
-    """Prints a run's summary: on one screen, in full, or as JSON."""
+    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
+    say."""
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
     from memray_eval.report.pairs.console import render_pairs
@@ -243,11 +244,13 @@ def print_report(folder: str, as_json: bool = False, full: bool = False) -> None
 
     run = RunFolder(folder)
     summary = run.read_summary()
+    # a folder below this one by its path from here
+    path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
     if as_json:
         show(summary.model_dump_json(indent=2))
+    elif full:
+        show(render(summary), end="")
+    elif (pairs := read_report(run)) is not None:
+        show(f"{render_pairs(pairs)}The run is in {path}")
     else:
-        # a folder below this one by its path from here
-        path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
-        show(render(summary) if full else render_brief(summary, path), end="")
-        if (pairs := read_report(run)) is not None:
-            show(f"\n{render_pairs(pairs)}", end="")
+        show(render_brief(summary, path), end="")

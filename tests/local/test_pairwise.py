@@ -85,7 +85,7 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     assert "verbose-model" not in sent
     assert "terse-model" not in sent
     told = " ".join(found.output.split())
-    assert "verbose-model is preferred by preference: it wins 100.0 % of its pairs" in told
+    assert "verbose-model is preferred (preference): it wins 100.0 % of its pairs" in told
     assert "6 pairs on 6 questions, both orders, judged by openai/local" in told
     assert "preferred in 50.0 %" in told
     assert "no answer: terse-model on 1 questions (1 empty, 0 failed)" in told
@@ -98,7 +98,7 @@ def test_two_runs_are_compared_in_both_orders_without_names(
     page = tmp_path / "page.html"
     shown = CliRunner().invoke(app, ["compare", long, short, "--html", str(page)])
     assert shown.exit_code == 0, shown.output
-    assert "pairs: verbose-model is preferred by preference" in " ".join(shown.output.split())
+    assert "pairs: verbose-model is preferred (preference)" in " ".join(shown.output.split())
     assert '<section id="pairs">' in page.read_text()
     other = CliRunner().invoke(
         app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from memray_eval.config.problems import nearest
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
@@ -291,8 +292,9 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
             name = folder.read_summary().headline
         name = name if name in judged else next(iter(judged), "")
     if name not in judged:
+        hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
         there = ", ".join(judged) or "none"
-        raise ConfigError(f"no judge scored {name!r} in this run; these it did: {there}")
+        raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {there}")
     scale = _scale_of(folder, name)
     verdicts: list[Verdict] = []
     seen: set[float] = set()

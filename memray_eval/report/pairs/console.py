@@ -35,9 +35,9 @@ def leader_in_words(criterion: Criterion) -> str:
     rivals = [one.candidate for one in others if (one.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
     if (first.rank_high or 0) == 1 and not rivals:
-        return f"{first.candidate} is preferred by {criterion.metric}: it {rate}."
+        return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
     told = ", ".join(rivals) or "the next"
-    return f"{first.candidate} leads by {criterion.metric}, not told from {told}: it {rate}."
+    return f"{first.candidate} leads ({criterion.metric}) and is not told from {told}: it {rate}."
 
 
 def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
