@@ -52,6 +52,7 @@ def test_the_labelling_page_has_no_serious_finding(tmp_path: Path) -> None:
             await begin(tab, url, "Ana")
             await label(tab, "3")
             await tab.press("e")
+            await tab.until("document.getElementById('quoted').ariaPressed === 'true'")
             await tab.press("?")
             await tab.evaluate("document.getElementById('agree').click()")
             await tab.until("document.getElementById('agreement').textContent !== ''")

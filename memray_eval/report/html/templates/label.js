@@ -39,19 +39,22 @@ async function ask(path, body) {
   return told;
 }
 
-// One request at a time: a key that is held down, or pressed while the next unit comes, labels nothing.
-async function exclusively(work) {
-  if (isBusy) return;
-  isBusy = true;
+async function attempt(work) {
   at("trouble").hidden = true;
   try {
     await work();
   } catch (error) {
     at("trouble").textContent = error.message;
     at("trouble").hidden = false;
-  } finally {
-    isBusy = false;
   }
+}
+
+// One request at a time: a key that is held down, or pressed while the next unit comes, labels nothing.
+async function exclusively(work) {
+  if (isBusy) return;
+  isBusy = true;
+  await attempt(work);
+  isBusy = false;
 }
 
 const who = () => ({ rater, tab: TAB });
@@ -117,7 +120,7 @@ const toggleQuotes = () => unit && exclusively(async () => {
 });
 
 const NAMES = { exact: "the same label", kappa: "weighted kappa", alpha_ordinal: "alpha, ordinal", alpha_nominal: "alpha, nominal" };
-const agreement = () => exclusively(async () => {
+const agreement = () => attempt(async () => {
   const found = await ask("agreement");
   const raters = Object.entries(found.raters).map(([name, n]) => `${name} ${n}`).join(", ") || "nobody yet";
   const lines = [`Labelled by: ${raters}.`];
