@@ -276,16 +276,23 @@ def open_adjusted(folder: str, calibration: Sequence[str]) -> RunFolder:
 def print_report(
     folder: str, as_json: bool = False, full: bool = False, opened: RunFolder | None = None
 ) -> None:
-    """Prints a run's summary: on one screen, in full, or as JSON. `opened` is the folder, where its
-    summary is another than that of its file."""
+    """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
+    say. `opened` is the folder, where its summary is another than that of its file."""
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
+    from memray_eval.report.pairs.console import render_pairs
+    from memray_eval.report.pairs.report import read_report
     from memray_eval.results.run_folder import RunFolder
 
-    summary = (opened or RunFolder(folder)).read_summary()
+    run = opened or RunFolder(folder)
+    summary = run.read_summary()
+    # a folder below this one by its path from here
+    path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
     if as_json:
         show(summary.model_dump_json(indent=2))
+    elif full:
+        show(render(summary), end="")
+    elif (pairs := read_report(run)) is not None:
+        show(f"{render_pairs(pairs)}The run is in {path}")
     else:
-        # a folder below this one by its path from here
-        path = folder.removeprefix(f"{os.getcwd()}{os.sep}").rstrip("/")
-        show(render(summary) if full else render_brief(summary, path), end="")
+        show(render_brief(summary, path), end="")

@@ -88,6 +88,7 @@ def compare(
         pick_candidates,
         read_more_groups,
     )
+    from memray_eval.report.pairs.report import find_report
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
@@ -109,7 +110,8 @@ def compare(
     )
     if calibration:
         found = _adjust(found, sides, opened, calibration)
-    found = found.model_copy(update={"failed_gates": tuple(failures(found, gates))})
+    pairs = find_report([(one.folder, one.candidate) for one in opened])
+    found = found.model_copy(update={"failed_gates": tuple(failures(found, gates)), "pairs": pairs})
     show(
         found.model_dump_json(indent=2) if as_json else render(found, flips or 0),
         end="\n" if as_json else "",

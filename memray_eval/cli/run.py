@@ -98,7 +98,7 @@ def run_command(
     job = load_config(config, overrides, settings or ())
     finished = _run(job, quiet=as_json, yes=yes, run_id=run_id, detach=detach)
     print_report(finished.folder.path, as_json, full)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -140,7 +140,7 @@ def generate(
         path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
         export_responses(path, finished.folder.each(), name, stamp)
         show(path)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -209,7 +209,7 @@ def evaluate(
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
         say(path)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -241,14 +241,20 @@ def resume(
     full: FullOption = False,
 ) -> None:
     """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
+    from memray_eval.cli.pairwise import show_pairs
     from memray_eval.execution.prepare import resume as go_on
+    from memray_eval.execution.prepare.pairwise import resume_pairwise
     from memray_eval.results.latest import find_run
 
     folder = find_run(run_folder)
     changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
+    pairs = resume_pairwise(folder, say, quiet=as_json, settings=changed)
+    if pairs is not None:
+        show_pairs(pairs, as_json)
+        return
     finished = go_on(folder, say, quiet=as_json, settings=changed, detach=detach)
     print_report(finished.folder.path, as_json, full)
-    _exit_if_failed(finished)
+    exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
@@ -458,7 +464,7 @@ def _run(
     )
 
 
-def _exit_if_failed(finished: RunResult) -> None:
+def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
         go_on = f"`memray-eval resume --all {finished.folder.path}`"

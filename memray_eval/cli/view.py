@@ -9,12 +9,17 @@ import time
 import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
-from memray_eval.errors import DataError
+from memray_eval.errors import ConfigError, DataError
+
+if TYPE_CHECKING:
+    from memray_eval.report.labelling import LabelSession
+    from memray_eval.results.run_folder import RunFolder
 
 PROGRESS_S = 5.0
 RESULTS = "results"  # where runs go unless told otherwise
@@ -29,6 +34,27 @@ def view(
             "URL of either; latest, or latest~1 for the run before."
         ),
     ] = RESULTS,
+    metric: Annotated[
+        str | None,
+        typer.Argument(
+            help="With --label: the metric to label by.  [default: the run's headline]",
+            show_default=False,
+        ),
+    ] = None,
+    is_labelling: Annotated[
+        bool,
+        typer.Option(
+            "--label",
+            help="Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
+        ),
+    ] = False,
+    csv: Annotated[
+        Path | None,
+        typer.Option(
+            help="With --label: write the labels so far to this file for `calibrate`, and end.",
+            show_default=False,
+        ),
+    ] = None,
     port: Annotated[
         int,
         typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
@@ -42,12 +68,17 @@ def view(
     as CSV or JSONL. Every page has an address of its own that stays.
 
     The server reads only, listens to this machine alone (whoever may use it can look), and ends
-    with Ctrl-C."""
+    with Ctrl-C. With --label it writes too: each label to labels.jsonl of the run's folder, and
+    only for who has the token of its address."""
     from memray_eval.report.view import RunList, serving, serving_runs, viewing
     from memray_eval.results.latest import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder
 
+    if not is_labelling and (metric is not None or csv is not None):
+        raise ConfigError("METRIC and --csv go with --label: memray-eval view RUN --label METRIC")
     folder = find_run(folder)
+    if is_labelling and holds_runs(folder):
+        raise ConfigError(f"--label takes one run, and {folder} holds several: name one of them")
     if holds_runs(folder):
         asyncio.run(_serve(serving_runs(RunList(folder), port), is_opened))
         return
@@ -61,8 +92,47 @@ def view(
         raise DataError(
             f"{folder} has no manifest.json, and is no folder that holds run folders; {what_to_do}"
         )
+    if is_labelling:
+        _label(run, metric, csv, port, is_opened)
+        return
     with viewing(run, _make_progress(time.monotonic)) as viewed:
         asyncio.run(_serve(serving(viewed, port), is_opened))
+
+
+def _label(
+    run: RunFolder, metric: str | None, csv: Path | None, port: int, is_opened: bool
+) -> None:
+    """Serves the labelling of a run, or writes its labels to a file."""
+    from memray_eval.report.labelling import open_labelling
+    from memray_eval.report.view.label_server import serving_labels
+
+    session = open_labelling(run, metric)
+    if csv is not None:
+        try:
+            csv.write_text(session.write_csv(), "utf-8", "backslashreplace")
+        except OSError as error:
+            raise ConfigError(f"cannot write {csv}: {error}; name another place") from None
+        _tell_labels(session, str(csv))
+        return
+    asyncio.run(_serve(serving_labels(session, port), is_opened))
+    _tell_labels(session, "")
+
+
+def _tell_labels(session: LabelSession, path: str) -> None:
+    """Says who labelled how much, and what to do with it."""
+    found = session.agreement()
+    raters = ", ".join(f"{name} {n}" for name, n in found["raters"].items()) or "nobody"
+    say(f"{session.metric}: {found['n_units']} units labelled ({raters})")
+    for name in ("kappa", "alpha_ordinal") if found["figures"] else ():
+        if (value := found["figures"][name]["value"]) is not None:
+            title, n_shared = name.replace("_", ", "), found["n_shared"]
+            say(f"  {title} between raters {value:.3f}, on {n_shared} units")
+    if found["n_units"] and not path:
+        path = "labels.csv"
+        write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"
+        say(f"Write them to a file: {write}")
+    if found["n_units"] and (command := session.calibrate_command(path)):
+        say(f"Hold judges against them: {command}")
 
 
 async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> None:

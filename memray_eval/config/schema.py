@@ -28,6 +28,7 @@ from memray_eval.config.sections import (
     Jury,
     MetricOptions,
     NamedServer,
+    PairsConfig,
     Provider,
     RubricMetric,
     ServerConfig,
@@ -98,8 +99,9 @@ class RunConfig(Frozen):
     passed, resumably too. `stop_at` ends it as soon as a question is decided: "METRIC ±NUMBER", a
     mean known that closely, or "compare METRIC", which of two candidates is better; units are taken
     in a seeded order then. `calibration` are files of people's labels, by which scores are
-    adjusted. `sinks` are where scores go beside the run's folder. Relative paths are
-    resolved by `load_config`."""
+    adjusted. `sinks` are where scores go beside the run's folder. `pairs` says what a
+    pairwise run compares; `memray-eval pairwise` writes it. Relative paths are resolved by
+    `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str
@@ -137,6 +139,7 @@ class RunConfig(Frozen):
     stop_at: str | None = None
     calibration: tuple[str, ...] = ()
     sinks: Sinks = ()
+    pairs: PairsConfig | None = None
     out: str = DEFAULT_OUT
 
     @property

@@ -451,16 +451,20 @@ Seen = Literal["query", "memory", "history", "context", "response", "answers"]
 class RubricMetric(Frozen):
     """A metric without code: a judge scores by `rubric`, a text or the path of a .md or .txt file,
     on `scale`, or picks one of `choices`, from the worst to the best. It is shown what `sees`
-    names."""
+    names. With `compares` the judge says which of a pair's two answers is better by the rubric: 1
+    for the first, 0 for the second, 0.5 for neither."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
     rubric: Annotated[str, Field(min_length=1)]
     scale: tuple[float, float] = (1, 5)
     choices: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
     sees: Annotated[tuple[Seen, ...], Field(min_length=1)] = ("query", "response")
+    compares: bool = False
 
     @model_validator(mode="after")
     def _fits(self) -> RubricMetric:
+        if self.compares and (self.choices or self.scale != (1, 5)):
+            raise ValueError("compares: a preference has no scale and no choices; leave them out")
         if "response" not in self.sees:
             raise ValueError("sees: a judge that is not shown the response cannot score it")
         if self.choices and len(set(self.choices)) < len(self.choices):
@@ -478,6 +482,15 @@ class OwnMetric(Frozen):
     name: str
     rubric: RubricMetric | None = None
     code: OwnObject | None = None
+
+
+class PairsConfig(Frozen):
+    """What a pairwise run compares: RUN or RUN:CANDIDATE, two or more. Where not all pairs are
+    judged, it is one of so many `rounds`, after the `earlier` ones (their folders)."""
+
+    runs: Annotated[tuple[str, ...], Field(min_length=2)]
+    rounds: Count = 1
+    earlier: tuple[str, ...] = ()
 
 
 class SuiteTemplate(Frozen):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -32,6 +33,7 @@ FIELDS = (
     "answers",
     "context",
     "memory",
+    "history",
     "task",
     "cluster",
     "skip",
@@ -240,6 +242,7 @@ def _parse_row(
         if given.get(field) is not None:
             fields[field] = _to_text(given[field])
     if (answers := given.get("answers")) is not None:
+        answers = _from_json(answers, list)
         if isinstance(answers, list | tuple):
             fields["answers"] = [_to_text(answer) for answer in answers]
         elif not labelling.separator:
@@ -247,7 +250,10 @@ def _parse_row(
         else:
             parts = _to_text(answers).split(labelling.separator)
             fields["answers"] = [part.strip() for part in parts if part.strip()]
+    if (history := given.get("history")) is not None:
+        fields["history"] = _from_json(history, list)
     if (memory := given.get("memory")) is not None:
+        memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     labels = tuple(
         _parse_label(
@@ -322,6 +328,17 @@ def _parse_number(given: Any, words: Mapping[str, float]) -> float | None:
         return float(word)
     except ValueError:
         return None
+
+
+def _from_json(given: Any, kind: type) -> Any:
+    """What a cell holds, where it is JSON of that kind, as `view --label` writes; else the cell."""
+    if not isinstance(given, str) or not given.lstrip().startswith(("[", "{")):
+        return given
+    try:
+        parsed = parse_json(given.encode("utf-8", "surrogatepass"))
+    except (InvalidSample, UnicodeError):
+        return given
+    return parsed if isinstance(parsed, kind) else given
 
 
 def _to_text(given: Any) -> str:
@@ -414,6 +431,7 @@ def _read_table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
     """Reads the rows of a CSV (fields may be quoted) or of a TSV (quotes mean nothing)."""
     text = io.StringIO(path.read_text("utf-8-sig"), newline="")
     is_tsv = kind == ".tsv"
+    csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long answer
     reader = csv.DictReader(
         text,
         delimiter="\t" if is_tsv else ",",

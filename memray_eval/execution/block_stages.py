@@ -121,11 +121,12 @@ def read_waiting(
     table: pa.Table,
     generated: UnitIdSet,
     elsewhere: Mapping[str, UnitIdSet],
-    candidates: Sequence[str],
+    candidates: Sequence[str] | None,
     context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
-    """Parts of responses that wait to be judged, for some of the candidates; `elsewhere` as in
+    """Parts of responses that wait to be judged, for some of the candidates; None: for all, where
+    responses exist already and each row names its own. `elsewhere` as in
     ResumeState; `is_earlier`: an earlier session generated them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
@@ -136,7 +137,8 @@ def read_waiting(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
         )
         is_mine = [
-            name in candidates and unit in generated and unit not in others for unit, name in mine
+            (candidates is None or name in candidates) and unit in generated and unit not in others
+            for unit, name in mine
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()

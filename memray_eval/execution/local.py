@@ -41,7 +41,7 @@ from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.types import EXISTING, Candidate
+from memray_eval.types import EXISTING
 
 Blocks: TypeAlias = AsyncIterator[pa.Table]
 Stage: TypeAlias = Callable[[pa.Table], Blocks]
@@ -185,9 +185,10 @@ class _LocalRun:
             for row in shard_rows(self._plan.found.shards)
         )
 
-    def _read_waiting(self, group: Sequence[Candidate], is_earlier: bool = True) -> Blocks:
+    def _read_waiting(self, group: Group, is_earlier: bool = True) -> Blocks:
         """Responses that nobody has judged; `is_earlier`: earlier sessions generated them."""
-        state, names = self._plan.resume_state, [one.name for one in group]
+        state, is_given = self._plan.resume_state, group[0].backend == EXISTING
+        names = None if is_given else [one.name for one in group]
         return self._split(
             read_waiting(
                 pa.Table.from_pylist([{PART: part}]),

@@ -30,12 +30,17 @@ from memray_eval.extensions import (
 )
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
 OWN = "own"  # the family of users' metrics
 JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks for a metric that prefers nobody
+_COMPARE = (
+    "Say which of two answers to the same user is better by this rubric: FIRST, SECOND, or neither "
+    "(tie).\n\n"
+)
 
 Measure = Callable[[Sample, Response], float | bool]
 
@@ -106,6 +111,8 @@ def judge_metric(
 
 def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
     """The metric that a rubric in a job, or `judge_metric`, describes."""
+    if spec.compares:
+        return _metric_of_pairs(spec)
     low, high = _checked_scale(spec.name, spec.scale) if spec.choices is None else (0.0, 1.0)
     is_integer = spec.choices is None and low.is_integer() and high.is_integer()
     judgment = _judgment_of(spec, low, high, is_integer)
@@ -145,6 +152,26 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         measure=measure,
         on_empty=judge_empty,
         preferred_judge=JUDGE,
+        described_by=spec,
+    )
+
+
+def _metric_of_pairs(spec: RubricMetric) -> JudgedMetric:
+    """The metric whose judge says which of two answers is better by a rubric."""
+
+    def ask(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+        shown = {part.upper(): _section(part, sample, response) for part in spec.sees}
+        del shown["RESPONSE"]
+        answers = {"FIRST": response.text, "SECOND": other_text(sample)}
+        return judge_messages(_COMPARE + rubric, shown | answers)
+
+    return pairwise_metric(
+        spec.rubric,
+        ask,
+        name=spec.name,
+        family=OWN,
+        title=spec.name.upper(),
+        about=f"A rubric of your own, of pairs: {spec.rubric.strip().splitlines()[0]}",
         described_by=spec,
     )
 

@@ -10,6 +10,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  disagreements.jsonl the units that judge and rule disagree on, where both scored
                  summary.json, summary.txt
                  scan.json           what the scan of the dataset found, for resumes
+                 pairs.json          the figures of a pairwise run (report/pairs/report.py)
                  log.jsonl           what the run logged (execution/run_log.py)
                  sinks.json          what the job's sinks got last, and why one did not
                  sinks/*/*.parquet   the events that a sink has sent (sinks/sent_journal.py)
@@ -279,6 +280,17 @@ class RunFolder:
         that is not there."""
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self._read, paths, self._requests_at_once)
+
+    def write_pairs(self, report: Frozen) -> None:
+        """Writes the figures of a pairwise run."""
+        self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
+
+    def read_pairs(self) -> Any:
+        """What write_pairs wrote last; None where there is nothing, or it is no JSON."""
+        try:
+            return json.loads(self._read("pairs.json"))
+        except (DataError, ValueError):
+            return None
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""

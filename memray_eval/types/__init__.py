@@ -2,6 +2,7 @@
 frozen."""
 
 from memray_eval.types.base import Frozen, Name, Share, Temperature, dumps
+from memray_eval.types.pairs import PAIR, PAIRS, Pair, Unanswered, pair_of
 from memray_eval.types.responses import (
     DEFAULT_MAX_TOKENS,
     EXISTING,
@@ -82,6 +83,8 @@ __all__ = [
     "FAILURES",
     "FALLBACKS",
     "JURORS",
+    "PAIR",
+    "PAIRS",
     "RULES",
     "RULES_ON_EMPTY",
     "RULE_METRIC",
@@ -107,6 +110,7 @@ __all__ = [
     "Message",
     "MetricSummary",
     "Name",
+    "Pair",
     "ParsedOutput",
     "Passage",
     "Performance",
@@ -133,10 +137,12 @@ __all__ = [
     "Temperature",
     "TokenCounts",
     "Turn",
+    "Unanswered",
     "Usage",
     "dumps",
     "is_estimate",
     "key_conflicts",
+    "pair_of",
     "split_thinking",
     "unit_id",
 ]

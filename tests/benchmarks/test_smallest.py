@@ -21,6 +21,7 @@ ALONE = {
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "interval_coverage": "--draws 2",
+    "pairwise": "--questions 6 --cups 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
     "prompt_cache": "--samples 1 --memory-tokens 5000 --latency-s 0.01",

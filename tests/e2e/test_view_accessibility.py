@@ -4,13 +4,15 @@ shown."""
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
 from tests.e2e.test_accessibility import check, pytestmark  # noqa: F401 (what it skips without)
-from tests.e2e.test_report_browser import Tab
+from tests.e2e.test_label_browser import begin, label, labelling
+from tests.e2e.test_report_browser import Tab, browser
 from tests.e2e.test_view_browser import in_browser, made_runs, served
 from tests.unit.report.test_view_runs import unfinished
 
@@ -40,3 +42,21 @@ def test_no_page_of_the_viewer_has_a_serious_finding(tmp_path: Path, place: str)
         url = server.url
         # The browser's own line on the answer of 500
         in_browser(tmp_path, url, steps, complaints=int(place == "a damaged run"))
+
+
+def test_the_labelling_page_has_no_serious_finding(tmp_path: Path) -> None:
+    work = made_runs(tmp_path / "runs")
+
+    async def whole(url: str) -> None:
+        async with browser(tmp_path / "profile") as tab:
+            await begin(tab, url, "Ana")
+            await label(tab, "3")
+            await tab.press("e")
+            await tab.until("document.getElementById('quoted').ariaPressed === 'true'")
+            await tab.press("?")
+            await tab.evaluate("document.getElementById('agree').click()")
+            await tab.until("document.getElementById('agreement').textContent !== ''")
+            await check(tab)
+
+    with labelling(RunFolder(str(work / "run-plain"))) as url:
+        asyncio.run(whole(url))

@@ -180,7 +180,9 @@ def judge_waiting(
     read = {
         "generated": state.generated,
         "elsewhere": state.elsewhere,
-        "candidates": [one.name for one in candidates],
+        "candidates": None
+        if candidates[0].backend == EXISTING
+        else [one.name for one in candidates],
         "context": setup.context,
         "is_earlier": is_earlier,
     }

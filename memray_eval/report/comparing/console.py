@@ -13,6 +13,7 @@ from memray_eval.report.comparing.models import (
 )
 from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.marks import NOTHING, name_figure
+from memray_eval.report.pairs.console import judge_lines, leader_in_words
 from memray_eval.report.tables import align_columns
 
 GROUPS_SHOWN = 10
@@ -60,6 +61,9 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
         yield from _adjusted_lines(comparison, common)
         yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
+    for criterion in comparison.pairs.criteria if comparison.pairs else ():
+        yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
+        yield from (f"  {line}" for told in judge_lines(criterion) for line in wrap(told, 78))
     yield from ("", *_legend(comparison))
 
 

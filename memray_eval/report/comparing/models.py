@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field
 
+from memray_eval.report.pairs.models import PairwiseReport
 from memray_eval.report.scores import Scores
 from memray_eval.report.statistics import Interval, Paired, Settings
 from memray_eval.report.where import GroupFigure
@@ -135,7 +136,8 @@ class Comparison(Frozen):
     """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
     `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
     `candidates` are those of the sides, by the sides' names. `adjusted` are there where labels of
-    people's were given (calibrations)."""
+    people's were given (calibrations), `pairs` the figures of a pairwise run over the same
+    candidates, where there is one beside the runs."""
 
     baseline: str
     others: tuple[str, ...]
@@ -149,6 +151,7 @@ class Comparison(Frozen):
     groups: tuple[GroupDifference, ...] = ()
     candidates: dict[str, str] = Field(default_factory=dict)
     adjusted: tuple[AdjustedDifference, ...] = ()
+    pairs: PairwiseReport | None = None
 
     def shown_as(self, side: str) -> str:
         """What a sentence calls a side: its candidate, where that tells all sides apart."""

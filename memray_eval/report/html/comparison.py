@@ -17,6 +17,7 @@ from memray_eval.report.comparing.console import (
 from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.comparing.verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
+from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
@@ -122,6 +123,7 @@ def render_comparison(
         alpha=f"{1 - comparison.settings.level:.0%}",
         power=f"{comparison.settings.power:.0%}",
         compared=compared,
+        pairs=list(draw_pairs(comparison.pairs)),
     )
 
 

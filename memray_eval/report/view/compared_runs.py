@@ -21,6 +21,8 @@ from memray_eval.report.comparing.open_runs import (
     read_more_groups,
 )
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
+from memray_eval.report.pairs.models import PairwiseReport
+from memray_eval.report.pairs.report import find_report
 from memray_eval.report.reading import readable
 from memray_eval.report.scores import candidates_of
 from memray_eval.report.statistics import Settings
@@ -49,9 +51,15 @@ class ComparedRuns:
                     f"these have {len(sides)}"
                 )
             opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
-            key = (tuple(sides), by, *(tuple(one.folder.list_parts()) for one in opened))
+            pairs = find_report([(one.folder, one.candidate) for one in opened])
+            key = (
+                tuple(sides),
+                by,
+                pairs and pairs.runs,
+                *(tuple(one.folder.list_parts()) for one in opened),
+            )
             if key not in self._pages:
-                self._pages[key] = _render(sides, opened, by)
+                self._pages[key] = _render(sides, opened, by, pairs)
                 if len(self._pages) > PAGES_KEPT:
                     self._pages.popitem(last=False)
             return self._pages[key]
@@ -71,7 +79,12 @@ class ComparedRuns:
         raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
 
 
-def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None) -> str:
+def _render(
+    sides: Sequence[str],
+    opened: Sequence[ComparedRun],
+    by: str | None,
+    pairs: PairwiseReport | None,
+) -> str:
     field, split = find_cluster_field(opened, None), find_split_field(opened, by)
     found = compare(
         open_sides(opened, field, split),
@@ -81,7 +94,7 @@ def _render(sides: Sequence[str], opened: Sequence[ComparedRun], by: str | None)
         more=read_more_groups(opened) if by is None else None,
         settings=Settings(),
         flips=LISTED_FLIPS,
-    )
+    ).model_copy(update={"pairs": pairs})
     letters = {one.other: one.letter for one in found.common}
     compared = [
         ComparedSide(

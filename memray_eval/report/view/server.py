@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
-import socket
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, asynccontextmanager, nullcontext, suppress
@@ -27,28 +25,21 @@ from memray_eval.report.html.page_renderer import asset, render_page
 from memray_eval.report.html.samples import to_json
 from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.export import MIME, Form
+from memray_eval.report.view.local_http import (
+    add_security_headers,
+    is_from_elsewhere,
+    json_response,
+    listening,
+    page_response,
+    refuse_other_hosts,
+)
 from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.report.view.queries import Query
 from memray_eval.report.view.run_list import RunList, UnknownRun
 from memray_eval.report.view.run_rows import RunRow
 from memray_eval.report.view.run_view import View
 
-HOST = "127.0.0.1"
-# any port, because one may be forwarded to another
-_OURS = re.compile(r"(127\.0\.0\.1|localhost)(:\d{1,5})?")
 _METHODS = ("GET", "HEAD")
-_HEADERS = {
-    "Cache-Control": "no-store",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Referrer-Policy": "no-referrer",
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-}
-_NOTHING = "default-src 'none'; frame-ancestors 'none'"
-# in addition to the page's own policy
-_OF_PAGE = "frame-ancestors 'none'; object-src 'none'; base-uri 'none'; form-action 'none'"
-_LAST_ANSWERS_S = 1.0
 # A line that says nothing, so that a browser that has gone is noticed
 _BEAT_S = 15.0
 
@@ -69,7 +60,7 @@ async def serving(view: View, port: int = 0) -> AsyncIterator[str]:
     one. Raises ConfigError if the port is taken."""
     app = _make_app(lambda run_id: nullcontext(view))
     app.add_routes(_routes_of_run(""))
-    async with _serving(app, port) as url:
+    async with listening(app, port) as url:
         yield url
 
 
@@ -89,7 +80,7 @@ async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
         ]
     )
     try:
-        async with _serving(app, port) as url:
+        async with listening(app, port) as url:
             yield url
     finally:
         opened.close()
@@ -108,7 +99,7 @@ def _routes_of_run(at: str) -> list[web.RouteDef]:
 def _make_app(open_view: OpenView) -> web.Application:
     app = web.Application(middlewares=[_check_origin, _translate_errors])
     app[_OPEN], app[_ENDING] = open_view, asyncio.Event()
-    app.on_response_prepare.append(_add_security_headers)
+    app.on_response_prepare.append(add_security_headers)
 
     async def end_streams(app: web.Application) -> None:
         app[_ENDING].set()
@@ -117,36 +108,11 @@ def _make_app(open_view: OpenView) -> web.Application:
     return app
 
 
-@asynccontextmanager
-async def _serving(app: web.Application, port: int) -> AsyncIterator[str]:
-    try:
-        listening = socket.create_server((HOST, port))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot listen at port {port}: {error.strerror}; give another with --port, or 0 for a "
-            "free one"
-        ) from None
-    runner = web.AppRunner(
-        app, access_log=None, handler_cancellation=True, shutdown_timeout=_LAST_ANSWERS_S
-    )
-    await runner.setup()
-    try:
-        await web.SockSite(runner, listening).start()
-        yield f"http://{HOST}:{listening.getsockname()[1]}/"
-    finally:
-        await runner.cleanup()
-
-
 @web.middleware
 async def _check_origin(request: web.Request, handler: Handler) -> web.StreamResponse:
-    if not _OURS.fullmatch(request.headers.get("Host", "")):
-        return web.Response(
-            status=421, text="This server is 127.0.0.1 and localhost, nothing else.\n"
-        )
-    if request.headers.get("Sec-Fetch-Site", "none") not in (
-        "none",
-        "same-origin",
-    ) and not _is_page(request):
+    if (refused := refuse_other_hosts(request)) is not None:
+        return refused
+    if is_from_elsewhere(request) and not _is_page(request):
         return web.Response(status=403, text="Only this server's own page may ask that.\n")
     if request.method not in _METHODS:
         return web.Response(
@@ -171,15 +137,10 @@ async def _translate_errors(request: web.Request, handler: Handler) -> web.Strea
         if isinstance(error, UnknownRun | ConfigError):
             status = 404 if isinstance(error, UnknownRun) else 400
         if not _is_page(request):
-            return _json_response({"error": str(error)}, status)
+            return json_response({"error": str(error)}, status)
         home = "" if _RUNS not in request.app else "../" * (request.path.count("/") - 1) or "./"
         page = render_page("message.html", ("theme.js",), message=str(error), home=home)
-        return _page_response(page, status)
-
-
-async def _add_security_headers(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(_HEADERS)
-    response.headers.setdefault("Content-Security-Policy", _NOTHING)
+        return page_response(page, status)
 
 
 @asynccontextmanager
@@ -211,12 +172,12 @@ async def _serve_list(request: web.Request) -> web.Response:
         own_style=Markup(asset("runs.css")),
         rows=Markup(to_json([_plain(row) for row in rows.values()])),
     )
-    return _page_response(page)
+    return page_response(page)
 
 
 async def _serve_comparison(request: web.Request) -> web.Response:
     named, by = request.query.getall("run", []), request.query.get("by")
-    return _page_response(await asyncio.to_thread(request.app[_COMPARED].page, named, by))
+    return page_response(await asyncio.to_thread(request.app[_COMPARED].page, named, by))
 
 
 async def _redirect_to_run(request: web.Request) -> web.Response:
@@ -227,14 +188,14 @@ async def _redirect_to_run(request: web.Request) -> web.Response:
 
 async def _serve_page(request: web.Request) -> web.Response:
     async with _viewed(request) as view:
-        return _page_response(await asyncio.to_thread(view.page))
+        return page_response(await asyncio.to_thread(view.page))
 
 
 async def _serve_units(request: web.Request) -> web.Response:
     query, gone = _parse_query(request.query), threading.Event()
     try:
         async with _viewed(request) as view:
-            return _json_response(await asyncio.to_thread(view.answer, query, gone.is_set))
+            return json_response(await asyncio.to_thread(view.answer, query, gone.is_set))
     finally:
         gone.set()  # a reader who has asked something else no longer waits for this answer
 
@@ -244,14 +205,14 @@ async def _serve_unit(request: web.Request) -> web.Response:
     async with _viewed(request) as view:
         found = await asyncio.to_thread(view.record, unit_id)
     if found is None:
-        return _json_response(
+        return json_response(
             {
                 "error": f"no unit {unit_id!r} in this run; it may have been written anew: load "
                 f"the page again"
             },
             404,
         )
-    return _json_response(found)
+    return json_response(found)
 
 
 async def _serve_export(request: web.Request) -> web.StreamResponse:
@@ -368,18 +329,3 @@ def _parse_query(asked: Mapping[str, str]) -> Query:
 
 def _plain(row: RunRow) -> dict[str, Any]:
     return row.model_dump(mode="json", exclude_defaults=True)
-
-
-def _page_response(page: str, status: int = 200) -> web.Response:
-    return web.Response(
-        body=page.encode("utf-8", "backslashreplace"),
-        status=status,
-        content_type="text/html",
-        charset="utf-8",
-        headers={"Content-Security-Policy": _OF_PAGE},
-    )
-
-
-def _json_response(value: Any, status: int = 200) -> web.Response:
-    body = to_json(value).encode("utf-8", "backslashreplace")
-    return web.Response(body=body, status=status, content_type="application/json", charset="utf-8")

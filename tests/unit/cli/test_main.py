@@ -90,6 +90,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "mrcr",
         "needles",
         "nolima",
+        "pairs",
         "personamem",
         "qa",
         "text",

@@ -174,6 +174,7 @@ def test_metrics_are_found_by_their_files() -> None:
         "companion",
         "instruction",
         "long_context",
+        "pairs",
         "text",
     }
     assert isinstance(found["relevance"], EmbeddedMetric)

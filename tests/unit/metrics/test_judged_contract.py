@@ -31,7 +31,10 @@ from memray_eval.metrics import all_metrics
 from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample, Score
 
-JUDGED = {m.name: m for m in all_metrics().values() if isinstance(m, JudgedMetric)}
+# Metrics of pairs judge two answers, and have no rules: test_preference.py
+JUDGED = {
+    m.name: m for m in all_metrics().values() if isinstance(m, JudgedMetric) and m.family != "pairs"
+}
 SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
 
 SAMPLE = Sample.model_validate(

@@ -24,6 +24,7 @@ DIGESTS = {
     "memory_utilization": "c951a279b7052916",
     "persona_consistency": "6034d259189af3f4",
     "politeness": "a28adf6e29f1b878",
+    "preference": "6f0b35cc21ea5daf",
     "safety": "256b7a7832141ffb",
     "appropriateness": "602c7f51330244a6",
     "conversational_quality": "602c7f51330244a6",

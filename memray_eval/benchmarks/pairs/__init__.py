@@ -1,0 +1,1 @@
+"""Pairs of answers to the same question."""

@@ -1,0 +1,98 @@
+"""What metrics of pairs share: the judgment, its figures, and when a pair is judged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
+from memray_eval.ports import Vectors
+from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection, pair_of
+
+# What a verdict is for, as parts of a score: one of them is 1
+FIRST, TIE, SECOND = "first", "tie", "second"
+VALUES = {FIRST: 1.0, TIE: 0.5, SECOND: 0.0}
+JUDGE = "anthropic/claude-opus-4-5"  # whom `judge: auto` asks
+
+# A rubric's text, a pair's sample, and the answer that is shown first -> what a judge is asked
+Ask = Callable[[str, Sample, Response], tuple[Message, ...]]
+
+
+class PreferenceJudgment(BaseModel):
+    """Which of the two answers is better."""
+
+    reason: str = Field(description="Why, in one or two sentences, by the rubric.")
+    preferred: Literal["first", "tie", "second"]
+
+
+def other_text(sample: Sample) -> str:
+    """The answer that is shown second; "" where the sample is no pair."""
+    pair = pair_of(sample)
+    return "" if pair is None else pair.other
+
+
+def applies(sample: Sample) -> str | None:
+    """Why a sample is not judged: it is no pair, or one of the two gave no answer."""
+    pair = pair_of(sample)
+    if pair is None:
+        return "the sample is no pair of answers; `memray-eval pairwise` makes them of runs"
+    missing = (f"{one.candidate}: {one.kind} {one.why}".strip() for one in pair.unanswered)
+    return "no answer to compare: " + "; ".join(missing) if pair.unanswered else None
+
+
+def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
+    said = judgment.preferred
+    return MetricValue(VALUES[said], {part: float(part == said) for part in VALUES})
+
+
+def aggregate(columns: Columns) -> Aggregates:
+    """extras: the share of verdicts for the answer shown first, for neither, for the second."""
+    return Aggregates(extras={part: float(columns[part].mean()) for part in VALUES})
+
+
+def _no_rules(sample: Sample, response: Response, vectors: Vectors) -> BaseModel:
+    raise ValueError("a preference has no offline estimate")
+
+
+def _judge_empty(sample: Sample) -> BaseModel:
+    return PreferenceJudgment(reason="an answer is empty", preferred=TIE)
+
+
+def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
+    """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
+    of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the other is. There
+    is no offline estimate. A pair of which one has no answer is not applicable."""
+    shares = {
+        FIRST: "Answer shown first preferred",
+        TIE: "No preference",
+        SECOND: "Answer shown second preferred",
+    }
+    return JudgedMetric(
+        value_label="Preference",
+        scale=(0, 1),
+        applies=applies,
+        parts=tuple(VALUES),
+        aggregate=aggregate,
+        layout=(
+            SummarySection(
+                lines=(
+                    *(
+                        SummaryLine(label=label, field=f"extras.{part}", form="percent")
+                        for part, label in shares.items()
+                    ),
+                    SummaryLine(label="Total Samples", field="n_scored", form="count"),
+                )
+            ),
+        ),
+        judgment=PreferenceJudgment,
+        prompt=lambda sample, response: ask(rubric, sample, response),
+        prompt_with=ask,
+        rules=_no_rules,
+        has_estimate=False,
+        measure=measure,
+        on_empty=_judge_empty,
+        preferred_judge=JUDGE,
+        **fields,
+    )

@@ -1,0 +1,1 @@
+"""Metrics of pairs: which of two answers is better."""

@@ -1,0 +1,35 @@
+"""Preference: which of two answers to the same question is better for the user, or neither?
+
+The value is that of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the
+other is. `memray-eval pairwise` has every pair judged in both orders and makes win rates of the
+verdicts; a mean over both orders that is not 0.5 is the judge's preference for a place. The judge
+sees no name of a candidate."""
+
+from __future__ import annotations
+
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
+from memray_eval.text_processing.sample_text import history_lines, memory_lines
+from memray_eval.types import Message, Response, Sample
+
+RUBRIC = """
+Two assistants answered the same user. Say which answer serves this user better: FIRST, SECOND, or neither (tie).
+Weigh, in this order: it is right and safe; it does what was asked; it uses what is known of the user where that helps; it meets
+how the user feels, in a fitting tone; it is clear. Where REFERENCE is given, an answer that agrees with it is right.
+The order in which the answers stand means nothing. A longer answer is not better for being longer, nor one that praises itself.
+Say tie where a user would not mind which of them they got.
+"""  # noqa: E501
+
+
+def prompt(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
+    shown = {
+        "MEMORY": memory_lines(sample) if sample.memory else "",
+        "HISTORY": history_lines(sample) if sample.history else "",
+        "QUERY": sample.query,
+        "REFERENCE": "\n".join(sample.answers),
+    }
+    answers = {"FIRST": response.text, "SECOND": other_text(sample)}
+    return judge_messages(rubric, {name: text for name, text in shown.items() if text} | answers)
+
+
+METRIC = pairwise_metric(RUBRIC, prompt, title="PREFERENCE BETWEEN TWO ANSWERS")

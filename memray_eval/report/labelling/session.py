@@ -1,0 +1,424 @@
+"""Labelling of one metric of a run: which unit comes next for whom, what was answered, and what the
+answers are worth so far."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import fs
+
+from memray_eval.config.problems import nearest
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics import all_metrics
+from memray_eval.metrics._shared.evidence import QuotedText
+from memray_eval.metrics._shared.pairs import FIRST
+from memray_eval.report.calibration import Unit, people_agreement
+from memray_eval.report.labelling.choices import Choice, choices_for
+from memray_eval.report.labelling.queue import (
+    QueuedUnit,
+    Verdict,
+    doubt_of,
+    inclusion_probabilities,
+    make_queue,
+)
+from memray_eval.report.labelling.store import LabelEvent, LabelStore
+from memray_eval.report.reading import readable
+from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate
+from memray_eval.text_processing.sample_text import value_text
+from memray_eval.types import Record, Response, Sample, dumps, pair_of
+
+LEASE_S = 300.0  # how long a unit that one tab shows is not given to another of the same rater
+LONGEST_NAME = 64
+_LABELLED = ("scored", "abstained", "error")
+# Fields in which a judge explains; what the others quote can be marked
+_EXPLAINS = {"reason", "reasoning", "explanation", "tone_notes", "tailoring_notes", "verdict"}
+_SHORTEST_QUOTE = 4
+_FIELDS = (
+    "task",
+    "context",
+    "answers",
+    "memory",
+    "history",
+)  # of a file of labels, where not empty
+
+
+class LabelSession:
+    """Hands out units and takes answers, for several raters and tabs at once. Safe for several
+    threads."""
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        metric: str,
+        queue: Sequence[QueuedUnit],
+        choices: Sequence[Choice],
+        parts: Sequence[Part],
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        local = folder.local_path
+        if local is None:
+            raise ConfigError(
+                f"labels are added to a file of the run's folder, and {folder.path} is in the "
+                "cloud: copy it to this machine, and label it there"
+            )
+        self.folder, self.metric, self.choices = folder, metric, tuple(choices)
+        self.queue, self._clock = list(queue), clock
+        self._place = {one.unit_id: place for place, one in enumerate(queue)}
+        self._filesystem: fs.FileSystem = locate(folder.path)[0]
+        self._parts = {part.name: part for part in parts}
+        self._leases: dict[tuple[str, str], tuple[str, float]] = {}
+        self._lock = threading.Lock()
+        self._store = LabelStore(local, metric)
+
+    def state(self, rater: str, tab: str) -> dict[str, Any]:
+        """The unit that this tab of a rater shows: the one it has, else the first in the queue that
+        the rater has not answered and no other tab of theirs shows. Nothing of it says what a judge
+        found, or who answered. None once all are done."""
+        rater = check_rater(rater)
+        with self._lock:
+            self._store.refresh()
+            own = [event for event in self._store.standing() if event.rater == rater]
+            place = self._next(rater, tab, {event.unit_id for event in own})
+        kinds = Counter(event.kind for event in own)
+        return {
+            "unit": None if place is None else self._shown(place),
+            "labelled": kinds["label"],
+            "skipped": kinds["skip"],
+            "total": len(self.queue),
+            "can_undo": bool(own),
+        }
+
+    def answer(
+        self, rater: str, tab: str, event_id: str, unit_id: str, value: float | None, aided: bool
+    ) -> dict[str, Any]:
+        """Keeps a rater's answer, None for a unit that they pass over, and returns the state after
+        it. Raises ConfigError for a unit or value that there is not, and where it cannot be
+        kept."""
+        rater = check_rater(rater)
+        if unit_id not in self._place:
+            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+        known = [one.value for one in self.choices]
+        if value is not None and not any(abs(value - one) < 1e-9 for one in known):
+            told = ", ".join(f"{one:g}" for one in known)
+            raise ConfigError(f"{value:g} is none of the answers: {told}")
+        event = LabelEvent(
+            id=event_id,
+            kind="skip" if value is None else "label",
+            metric=self.metric,
+            rater=rater,
+            unit_id=unit_id,
+            value=value,
+            tab=tab,
+            aided=aided,
+            at=round(time.time(), 3),
+        )
+        with self._lock:
+            self._store.add(event)
+            self._leases.pop((rater, unit_id), None)
+        return self.state(rater, tab)
+
+    def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
+        """Takes back the rater's last answer, that of this tab where it gave one, and returns the
+        state: that unit again."""
+        rater = check_rater(rater)
+        with self._lock:
+            self._store.refresh()
+            own = [event for event in self._store.standing() if event.rater == rater]
+            of_tab = [event for event in own if event.tab == tab]
+            if last := (of_tab or own)[-1:]:
+                undone = {"undoes": last[0].id, "tab": tab, "at": round(time.time(), 3)}
+                self._store.add(
+                    LabelEvent(id=event_id, kind="undo", metric=self.metric, rater=rater, **undone)
+                )
+                for key in [key for key, (of, _) in self._leases.items() if of == tab]:
+                    del self._leases[key]
+                self._leases[rater, last[0].unit_id] = (tab, self._clock())
+        return self.state(rater, tab)
+
+    def quotes(self, unit_id: str) -> list[str]:
+        """What the judge quotes of a unit's answer, without what it says of it."""
+        if unit_id not in self._place:
+            raise ConfigError(f"no unit {unit_id!r} to label in this run")
+        record = self._record(self._place[unit_id])
+        text = QuotedText((record.response or Response()).text)
+        judgments = [one.judgment for one in record.scores if one.metric == self.metric]
+        return [
+            quote for quote in _texts_in(judgments[0] if judgments else None) if text.holds(quote)
+        ]
+
+    def agreement(self) -> dict[str, Any]:
+        """How far raters agree, on the units that two or more of them labelled; `figures` as
+        `calibrate` has them of people, None without such units."""
+        labels = self._labels()
+        raters = _raters(labels)
+        units = [
+            Unit(
+                id=unit_id, people=tuple(of.get(one) for one in raters), judge=None, cluster=unit_id
+            )
+            for unit_id, of in _by_unit(labels).items()
+        ]
+        values = [one.value for one in self.choices]
+        found = people_agreement(units, (min(values), max(values)))
+        return {
+            "raters": {one: sum(event.rater == one for event in labels) for one in raters},
+            "n_units": len(units),
+            "n_shared": 0 if found is None else found.n,
+            "figures": None
+            if found is None
+            else {name: one.model_dump() for name, one in found.figures.items()},
+        }
+
+    def write_csv(self) -> str:
+        """The labelled units as `calibrate` reads them: the texts, a column a rater (human, human2,
+        ...; rater, rater2, ... have their names), and `weight`, 1 / the probability that the unit
+        was drawn. Texts are as they are, so it is no file for a spreadsheet."""
+        labels = self._labels()
+        raters, by_unit = _raters(labels), _by_unit(labels)
+        places = sorted(self._place[unit_id] for unit_id in by_unit)
+        n_reached = places[-1] + 1 if places else 0
+        weights = 1 / inclusion_probabilities(self.queue, n_reached)
+        records = [(place, self._record(place)) for place in places]
+        filled = [
+            name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
+        ]
+        is_pair = any(self._other(record.sample) is not None for _, record in records)
+        human = [f"human{number or ''}" for number in _numbers(len(raters))]
+        named = [f"rater{number or ''}" for number in _numbers(len(raters))]
+        heads = ["unit_id", "id", "query", "response", *(["other"] if is_pair else []), *filled]
+        file = io.StringIO(newline="")
+        rows = csv.writer(file, lineterminator="\n")
+        rows.writerow([*heads, *human, *named, "weight"])
+        for place, record in records:
+            said = by_unit[record.unit_id]
+            texts = [record.unit_id, record.sample.id, record.sample.query]
+            texts.append((record.response or Response()).text)
+            texts += [self._other(record.sample) or ""] if is_pair else []
+            texts += [_cell(record.sample, name) for name in filled]
+            values = [f"{said[one]:g}" if one in said else "" for one in raters]
+            names = [one if one in said else "" for one in raters]
+            rows.writerow([*texts, *values, *names, f"{weights[place]:.6g}"])
+        return file.getvalue()
+
+    def calibrate_command(self, path: str) -> str:
+        """What holds judges against a file of these labels; "" for pairs, which `calibrate` does
+        not read."""
+        head = self.write_csv().partition("\n")[0].split(",")
+        if "other" in head:
+            return ""
+        fields = ("query", "response", *_FIELDS)
+        shown = [name for name in head if name in fields or name.startswith("human")]
+        mapped = ",".join(f"{name}={name}" for name in shown)
+        return f"memray-eval calibrate {path} --metric {self.metric} --map {mapped} --judge JUDGE"
+
+    def _next(self, rater: str, tab: str, done: set[str]) -> int | None:
+        """The place in the queue of what a tab shows next, which it holds from now on."""
+        now = self._clock()
+        for key, (_, since) in list(self._leases.items()):
+            if now - since > LEASE_S or (key[0] == rater and key[1] in done):
+                del self._leases[key]
+        held = {unit: of for (one, unit), (of, _) in self._leases.items() if one == rater}
+        own = next((unit for unit, of in held.items() if of == tab), None)
+        found = own or next(
+            (one.unit_id for one in self.queue if one.unit_id not in done | held.keys()), None
+        )
+        if found is None:
+            return None
+        self._leases[rater, found] = (tab, now)
+        return self._place[found]
+
+    def _record(self, place: int) -> Record:
+        one = self.queue[place]
+        record = read_record(self._filesystem, self._parts[one.part], one.row)
+        if record.unit_id != one.unit_id:
+            raise DataError(f"{one.part} was written anew; start `memray-eval view --label` again")
+        return record
+
+    def _shown(self, place: int) -> dict[str, Any]:
+        """What a rater sees of a unit."""
+        record = self._record(place)
+        sample = record.sample
+        return {
+            "id": record.unit_id,
+            "place": place,
+            "query": sample.query,
+            "memory": [[key, value_text(value)] for key, value in sample.memory.items()],
+            "required": sample.required_keys,
+            "forbidden": sample.forbidden_keys,
+            "history": [[turn.role, turn.content] for turn in sample.history],
+            "answers": sample.answers,
+            "response": (record.response or Response()).text,
+            "other": self._other(sample),
+        }
+
+    def _other(self, sample: Sample) -> str | None:
+        """The second answer of a pair, where pairs are labelled."""
+        metric = all_metrics().get(self.metric)
+        if metric is not None and FIRST not in metric.parts:
+            return None
+        pair = pair_of(sample)
+        return None if pair is None else pair.other
+
+    def _labels(self) -> list[LabelEvent]:
+        with self._lock:
+            self._store.refresh()
+            standing = self._store.standing()
+        return [one for one in standing if one.kind == "label" and one.unit_id in self._place]
+
+
+def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
+    """Opens a run for labelling by a metric; None: its headline, or the first that a judge scored.
+    Raises ConfigError for a metric that no judge scored, DataError for records that cannot be
+    read."""
+    with readable(folder.path):
+        parts = list_parts(folder.records())
+    filesystem, _ = locate(folder.path)
+    judged = _judged_metrics(filesystem, parts)
+    name = metric or ""
+    if metric is None:
+        with suppress(DataError):  # the run has not ended
+            name = folder.read_summary().headline
+        name = name if name in judged else next(iter(judged), "")
+    if name not in judged:
+        hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
+        there = ", ".join(judged) or "none"
+        raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {there}")
+    scale = _scale_of(folder, name)
+    verdicts: list[Verdict] = []
+    seen: set[float] = set()
+    fields: set[str] = set()
+    for part in parts:
+        first = 0
+        for batch in read_columns(filesystem, part, ("unit_id", "response", "error", "scores")):
+            for row, score in _scores_in(batch, name):
+                doubt = doubt_of(score, scale)
+                unit_id = batch["unit_id"][row].as_py()
+                verdicts.append(Verdict(unit_id, part.name, first + row, doubt))
+                seen |= set() if score["value"] is None else {score["value"]}
+                fields |= {key for key, _ in score["parts"] or ()}
+            first += batch.num_rows
+    unique = {one.unit_id: one for one in verdicts}
+    if not unique:
+        raise ConfigError(f"the run has no answer that {name} was asked about")
+    is_integer = scale[1] - scale[0] > 1 and all(float(value).is_integer() for value in seen)
+    choices = choices_for(scale, is_integer, seen, fields)
+    queue = make_queue(unique.values(), f"{folder.run_id}\x1f{name}")
+    return LabelSession(folder, name, queue, choices, parts)
+
+
+def rubric_text(metric: str) -> str:
+    """What a judge is told of a built-in metric, "" of any other."""
+    known = all_metrics().get(metric)
+    if not isinstance(known, JudgedMetric):
+        return ""
+    try:
+        nobody = Sample(id="-", query="-", memory={"-": "-"})
+        return known.messages(nobody, Response(text="-"))[0].content
+    except Exception:  # it may need what a sample has
+        return ""
+
+
+def check_rater(name: str) -> str:
+    """The name without space around it. Raises ConfigError for none, or one that is no name."""
+    name = " ".join(name.split())
+    if not name or len(name) > LONGEST_NAME or not name.isprintable():
+        raise ConfigError(f"a rater's name has 1 to {LONGEST_NAME} printable characters")
+    return name
+
+
+def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    """The rows of a batch that can be labelled, with their score."""
+    each, place = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"])
+    is_it = pc.equal(each.field("metric"), metric)
+    failed = batch["error"].is_valid().to_pylist()
+    empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(batch["response"], "")), "").to_pylist()
+    chosen = zip(place.filter(is_it).to_pylist(), each.filter(is_it).to_pylist(), strict=True)
+    for row, score in chosen:
+        if score["status"] in _LABELLED and not failed[row] and not empty[row]:
+            yield row, score
+
+
+def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[Part]) -> list[str]:
+    """The metrics whose scores have a judgment, in the order of the records."""
+    found: dict[str, None] = {}
+    for part in parts[:1]:
+        for batch in read_columns(filesystem, part, ("scores",)):
+            each = batch["scores"].flatten()
+            judged = each.field("metric").filter(each.field("judgment").is_valid())
+            found |= dict.fromkeys(judged.unique().to_pylist())
+    return list(found)
+
+
+def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
+    """The metric's scale, as the run's summary has it, else as this version does."""
+    try:
+        metrics = folder.read_summary().metrics
+    except DataError:
+        metrics = ()
+    for one in metrics:
+        if one.metric == metric:
+            return one.scale
+    known = all_metrics().get(metric)
+    return known.scale if known is not None else (0.0, 1.0)
+
+
+def _texts_in(judgment: str | None) -> list[str]:
+    """Every text of a judgment that may be a quote, each once."""
+    try:
+        told = json.loads(judgment or "{}")
+    except ValueError:
+        return []
+    found: dict[str, None] = {}
+
+    def walk(value: Any, field: str) -> None:
+        if isinstance(value, str):
+            if field not in _EXPLAINS and len(value.strip()) >= _SHORTEST_QUOTE:
+                found[value] = None
+        elif isinstance(value, list):
+            for one in value:
+                walk(one, field)
+        elif isinstance(value, dict):
+            for name, one in value.items():
+                walk(one, name)
+
+    walk(told, "")
+    return list(found)
+
+
+def _raters(labels: Sequence[LabelEvent]) -> list[str]:
+    """In the order of their first label."""
+    return list(dict.fromkeys(one.rater for one in sorted(labels, key=lambda one: one.at)))
+
+
+def _by_unit(labels: Sequence[LabelEvent]) -> dict[str, dict[str, float]]:
+    found: dict[str, dict[str, float]] = {}
+    for one in labels:
+        if one.value is not None:
+            found.setdefault(one.unit_id, {})[one.rater] = one.value
+    return found
+
+
+def _numbers(n: int) -> list[int]:
+    """What follows a column's name: nothing for the first, then 2, 3, ..."""
+    return [0, *range(2, n + 1)][: max(1, n)]
+
+
+def _cell(sample: Sample, name: str) -> str:
+    value = getattr(sample, name)
+    if isinstance(value, str) or value is None:
+        return value or ""
+    if name == "history":
+        return dumps([turn.model_dump() for turn in value])
+    return dumps(dict(value) if name == "memory" else list(value))

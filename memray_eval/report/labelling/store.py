@@ -1,0 +1,119 @@
+"""The labels of a run, in labels.jsonl of its folder: an event a line, only ever added to.
+
+A line is written whole and flushed to the disk while the file is locked, so that two servers, two
+tabs and a kill lose nothing that was answered for; a line that a crash cut in two is skipped."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, ValidationError
+
+from memray_eval.errors import ConfigError
+from memray_eval.types import Frozen, Name
+
+FILE = "labels.jsonl"
+
+logger = logging.getLogger(__name__)
+
+
+class LabelEvent(Frozen):
+    """What a rater did: gave a unit a value (`label`), passed it over (`skip`), or took an event
+    back (`undo`, of the event with the id `undoes`).
+
+    `id` is the browser's, so that an event that is sent twice counts once. `aided` says that the
+    judge's quotes were shown. `at` is in seconds since 1970."""
+
+    id: Name = Field(max_length=64)
+    kind: Literal["label", "skip", "undo"]
+    metric: Name
+    rater: Name
+    unit_id: str = ""
+    value: float | None = None
+    undoes: str = ""
+    tab: str = Field("", max_length=64)
+    aided: bool = False
+    at: float = 0.0
+
+
+class LabelStore:
+    """The events of one metric. Not safe for several threads; several processes may share the
+    file."""
+
+    def __init__(self, folder: Path, metric: str) -> None:
+        self._path, self._metric = folder / FILE, metric
+        self._read_up_to = 0
+        self._ids: set[str] = set()
+        self._undone: set[str] = set()
+        self.events: list[LabelEvent] = []
+        self.refresh()
+
+    def add(self, event: LabelEvent) -> None:
+        """Adds an event to the file, unless it is there already. Raises ConfigError where the file
+        cannot be written."""
+        self.refresh()
+        if event.id in self._ids:
+            return
+        line = event.model_dump_json(exclude_defaults=True).encode("utf-8", "replace") + b"\n"
+        try:
+            file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                size = os.fstat(file).st_size
+                if size and os.pread(file, 1, size - 1) != b"\n":
+                    line = b"\n" + line  # what a crash cut off stays a line of its own
+                written = os.write(file, line)
+                if written < len(line):
+                    raise OSError(f"only {written} of {len(line)} bytes were written")
+                os.fsync(file)
+            finally:
+                os.close(file)
+        except OSError as error:
+            raise ConfigError(
+                f"the label cannot be written to {self._path}: {error}; nothing was kept of it"
+            ) from None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads what was added since, by whomever. Raises ConfigError for a file that cannot be
+        read."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._read_up_to)
+                data = file.read()
+        except FileNotFoundError:
+            return
+        except OSError as error:
+            raise ConfigError(f"{self._path} cannot be read: {error}") from None
+        whole = data[: data.rfind(b"\n") + 1]
+        self._read_up_to += len(whole)
+        for line in whole.splitlines():
+            if line.strip():
+                self._take(line)
+
+    def _take(self, line: bytes) -> None:
+        try:
+            event = LabelEvent.model_validate_json(line)
+        except ValidationError as error:
+            logger.warning("%s: a line is no label: %s", self._path, error)
+            return
+        if event.metric != self._metric or event.id in self._ids:
+            return
+        self._ids.add(event.id)
+        self.events.append(event)
+        if event.kind == "undo":
+            self._undone.add(event.undoes)
+
+    def standing(self) -> list[LabelEvent]:
+        """Labels and skips that count, in their order: not taken back, and the last of each rater
+        and unit."""
+        last: dict[tuple[str, str], LabelEvent] = {}
+        for event in self.events:
+            if event.kind != "undo" and event.id not in self._undone:
+                last.pop((event.rater, event.unit_id), None)
+                last[event.rater, event.unit_id] = event
+        return list(last.values())

@@ -1,0 +1,176 @@
+"""Labelling in a real browser, headless Chromium: fifty labels by keyboard, a reload in the middle,
+two tabs, and a page of another origin that gets nothing.
+
+Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from memray_eval.datasets.labels import Labelling, read_labelled
+from memray_eval.report.labelling.store import FILE
+from memray_eval.results.run_folder import RunFolder
+from tests.e2e.test_report_browser import CHROMIUM, OVERFLOW, Tab, browser
+from tests.runs import hostile_records, plain_records, write_run
+
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
+)
+UNIT = "document.querySelector('#unit .said')?.textContent"
+PROGRESS = "document.getElementById('progress').textContent"
+DOMAINS = ("Runtime", "Log", "Page", "Network")
+
+
+@contextmanager
+def labelling(folder: RunFolder) -> Iterator[str]:
+    """The command itself, ended by Ctrl-C; yields its address."""
+    words = [sys.executable, "-m", "memray_eval", "view", folder.path, "--label", "empathy"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().strip()
+        finally:
+            process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 0
+
+
+@asynccontextmanager
+async def second_tab(profile: Path) -> AsyncIterator[Tab]:
+    port = (profile / "DevToolsActivePort").read_text().split()[0]
+    async with aiohttp.ClientSession() as session:
+        async with session.put(f"http://127.0.0.1:{port}/json/new?about:blank") as answer:
+            target = await answer.json()
+        async with session.ws_connect(target["webSocketDebuggerUrl"], max_msg_size=0) as socket:
+            yield Tab(socket)
+
+
+async def begin(tab: Tab, url: str, rater: str) -> None:
+    for domain in DOMAINS:
+        await tab.call(f"{domain}.enable")
+    await tab.call("Page.navigate", url=url)
+    await tab.until("document.readyState === 'complete' && !!document.getElementById('rater')")
+    await tab.evaluate("document.getElementById('rater').select()")
+    await tab.call("Input.insertText", text=rater)
+    await tab.press("Enter")
+    await tab.until(f"!!{UNIT}")
+
+
+async def label(tab: Tab, key: str) -> None:
+    """Gives one label by its key, and waits for the next unit."""
+    before = await tab.evaluate(PROGRESS)
+    await tab.press(key)
+    await tab.until(f"{PROGRESS} !== {json.dumps(before)}")
+
+
+@asynccontextmanager
+async def another_site(address: str) -> AsyncIterator[str]:
+    """A page of another origin that tries to read and to write at the address, and keeps what it
+    got."""
+    page = f"""<!doctype html><meta charset="utf-8"><script>
+    const told = [];
+    const say = JSON.stringify({{ rater: "evil", tab: "t", id: "evil", unit: "u", value: 1 }});
+    const headers = {{ "Content-Type": "application/json" }};
+    const tries = [
+      () => fetch("{address}state?rater=evil&tab=t"),
+      () => fetch("{address}labels.csv", {{ mode: "no-cors" }}),
+      () => fetch("{address}answer", {{ method: "POST", headers, body: say }}),
+      () => fetch("{address}answer", {{ method: "POST", mode: "no-cors", body: say }}),
+    ];
+    const read = async (got) => got.type + ":" + got.status + ":" + (await got.text());
+    (async () => {{
+      for (const one of tries) told.push(await one().then(read).catch(() => "refused"));
+      window.told = told;
+    }})();
+    </script>"""
+
+    async def serve(request: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    app = web.Application()
+    app.add_routes([web.get("/", serve)])
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    try:
+        yield f"http://localhost:{runner.addresses[0][1]}/"
+    finally:
+        await runner.cleanup()
+
+
+def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [*plain_records(90), *hostile_records()], 94)
+    keys = "12345"
+
+    async def whole(url: str) -> None:
+        profile = tmp_path / "profile"
+        async with browser(profile) as tab:
+            await begin(tab, url, "Ana")
+            for number in range(20):
+                await label(tab, keys[number % 5])
+            shown = await tab.evaluate(UNIT)
+            await tab.call("Page.reload")
+            await tab.until(f"document.readyState === 'complete' && !!{UNIT}")
+            assert await tab.evaluate(UNIT) == shown  # a reload goes on where one was
+            assert (await tab.evaluate(PROGRESS)).startswith("Ana: 20 labelled")
+            async with second_tab(profile) as other:
+                await begin(other, url, "Ana")
+                assert await other.evaluate(UNIT) != await tab.evaluate(UNIT)
+                for number in range(15):
+                    await asyncio.gather(label(tab, keys[number % 5]), label(other, "3"))
+                assert other.complaints == []
+            await tab.press("s")
+            await tab.until(f"{PROGRESS}.includes('1 passed over')")
+            await tab.press("u")
+            await tab.until(f"!{PROGRESS}.includes('passed over')")
+            await tab.press("e")
+            await tab.until("document.getElementById('quoted').ariaPressed === 'true'")
+            await tab.call("Page.bringToFront")
+            await look(tab)
+            assert tab.complaints == []
+            assert await tab.evaluate("window.hacked === undefined")
+            own = url.rpartition("/")[0]
+            assert all(one.startswith((own, "data:")) for one in tab.requested)
+            async with another_site(url) as elsewhere, second_tab(profile) as evil:
+                await evil.call("Page.navigate", url=elsewhere)
+                await evil.until("window.told !== undefined")
+                told = await evil.evaluate("window.told")
+                assert told[0] == told[2] == "refused"
+                assert all(one in ("refused", "opaque:0:") for one in told)
+
+    with labelling(folder) as url:
+        asyncio.run(whole(url))
+    events = [json.loads(line) for line in (Path(folder.path) / FILE).read_text().splitlines()]
+    labels = [one for one in events if one["kind"] == "label"]
+    assert len(labels) == 50
+    assert len({one["unit_id"] for one in labels}) == 50
+    assert {one["rater"] for one in events} == {"Ana"}
+    file = tmp_path / "labels.csv"
+    words = [sys.executable, "-m", "memray_eval", "view", folder.path, "--label", "empathy"]
+    done = subprocess.run([*words, "--csv", str(file)], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "empathy: 50 units labelled (Ana 50)" in done.stderr
+    columns = {"response": "response", "query": "query"}
+    labelled = Labelling(columns=columns, people=("human",))
+    assert len(read_labelled(file, labelled, (1, 5))) == 50  # one of them a million characters
+
+
+async def look(tab: Tab) -> None:
+    """Pictures at a desk and in a hand, light and dark; nothing is wider than the page."""
+    for scheme in ("light", "dark"):
+        for width in (1400, 390):
+            await tab.look(scheme, width)
+            await tab.evaluate("new Promise((done) => setTimeout(done, 150))")
+            assert await tab.evaluate(OVERFLOW) == 0
+            await tab.picture(f"label-{scheme}-{width}")

@@ -1,0 +1,192 @@
+"""Pairwise runs through the command line: judged in both orders by a local server, resumed, kept,
+played in rounds, and shown beside a comparison."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from memray_eval.cli import app
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import EXISTING, PAIR
+from tests.servers.judgments import message_texts
+from tests.servers.provider import Fault, Provider, serving
+
+SECTION = re.compile(r"<(FIRST|SECOND) (\w+)>\n(.*?)\n</\1 \2>", re.DOTALL)
+
+
+def prefer_longer(body: dict[str, Any]) -> str:
+    """A judge that takes the longer answer, wherever it stands."""
+    shown = {name: text for name, _, text in SECTION.findall("\n".join(message_texts(body)))}
+    said = "first" if len(shown["FIRST"]) > len(shown["SECOND"]) else "second"
+    if len(shown["FIRST"]) == len(shown["SECOND"]):
+        said = "tie"
+    return json.dumps({"reason": "It says more.", "preferred": said})
+
+
+@pytest.fixture
+def answers(tmp_path: Path) -> Callable[..., str]:
+    """Makes a run of a candidate's answers, without a judge, and returns its folder."""
+
+    def make(name: str, texts: list[str | None]) -> str:
+        rows = [
+            {"id": f"Q{n}", "query": f"How do I rest on day {n}?", "candidate": name}
+            | ({"error": "the server was gone"} if text is None else {"response": text})
+            for n, text in enumerate(texts)
+        ]
+        path = tmp_path / f"{name}.jsonl"
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        job = {
+            "dataset": str(path),
+            "suite": "chat",
+            "out": str(tmp_path / "results"),
+            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "metrics": ["lexical_diversity"],
+            "executor": "local",
+            "tolerance": 1.0,
+        }
+        config = RunConfig.model_validate(job)
+        return run(config, lambda text: None, quiet=True, run_id=f"run-{name}").folder.path
+
+    return make
+
+
+@pytest.fixture
+def pairwise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """The command, asking a local server whose reply `judge.reply` may be replaced."""
+    monkeypatch.chdir(tmp_path)
+
+    def invoke(server: Provider, *words: str) -> Result:
+        asked = ["--judge", "openai/local", "--set", f"judging.base_urls.openai={server.base_url}"]
+        kept = ["--set", f"judging.cache={tmp_path / 'calls.sqlite'}", "--set", "executor=local"]
+        return CliRunner().invoke(app, ["pairwise", *words, *asked, *kept, "--yes"])
+
+    return invoke
+
+
+def test_two_runs_are_compared_in_both_orders_without_names(
+    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+) -> None:
+    long = answers("verbose-model", ["Rest well, and walk a little each day."] * 6 + [None, "Yes."])
+    short = answers("terse-model", ["Rest."] * 6 + ["Fine.", ""])
+    with serving(prefer_longer) as server:
+        found = pairwise(server, long, short, "--run-id", "cup")
+        assert found.exit_code == 0, found.output
+        sent = json.dumps(server.requests)
+    assert len(server.requests) == 12  # six pairs in both orders; two have no answer
+    assert "verbose-model" not in sent
+    assert "terse-model" not in sent
+    told = " ".join(found.output.split())
+    assert "verbose-model is preferred (preference): it wins 100.0 % of its pairs" in told
+    assert "6 pairs on 6 questions, both orders, judged by openai/local" in told
+    assert "preferred in 50.0 %" in told
+    assert "no answer: terse-model on 1 questions (1 empty, 0 failed)" in told
+    assert "no answer: verbose-model on 1 questions (0 empty, 1 failed)" in told
+    folder = RunFolder(str(tmp_path / "results" / "cup"))
+    rows = list(folder.each())
+    assert len(rows) == 16
+    typed = [row.scores[0] for row in rows if row.sample.metadata[PAIR]["unanswered"]]
+    assert [one.status for one in typed] == ["not_applicable"] * 4
+    page = tmp_path / "page.html"
+    shown = CliRunner().invoke(app, ["compare", long, short, "--html", str(page)])
+    assert shown.exit_code == 0, shown.output
+    assert "pairs: verbose-model is preferred (preference)" in " ".join(shown.output.split())
+    assert '<section id="pairs">' in page.read_text()
+    other = CliRunner().invoke(
+        app, ["compare", long, str(folder.path) + ":terse-model", "--html", str(page)]
+    )
+    assert "pairs:" not in other.output  # of runs that no pairwise run compares
+
+
+def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
+    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+) -> None:
+    runs = [answers("a", ["Long enough to win."] * 5), answers("b", ["No."] * 5)]
+    n_asked = 0
+
+    def failing(body: dict[str, Any]) -> str | Fault:
+        nonlocal n_asked
+        n_asked += 1
+        return Fault(400) if n_asked > 6 else prefer_longer(body)
+
+    with serving(failing) as server:
+        first = pairwise(server, *runs, "--run-id", "cup", "--set", "tolerance=0")
+        assert first.exit_code == 1
+        n_asked = -1000
+        again = CliRunner().invoke(app, ["resume", "results/cup"])
+        assert again.exit_code == 0, again.output
+        assert "5 pairs on 5 questions" in again.output
+        answered = len(server.requests)
+        same = pairwise(server, *runs, "--run-id", "cup", "--set", "tolerance=0")
+        assert same.exit_code == 0, same.output
+        assert len(server.requests) == answered
+        other = pairwise(server, *reversed(runs), "--run-id", "cup")
+        assert "compares other runs" in str(other.exception)
+
+
+def test_more_than_four_play_rounds_with_half_of_all_pairs(
+    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+) -> None:
+    runs = [answers(f"m{n}", ["word " * (n + 1)] * 8) for n in range(6)]
+    with serving(prefer_longer) as server:
+        found = pairwise(server, *runs, "--run-id", "cup", "--json", "--limit", "6")
+        assert found.exit_code == 0, found.output
+    report = json.loads(found.stdout)
+    criterion = report["criteria"][0]
+    assert report["runs"] == ["cup-round1", "cup-round2"]
+    assert criterion["n_pairs"] == 6 * 2 * 3
+    assert len(server.requests) <= 6 * 15  # half of 15 pairs in both orders
+    assert criterion["standings"][0]["candidate"] == "m5"
+    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_pairs()
+    assert kept == report
+    with serving(prefer_longer) as server:
+        again = CliRunner().invoke(app, ["resume", "results/cup-round2", "--json"])
+    assert json.loads(again.stdout) == report
+
+
+def test_criteria_of_one_s_own_are_compared_side_by_side(
+    answers: Callable[..., str], pairwise: Callable[..., Result], tmp_path: Path
+) -> None:
+    runs = [answers("a", ["Long enough."] * 3), answers("b", ["No."] * 3)]
+    (tmp_path / "warmth.md").write_text("Which answer sounds warmer?")
+    with serving(prefer_longer) as server:
+        found = pairwise(
+            server, *runs, "--metric", "warmth.md", "--metric", "Which is shorter to read?",
+            "--metric", "tone=Which fits the tone?", "--json",
+        )  # fmt: skip
+        assert found.exit_code == 0, found.output
+        asked = json.dumps(server.requests)
+    names = [one["metric"] for one in json.loads(found.stdout)["criteria"]]
+    assert sorted(names) == ["tone", "warmth", "which_is_shorter_to"]
+    assert "Which answer sounds warmer?" in asked
+
+
+@pytest.mark.parametrize(
+    ("words", "wrong"),
+    [
+        (["{a}"], "compares 2 to 26 candidates"),
+        (["{a}", "nowhere"], "no manifest.json"),
+        (["{a}", "{b}", "--metric", "politeness"], "scores one answer"),
+        (["{a}", "{b}", "--metric", "prefrence"], "no metric 'prefrence'"),
+        (["{a}", "{b}", "--judge", "rules"], "no estimate by rules"),
+        (["{a}", "{b}", "--run-id", "a/b"], "--run-id"),
+    ],
+)
+def test_what_cannot_be_compared_is_said_in_a_line(
+    answers: Callable[..., str], tmp_path: Path, words: list[str], wrong: str
+) -> None:
+    places = {"a": answers("a", ["Yes."]), "b": answers("b", ["No."])}
+    asked = [word.format(**places) for word in words]
+    if "--judge" not in asked:
+        asked += ["--judge", "openai/gpt-4o"]
+    found = CliRunner().invoke(app, ["pairwise", *asked, "--out", str(tmp_path / "out")])
+    assert wrong in str(found.exception)
+    assert not (tmp_path / "out").exists() or not any((tmp_path / "out").glob("pairs-*"))

@@ -1,0 +1,150 @@
+"""Preference: what a judge of two answers is shown, what its verdict is worth, and when there is
+none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Sequence
+
+import pytest
+from pydantic import BaseModel, ValidationError
+
+from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
+from memray_eval.errors import ConfigError
+from memray_eval.metric import JudgedMetric, rubric_digest
+from memray_eval.metrics import pick
+from memray_eval.metrics._shared.pairs import PreferenceJudgment
+from memray_eval.metrics.own import judge_metric, metric_by_rubric
+from memray_eval.ports import Verdict
+from memray_eval.stages.judge import judge_record
+from memray_eval.types import (
+    PAIR,
+    Candidate,
+    Message,
+    Pair,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Unanswered,
+)
+
+SECTION = re.compile(r"^<([A-Z_]+) [0-9a-f]{16}>\n(.*?)\n</\1 ", re.MULTILINE | re.DOTALL)
+(METRIC,) = pick(["preference"])
+assert isinstance(METRIC, JudgedMetric)
+LENIENT = RubricMetric(name="warmth", rubric="Which answer is warmer?", compares=True)
+
+
+class Says:
+    """A judge that prefers what it is told to, and keeps what it was asked."""
+
+    name = "a/b"
+
+    def __init__(self, preferred: str) -> None:
+        self.preferred, self.asked = preferred, list[Sequence[Message]]()
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        self.asked.append(messages)
+        said = judgment.model_validate({"reason": "-", "preferred": self.preferred})
+        return Verdict(judgment=said, judge=self.name)
+
+
+def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) -> Record:
+    pair = Pair(
+        sample_id="s", first="SECRET-1", second="SECRET-2", other="Go away.", unanswered=unanswered
+    )
+    return Record(
+        unit_id="u",
+        sample=Sample.model_validate(
+            {"id": "s", "query": "I am tired", "metadata": {PAIR: pair.model_dump()}, **sample}
+        ),
+        candidate=Candidate(name="SECRET-1", model="m", backend="given"),
+        response=Response(text=text),
+    )
+
+
+def score(record: Record, judge: Says, metric: JudgedMetric = METRIC) -> Score:
+    judged = asyncio.run(judge_record(record, [metric], {metric.name: [judge]}))
+    return judged.scores[0]
+
+
+@pytest.mark.parametrize(("said", "value"), [("first", 1.0), ("tie", 0.5), ("second", 0.0)])
+def test_the_value_is_that_of_the_answer_shown_first(said: str, value: float) -> None:
+    found = score(pair_record(), Says(said))
+    assert (found.status, found.value) == ("scored", value)
+    assert found.parts == {
+        "first": said == "first",
+        "tie": said == "tie",
+        "second": said == "second",
+    }
+
+
+def test_the_judge_sees_both_answers_and_no_name() -> None:
+    judge = Says("first")
+    score(pair_record(memory={"job": "nurse"}, answers=["sleep"]), judge)
+    ((system, data),) = judge.asked
+    shown = dict(SECTION.findall(data.content))
+    assert shown == {
+        "MEMORY": "job: nurse",
+        "QUERY": "I am tired",
+        "REFERENCE": "sleep",
+        "FIRST": "Rest.",
+        "SECOND": "Go away.",
+    }
+    assert "SECRET" not in system.content + data.content
+    bare = Says("first")
+    score(pair_record(), bare)
+    assert dict(SECTION.findall(bare.asked[0][1].content)).keys() == {"QUERY", "FIRST", "SECOND"}
+    assert bare.asked[0][0] == system
+
+
+@pytest.mark.parametrize("text", ["", "Rest."])
+def test_a_pair_without_an_answer_is_not_judged_and_says_whose(text: str) -> None:
+    judge = Says("second")
+    missing = Unanswered(candidate="ada", kind="error", why="time-out")
+    found = score(pair_record(missing, text=text), judge)
+    assert (found.status, found.value) == ("not_applicable", None)
+    assert found.error == "no answer to compare: ada: error time-out"
+    assert judge.asked == []
+
+
+@pytest.mark.parametrize(
+    ("metadata", "status"), [({}, "not_applicable"), ({PAIR: {"first": 1}}, "error")]
+)
+def test_what_is_no_pair_is_not_judged(metadata: dict[str, object], status: str) -> None:
+    record = pair_record()
+    other = record.sample.model_copy(update={"metadata": metadata})
+    found = score(record.model_copy(update={"sample": other}), Says("first"))
+    assert found.status == status
+
+
+@pytest.mark.parametrize("wrong", [{"preferred": "both"}, {"preferred": "FIRST"}, {"reason": 3}])
+def test_another_word_is_no_verdict(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        PreferenceJudgment.model_validate({"reason": "-", "preferred": "tie", **wrong})
+
+
+def test_a_rubric_of_one_s_own_compares_too() -> None:
+    (own,) = pick(["warmth"], MetricOptions(own=(OwnMetric(name="warmth", rubric=LENIENT),)))
+    assert isinstance(own, JudgedMetric)
+    judge = Says("second")
+    assert score(pair_record(), judge, own).value == 0.0
+    ((system, data),) = judge.asked
+    assert "Which answer is warmer?" in system.content
+    assert dict(SECTION.findall(data.content)).keys() == {"QUERY", "FIRST", "SECOND"}
+    again = RubricMetric.model_validate(json.loads(LENIENT.model_dump_json()))
+    assert rubric_digest(metric_by_rubric(again)) == rubric_digest(own)
+    assert rubric_digest(own) != rubric_digest(METRIC)
+
+
+def test_a_preference_has_no_scale_of_its_own() -> None:
+    with pytest.raises(ValidationError, match="no scale and no choices"):
+        RubricMetric(name="n", rubric="r", compares=True, scale=(0, 10))
+    with pytest.raises(ConfigError):
+        judge_metric("n", rubric="r", choices=["only"])
+
+
+def test_the_rubric_is_part_of_the_digest_without_a_pair() -> None:
+    assert rubric_digest(METRIC) != rubric_digest(METRIC, "Which is shorter?")

@@ -1,0 +1,290 @@
+"""People's labels: which unit comes when, what is kept of an answer, and what the labels become."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from memray_eval.datasets.labels import Labelling, map_columns, read_labelled
+from memray_eval.errors import ConfigError
+from memray_eval.report.labelling import LabelSession, open_labelling
+from memray_eval.report.labelling.choices import choices_for
+from memray_eval.report.labelling.queue import (
+    Verdict,
+    doubt_of,
+    inclusion_probabilities,
+    make_queue,
+)
+from memray_eval.report.labelling.store import FILE, LabelEvent, LabelStore
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+from tests.runs import candidates, full_summary, write_run
+
+METRIC = "empathy"
+
+
+def judged(number: int, value: float | None = 3, text: str = "I hear you. Rest well.") -> Record:
+    told = json.dumps({"explanation": "SECRET", "supportive_elements": ["I hear you"]})
+    status = "scored" if value is not None else "error"
+    return Record(
+        unit_id=f"u{number:03}",
+        sample=Sample(
+            id=f"s{number}",
+            query=f"I am tired, day {number}",
+            memory={"job": "nurse", "pets": ("a cat", "a dog")},
+            answers=("rest",),
+        ),
+        candidate=Candidate(name="SECRET", model="SECRET", backend="given"),
+        response=Response(text=text),
+        scores=(Score(metric=METRIC, status=status, value=value, judgment=told, judge="SECRET"),),
+    )
+
+
+@pytest.fixture
+def session(tmp_path: Path) -> LabelSession:
+    records = [judged(number, 1 + number % 5) for number in range(12)]
+    return open_labelling(write_run(tmp_path / "run", records, 12), METRIC)
+
+
+def give(session: LabelSession, value: float | None, rater: str = "ana", tab: str = "t") -> str:
+    unit = session.state(rater, tab)["unit"]["id"]
+    session.answer(rater, tab, f"{rater}-{unit}", unit, value, aided=False)
+    return str(unit)
+
+
+def test_a_rater_sees_the_sample_and_the_answer_and_nothing_of_the_judge(
+    session: LabelSession,
+) -> None:
+    state = session.state("ana", "t")
+    assert state["unit"]["response"] == "I hear you. Rest well."
+    assert state["unit"]["memory"] == [["job", "nurse"], ["pets", "a cat, a dog"]]
+    assert "SECRET" not in json.dumps(state)
+    assert session.quotes(state["unit"]["id"]) == ["I hear you"]
+    assert [one.key for one in session.choices] == ["1", "2", "3", "4", "5"]
+
+
+def test_labels_are_kept_one_by_one_and_a_new_session_goes_on(session: LabelSession) -> None:
+    first = give(session, 4)
+    second = give(session, None)
+    again = open_labelling(session.folder, METRIC)
+    state = again.state("ana", "another tab")
+    assert (state["labelled"], state["skipped"], state["total"]) == (1, 1, 12)
+    assert state["unit"]["id"] not in (first, second)
+    assert [one.unit_id for one in again.queue] == [one.unit_id for one in session.queue]
+
+
+def test_two_tabs_of_a_rater_show_two_units_and_a_reload_the_same(session: LabelSession) -> None:
+    one, two = (session.state("ana", tab)["unit"]["id"] for tab in ("one", "two"))
+    assert one != two
+    assert session.state("ana", "one")["unit"]["id"] == one
+    assert session.state("bo", "three")["unit"]["id"] == one  # another rater has the same queue
+    give(session, 2, tab="two")
+    assert session.state("ana", "one")["unit"]["id"] == one
+
+
+def test_a_unit_that_a_closed_tab_had_comes_back_in_time(session: LabelSession) -> None:
+    now = [0.0]
+    session._clock = lambda: now[0]
+    lost = session.state("ana", "closed")["unit"]["id"]
+    assert session.state("ana", "open")["unit"]["id"] != lost
+    give(session, 2, tab="open")
+    now[0] = 1000.0
+    assert session.state("ana", "open")["unit"]["id"] == lost
+
+
+def test_undo_takes_back_the_last_answer_of_the_tab(session: LabelSession) -> None:
+    first = give(session, 4, tab="one")
+    give(session, 5, tab="two")
+    state = session.undo("ana", "one", "undo-1")
+    assert state["unit"]["id"] == first
+    assert state["labelled"] == 1
+    session.answer("ana", "one", "again", first, 1, aided=True)
+    rows = list(csv.DictReader(io.StringIO(session.write_csv())))
+    assert {row["unit_id"]: row["human"] for row in rows}[first] == "1"
+    lines = (Path(session.folder.path) / FILE).read_text().splitlines()
+    kinds = [json.loads(line)["kind"] for line in lines]
+    assert kinds == ["label", "label", "undo", "label"]
+
+
+def test_undo_of_nothing_changes_nothing(session: LabelSession) -> None:
+    assert session.undo("ana", "t", "x")["labelled"] == 0
+    assert not (Path(session.folder.path) / FILE).exists()
+
+
+@pytest.mark.parametrize(
+    ("unit", "value", "wrong"),
+    [("nowhere", 3, "no unit"), ("", 9, "none of the answers"), ("", 2.5, "none of the answers")],
+)
+def test_what_is_no_answer_is_refused(
+    session: LabelSession, unit: str, value: float, wrong: str
+) -> None:
+    shown = unit or session.state("ana", "t")["unit"]["id"]
+    with pytest.raises(ConfigError, match=wrong):
+        session.answer("ana", "t", "e", shown, value, aided=False)
+
+
+@pytest.mark.parametrize("name", ["", "  ", "x" * 65, "a\x00b"])
+def test_a_rater_has_a_name(session: LabelSession, name: str) -> None:
+    with pytest.raises(ConfigError, match="name"):
+        session.state(name, "t")
+
+
+def test_two_raters_agreement_is_calibrates(session: LabelSession) -> None:
+    assert session.agreement()["figures"] is None
+    for value in (1, 2, 3, 4, 5):
+        give(session, value, "ana")
+        give(session, value if value != 5 else 4, "bo")
+    found = session.agreement()
+    assert found["raters"] == {"ana": 5, "bo": 5}
+    assert found["n_shared"] == 5
+    assert found["figures"]["exact"]["value"] == pytest.approx(0.8)
+    assert found["figures"]["kappa"]["value"] > 0.9
+
+
+def test_the_csv_is_read_by_calibrate(session: LabelSession, tmp_path: Path) -> None:
+    for value in (1, 5, None, 3):
+        give(session, value, "ana")
+    give(session, 2, "bo")
+    file = tmp_path / "labels.csv"
+    file.write_text(session.write_csv())
+    words = session.calibrate_command(str(file)).split()
+    mapped = words[words.index("--map") + 1]
+    rows = read_labelled(file, map_columns([mapped], Labelling(columns={})), (1, 5))
+    assert [row.people for row in rows] == [(1.0, 2.0), (5.0, None), (3.0, None)]
+    assert rows[0].fields["memory"] == {"job": "nurse", "pets": ["a cat", "a dog"]}
+    assert rows[0].fields["answers"] == ["rest"]
+    with file.open() as lines:
+        table = list(csv.DictReader(lines))
+    assert [(row["rater"], row["rater2"]) for row in table] == [
+        ("ana", "bo"),
+        ("ana", ""),
+        ("ana", ""),
+    ]
+    assert all(float(row["weight"]) >= 1 for row in table)
+
+
+def test_an_answer_of_any_length_is_read_back(tmp_path: Path) -> None:
+    long = 'He said "rest", and\r\n' * 20_000
+    run = write_run(tmp_path / "run", [judged(0, text=long)], 1)
+    session = open_labelling(run, METRIC)
+    give(session, 3)
+    file = tmp_path / "labels.csv"
+    file.write_bytes(session.write_csv().encode())
+    columns = {"response": "response", "query": "query"}
+    (row,) = read_labelled(file, Labelling(columns=columns, people=("human",)), (1, 5))
+    assert row.fields["response"].split() == long.split()
+
+
+def test_only_what_a_judge_was_asked_about_is_labelled(tmp_path: Path) -> None:
+    records = [judged(0), judged(1, None), judged(2, text="  ")]
+    session = open_labelling(write_run(tmp_path / "run", records, 3), METRIC)
+    assert {one.unit_id for one in session.queue} == {"u000", "u001"}
+    with pytest.raises(ConfigError, match="no judge scored 'safety'"):
+        open_labelling(session.folder, "safety")
+
+
+def test_the_headline_is_labelled_unless_a_metric_is_named(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", [judged(0)], 1)
+    named = full_summary(1, candidates()).model_copy(update={"headline": METRIC})
+    folder.write_summary(named, "")
+    assert open_labelling(folder).metric == METRIC
+
+
+def test_a_line_that_a_crash_cut_is_skipped_and_the_next_one_is_whole(tmp_path: Path) -> None:
+    store = LabelStore(tmp_path, METRIC)
+    event = LabelEvent(id="1", kind="label", metric=METRIC, rater="ana", unit_id="u", value=1)
+    store.add(event)
+    with (tmp_path / FILE).open("a") as file:
+        file.write('{"id": "2", "kind": "lab')
+    store = LabelStore(tmp_path, METRIC)
+    store.add(event.model_copy(update={"id": "3", "unit_id": "v"}))
+    assert [one.id for one in LabelStore(tmp_path, METRIC).standing()] == ["1", "3"]
+
+
+def test_an_event_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
+    event = LabelEvent(id="1", kind="label", metric=METRIC, rater="ana", unit_id="u", value=1)
+    one, two = LabelStore(tmp_path, METRIC), LabelStore(tmp_path, METRIC)
+    one.add(event)
+    two.add(event)  # another server of the same run
+    one.add(event)
+    assert len((tmp_path / FILE).read_text().splitlines()) == 1
+
+
+def test_labels_of_many_threads_and_stores_are_all_kept(tmp_path: Path) -> None:
+    def add(store: LabelStore, name: str) -> None:
+        for number in range(20):
+            store.add(
+                LabelEvent(
+                    id=f"{name}{number}", kind="label", metric=METRIC, rater=name,
+                    unit_id=f"u{number}", value=1,
+                )
+            )  # fmt: skip
+
+    threads = [
+        threading.Thread(target=add, args=(LabelStore(tmp_path, METRIC), name)) for name in "abcd"
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(LabelStore(tmp_path, METRIC).standing()) == 80
+
+
+def test_the_weights_make_sums_over_all_units_unbiased() -> None:
+    random = np.random.default_rng(0)
+    values = random.random(60)
+    sums = []
+    for draw in range(800):
+        given = [Verdict(f"u{n}", "p", n, float(n % 10) / 10) for n in range(60)]
+        queue = make_queue(given, str(draw))
+        weights = 1 / inclusion_probabilities(queue, 15)
+        sums.append(sum(w * values[one.row] for w, one in zip(weights, queue, strict=False)))
+    error = np.std(sums) / np.sqrt(len(sums))
+    assert abs(np.mean(sums) - values.sum()) < 3.5 * error
+
+
+def test_uncertain_verdicts_come_earlier_and_sure_ones_too() -> None:
+    first = [0, 0]
+    for draw in range(50):
+        given = [Verdict(f"u{n}", "p", n, 1.0 if n < 20 else 0.0) for n in range(100)]
+        for one in make_queue(given, str(draw))[:20]:
+            first[one.row < 20] += 1
+    assert 0.4 < first[True] / 1000 < 0.75
+    assert first[False] > 250
+
+
+def test_all_labelled_count_once_each() -> None:
+    queue = make_queue([Verdict(f"u{n}", "p", n, 0.5) for n in range(5)], "s")
+    assert list(inclusion_probabilities(queue, 5)) == [1.0] * 5
+
+
+@pytest.mark.parametrize(
+    ("score", "doubt"),
+    [
+        ({"value": None}, 1.0),
+        ({"value": 3.0}, 1.0),
+        ({"value": 5.0}, 0.0),
+        ({"value": 5.0, "judgment": '{"confidence": 0.6}'}, 0.4),
+        ({"value": 5.0, "parts": [("disagreement", 2.0)]}, 0.5),
+        ({"value": 5.0, "parts": [("evidence", 4.0), ("unverified", 3.0)]}, 0.75),
+        ({"value": 5.0, "judgment": "[1]"}, 0.0),
+    ],
+)
+def test_what_makes_a_verdict_uncertain(score: dict[str, object], doubt: float) -> None:
+    assert doubt_of(score, (1, 5)) == pytest.approx(doubt)
+
+
+def test_each_scale_has_its_keys() -> None:
+    def told(*args: object) -> dict[str, float]:
+        return {one.key: one.value for one in choices_for(*args)}  # type: ignore[arg-type]
+
+    assert told((1, 5), True, {3.0}) == {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
+    assert told((0, 1), False, {0.0, 1.0}) == {"0": 0, "1": 1}
+    assert told((0, 1), False, {0.3}) == {"1": 0, "2": 0.25, "3": 0.5, "4": 0.75, "5": 1}
+    assert told((0, 100), False, {7.0}) == {"1": 0, "2": 25, "3": 50, "4": 75, "5": 100}
+    assert told((0, 1), False, {1.0}, {"first", "tie"}) == {"1": 1, "2": 0.5, "3": 0}
