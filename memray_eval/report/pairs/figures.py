@@ -192,8 +192,8 @@ def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths |
         of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
     )
     fitted = fit_strengths(matches, n_candidates, *counts)
-    own = [column[:1] for column in counts]
-    wide = fit_strengths(matches, n_candidates, *own, prior_sd=2 * PRIOR_SD)
+    wins, ties, losses = (column[:1] for column in counts)
+    wide = fit_strengths(matches, n_candidates, wins, ties, losses, prior_sd=2 * PRIOR_SD)
     moved = abs(float(wide.weight[0] - fitted.weight[0]))
     return fitted if moved <= _BOUNDED * max(1.0, abs(float(fitted.weight[0]))) else None
 
