@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -164,6 +165,17 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
     columns = {"response": "response", "query": "query"}
     labelled = Labelling(columns=columns, people=("human",))
     assert len(read_labelled(file, labelled, (1, 5))) == 50  # one of them a million characters
+    words = [sys.executable, "-m", "memray_eval", "report", folder.path]
+    told = f"Adjust this run's scores by them: memray-eval {' '.join(words[3:])} --calibration "
+    assert f"{told}empathy={file}" in done.stderr
+    words += ["--calibration", f"empathy={file}"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    told = " ".join(done.stdout.split())
+    counts = re.findall(r"raw; by (\d+) labels of its own answers", told)
+    # Of three candidates; labels of answers that no judge scored adjust nothing
+    assert len(counts) == 3, told
+    assert 40 <= sum(map(int, counts)) <= 50
 
 
 async def look(tab: Tab) -> None:

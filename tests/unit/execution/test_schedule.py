@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -225,6 +225,15 @@ def test_when_one_fails_the_others_are_told_and_its_error_is_raised() -> None:
     assert ended == ["good"]  # what was under way
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Python's own handler of SIGINT, which a shell's background jobs come without."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_who_interrupts_a_run_does_not_wait_for_its_pipelines() -> None:
     stopped, is_over = list[str](), threading.Event()
     main = threading.get_ident()
