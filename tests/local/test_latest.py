@@ -19,7 +19,7 @@ from memray_eval.errors import DataError
 from memray_eval.results.latest import find_run, names_like
 
 WITHIN_S = 60
-TAKES_A_RUN = {"report", "compare", "evaluate", "resume", "send", "view"}
+TAKES_A_RUN = {"report", "compare", "evaluate", "pairwise", "resume", "send", "view"}
 
 
 class Runs(NamedTuple):
@@ -80,6 +80,13 @@ def test_every_argument_that_names_a_run_s_folder_says_latest() -> None:
         for name, parameter in inspect.signature(command.callback).parameters.items():
             if name in ("run", "runs", "run_folder", "folder"):
                 assert "latest" in str(parameter.annotation), command.callback.__name__
+
+
+def test_pairwise_takes_latest(call, runs: Runs) -> None:  # type: ignore[no-untyped-def]
+    code, said = call("pairwise", "latest", "latest~1", "--judge", "opnai/gpt-4o")
+    assert code == 2
+    assert f"Comparing {runs.newest}, {runs.before}: " in said
+    assert "no judge 'opnai/gpt-4o'" in said
 
 
 @pytest.mark.parametrize("command", ["report", "evaluate", "resume"])
