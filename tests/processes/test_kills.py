@@ -1,6 +1,7 @@
 """kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit
 is in the output once, and what was paid twice is at most what was in flight. CI kills a driver on
-either executor; MEMRAY_EVAL_KILLS=3 kills all, three times each, and -s shows the books."""
+the local executor here, and one on Ray in test_cloud; MEMRAY_EVAL_KILLS=3 kills all, three times
+each, and -s shows the books."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ def hold(found: Books, in_flight: int) -> None:
 
 
 @rounds
-@pytest.mark.parametrize("executor", ["local", "ray"])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=on_demand)])
 def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
     with serving_process(latency_s=LATENCY_S) as server:
         budget = Budget(tokens=BUDGET_TOKENS)

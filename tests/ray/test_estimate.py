@@ -12,6 +12,7 @@ from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare import estimate_of, run
 from tests.benchmarks.judging import job, responses
+from tests.conftest import long_test
 from tests.servers.process import serving_process
 
 METRICS = ("helpfulness", "empathy", "safety", "memory_utilization", "conversational_continuity")
@@ -65,6 +66,7 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
     assert stats["n_429"] == 0
 
 
+@long_test
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     asked: list[Estimate] = []
     config = priced(

@@ -121,6 +121,7 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
     assert apart.folder.parts("responses") == []
 
 
+@long_test
 def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
         asked = {
@@ -208,6 +209,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
             resume(str(kept), print, quiet=True)
 
 
+@long_test
 def test_files_of_a_large_dataset_are_scanned_in_tasks(
     job: Job, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
