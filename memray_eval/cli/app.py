@@ -29,8 +29,8 @@ app = typer.Typer(
     "Exit codes: 0 done, or its `stop_at` is decided; 1 finished with too many failed units, "
     "stopped early, a metric that was named applied to nothing, or "
     "a gate of compare failed; 2 wrong usage, "
-    "config or dataset; 3 nothing could run, or a service that the run needs has died; 130 ended "
-    "by Ctrl-C, 143 by SIGTERM: "
+    "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 its "
+    "judge calls are under way in batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
     "what is finished is kept, and `memray-eval resume` goes on.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")

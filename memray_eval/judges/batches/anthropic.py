@@ -24,8 +24,8 @@ from memray_eval.judges.batches.port import (
     SentBatch,
     odd_answer,
 )
-from memray_eval.judges.structured_judge import JudgeSpec, judge_key
-from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.judges.providers.anthropic import open_client
+from memray_eval.judges.structured_judge import JudgeSpec
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -229,12 +229,4 @@ def _result_of(line: Mapping[str, Any]) -> BatchResult | None:
 
 def open_anthropic(spec: JudgeSpec) -> AnthropicBatches:
     options = client_options(spec.timeout_s, most_bytes=RESULT_BYTES)
-    http = keep_open(anthropic.DefaultAioHttpClient(**options))
-    client = anthropic.AsyncAnthropic(
-        api_key=judge_key(spec, "anthropic"),
-        base_url=spec.base_url,
-        timeout=spec.timeout_s,
-        max_retries=0,
-        http_client=http,
-    )
-    return AnthropicBatches(client)
+    return AnthropicBatches(open_client(spec, options))

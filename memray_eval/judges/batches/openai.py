@@ -19,8 +19,8 @@ from memray_eval.judges.batches.port import (
     SentBatch,
     odd_answer,
 )
-from memray_eval.judges.structured_judge import JudgeSpec, judge_key
-from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.judges.providers.openai import open_client
+from memray_eval.judges.structured_judge import JudgeSpec
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.replies import (
     InvalidReply,
@@ -197,12 +197,4 @@ def _result_of(line: Mapping[str, Any]) -> BatchResult | None:
 
 def open_openai(spec: JudgeSpec) -> OpenAIBatches:
     options = client_options(spec.timeout_s, most_bytes=RESULT_BYTES)
-    http = keep_open(openai.DefaultAioHttpClient(**options))
-    client = openai.AsyncOpenAI(
-        api_key=judge_key(spec, "openai"),
-        base_url=spec.base_url,
-        timeout=spec.timeout_s,
-        max_retries=0,
-        http_client=http,
-    )
-    return OpenAIBatches(client)
+    return OpenAIBatches(open_client(spec, options))

@@ -134,13 +134,20 @@ class AnthropicAdapter:
         return self._edge.lost(error)
 
 
-def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> anthropic.AsyncAnthropic:
+    """The SDK's client for live calls and for batches, with the transport's `options`. Raises
+    ConfigError where a key is needed and not set."""
     key = judge_key(spec, "anthropic")
-    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    # aiohttp below the SDK: half the CPU of a call over httpx2.
     http = keep_open(anthropic.DefaultAioHttpClient(**options))
-    client = anthropic.AsyncAnthropic(
+    return anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
+
+
+def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    client = open_client(spec, options)
     wire = AnthropicAdapter(
         client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}
     )

@@ -176,15 +176,20 @@ def bound_schema(schema: Any) -> Any:
     return out
 
 
-def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
+def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> openai.AsyncOpenAI:
+    """The SDK's client for live calls and for batches, with the transport's `options`. Raises
+    ConfigError where a key is needed and not set."""
     key = judge_key(spec, "openai")
-
     # aiohttp below the SDK: half the CPU of a call over httpx2.
-    options = client_options(spec.timeout_s, access.gate.observe_headers)
     http = keep_open(openai.DefaultAioHttpClient(**options))
-    client = openai.AsyncOpenAI(
+    return openai.AsyncOpenAI(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
     )
+
+
+def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
+    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    client = open_client(spec, options)
     is_openai = spec.base_url is None and spec.environment_url is None
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
