@@ -36,6 +36,9 @@ SAID = "; it said: "  # in an error's text: what follows is an excerpt of the pr
 # Places in lists, identifiers, long figures.
 _VARYING = re.compile(r"(?<=[A-Za-z_]\.)\d+(?=\.)|(?<=\[)\d+(?=\])|\b[0-9a-f]{12,}\b|\d{5,}")
 
+# What any text holds that `cause_of` changes, for RE2
+MAY_VARY = rf"\pN|[0-9a-f]{{12}}|{SAID}"
+LONGEST_CAUSE = 300  # characters
 
 LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
 
@@ -43,7 +46,7 @@ LONGEST_ERROR = 1000  # characters of an exception's text that a record keeps
 def cause_of(error: str) -> str:
     """The part of an error's text that it shares with others of its kind: without the reply's
     excerpt and what differs by unit."""
-    return _VARYING.sub("N", error.partition(SAID)[0])[:300]
+    return _VARYING.sub("N", error.partition(SAID)[0])[:LONGEST_CAUSE]
 
 
 def describe_error(error: BaseException) -> str:

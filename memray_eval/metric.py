@@ -479,9 +479,12 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
     n = sum(outcomes.by_status.values())
     n_not_applicable = outcomes.by_status.get("not_applicable", 0)
     aggregates = metric.aggregate(outcomes.columns) if values.size else Aggregates()
-    figure = _figure(metric, outcomes.columns)
-    # A unit without claims has a value, by its metric's convention; of claims alone it says nothing
-    counted = values if figure.value is not None else np.empty(0)
+    counted, described = values, statistics(values)
+    figure = _figure(metric, outcomes.columns, described)
+    if figure.value is None:
+        # A unit without claims has a value, by its metric's convention; of claims alone it says
+        # nothing
+        counted, described = np.empty(0), {}
     return MetricSummary(
         metric=metric.name,
         candidate=outcomes.candidate,
@@ -501,18 +504,19 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         extras=aggregates.extras | (_evidence_figures(outcomes.columns) if values.size else {}),
         layout=metric.sections,
         worth=_describe_worth(metric, outcomes.by_judge),
-        **statistics(counted),
+        **described,
     )
 
 
-def _figure(metric: Metric, columns: Columns) -> Figure:
-    """The figure that stands for a metric over its scored units."""
-    values: FloatArray | None = columns.get("value", np.empty(0))
-    if values is None or not values.size:
+def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | None]) -> Figure:
+    """The figure that stands for a metric over its scored units, whose `statistics` are
+    `described`."""
+    if not described:
         return Figure(average=metric.average)
+    found = described
     if metric.pooled:
         values = linearise_ratio(*metric.pooled.share(columns))
-    found = {} if values is None else statistics(values)
+        found = {} if values is None else statistics(values)
     return Figure(
         average=metric.average,
         value=found.get("mean"),

@@ -170,7 +170,10 @@ class OpenAIListener:
             reply = to_http_reply(await create(model=self.model, messages=[], extra_body=body))
             return read_completion(edge_for(self._caller.client), reply)
 
-        return _parse_reply(await self._caller.ask(send, TOKENS_A_CLIP, _reply_cost), model)
+        def cost(reply: Reply) -> CallCost:
+            return CallCost.from_usage(reply.usage) if reply.is_counted else CallCost(TOKENS_A_CLIP)
+
+        return _parse_reply(await self._caller.ask(send, TOKENS_A_CLIP, cost), model)
 
     def _request_body(self, wav: bytes, model: type[BaseModel]) -> dict[str, Any]:
         question = _QUESTION.format(schema=json.dumps(model.model_json_schema()))
@@ -194,10 +197,6 @@ def _emotion_model(labels: tuple[str, ...]) -> type[BaseModel]:
     return cast(
         type[BaseModel], create_model("Emotions", __doc__="How probable each emotion is.", **fields)
     )
-
-
-def _reply_cost(reply: Reply) -> CallCost:
-    return CallCost.from_usage(reply.usage) if reply.is_counted else CallCost(TOKENS_A_CLIP)
 
 
 def _parse_reply(reply: Reply, model: type[BaseModel]) -> dict[str, float]:

@@ -36,7 +36,7 @@ from memray_eval.judges.batches.rehearsal import NotYet, RehearsedJudge
 from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import Services, build_batch_lanes
+from memray_eval.judges.judge_factory import build_batch_lanes
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -79,6 +79,10 @@ async def pay_in_batches(
             raise JudgeStalled(f"a batch has calls of the metric {metric}, which the run has not")
         return judged[metric].judgment
 
+    async def keep(calls: Sequence[CachedCall]) -> None:
+        assert connected.calls is not None
+        await asyncio.gather(*map(connected.calls.put, calls))
+
     runner = BatchRunner(
         lanes,
         BatchJournal(folder),
@@ -90,7 +94,7 @@ async def pay_in_batches(
             waiting=waiting,
         ),
         judgment_of=judgment_of,
-        keep=lambda calls: _keep(connected, calls),
+        keep=keep,
         money=connected.ledger,
         is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
@@ -118,11 +122,6 @@ def pay_in_batches_here(
             await pay_in_batches(plan, folder, services, counter, waiting)
 
     asyncio.run(pay())
-
-
-async def _keep(services: Services, calls: Sequence[CachedCall]) -> None:
-    assert services.calls is not None
-    await asyncio.gather(*map(services.calls.put, calls))
 
 
 def _say_who_stays_live(

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.errors import cause_of
+from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
@@ -51,6 +51,10 @@ _OF_UNITS = (
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
 _OF_SCORES = ("metric", "status", "value", "parts", "judge", "error", *_OF_CACHE)
 _COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES))
+_COLUMNS_BUT_CACHE = tuple(
+    name for name in _COLUMNS if name.removeprefix(f"{_SCORE}.") not in _OF_CACHE
+)
+_TOKENS_OF_CACHE = {f"{_SCORE}.{name}" for name in ("cached_input_tokens", "cache_write_tokens")}
 _UNITS = pa.schema(
     [*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())]
 )
@@ -96,13 +100,11 @@ def reduce_records(
     wall time of generation, for tokens per second."""
     files = list(records.get_fragments())
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        ids = list(pool.map(_read_unit_ids, files))
-        reduce_file = partial(_reduce_file, metrics=metrics)
-        found = [
-            block
-            for blocks in pool.map(reduce_file, files, ids, _rank_units(ids))
-            for block in blocks
-        ]
+        heads = list(pool.map(_read_head, files))
+        columns = _COLUMNS if any(map(_may_use_prompt_cache, heads)) else _COLUMNS_BUT_CACHE
+        reduce_file = partial(_reduce_file, metrics=metrics, columns=columns)
+        ranks = _rank_units([head.ids for head in heads])
+        found = list(chain.from_iterable(pool.map(reduce_file, files, heads, ranks)))
     units = pa.Table.from_batches([block.units for block in found], _UNITS)
     outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
     for block in found:
@@ -121,14 +123,34 @@ def reduce_records(
             for metric in metrics
             for candidate in generation
         ),
-        causes=tuple(_merge_causes(block.causes for block in found)),
+        causes=tuple(_merge_causes([block.causes for block in found])),
         prompt_cache=_sum_cache(block.cache for block in found),
     )
 
 
-def _read_unit_ids(file: pads.ParquetFileFragment) -> pa.ChunkedArray:
+class _Head(NamedTuple):
+    """What is read of a file first: its metadata, and the unit of each row."""
+
+    metadata: pq.FileMetaData
+    ids: pa.ChunkedArray
+
+
+def _read_head(file: pads.ParquetFileFragment) -> _Head:
     with file.open() as stream:
-        return pq.ParquetFile(stream).read(columns=["unit_id"])["unit_id"]
+        parquet = pq.ParquetFile(stream)
+        return _Head(parquet.metadata, parquet.read(columns=["unit_id"])["unit_id"])
+
+
+def _may_use_prompt_cache(head: _Head) -> bool:
+    """Whether a score of the file may have tokens that a prompt cache read or wrote, by the
+    statistics that Parquet keeps of a column."""
+    schema = head.metadata.schema
+    columns = [
+        place for place in range(len(schema)) if schema.column(place).path in _TOKENS_OF_CACHE
+    ]
+    groups = map(head.metadata.row_group, range(head.metadata.num_row_groups))
+    kept = [group.column(place).statistics for group in groups for place in columns]
+    return any(one is None or not one.has_min_max or one.max for one in kept)
 
 
 def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:
@@ -151,13 +173,13 @@ class _Outcomes(NamedTuple):
     ranks: Indices
 
 
-class _FoundCause(NamedTuple):
-    """The fields of a Cause."""
+class _Causes(NamedTuple):
+    """The fields of some Causes, a list each."""
 
-    cause: str
-    n_units: int
-    example: str
-    unit_id: str
+    cause: list[str]
+    n_units: list[int]
+    example: list[str]
+    unit_id: list[str]
 
 
 class _Block(NamedTuple):
@@ -166,21 +188,27 @@ class _Block(NamedTuple):
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
-    causes: list[_FoundCause]
+    causes: _Causes
     cache: tuple[float, ...]
 
 
 def _reduce_file(
-    file: pads.ParquetFileFragment, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
+    file: pads.ParquetFileFragment,
+    head: _Head,
+    ranks: Indices,
+    metrics: Sequence[Metric],
+    columns: Sequence[str],
 ) -> list[_Block]:
     """Reads the rows of a file that have a rank, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
     with file.open() as stream:
-        parquet = pq.ParquetFile(stream, read_dictionary=_CODED, pre_buffer=True)
+        parquet = pq.ParquetFile(
+            stream, metadata=head.metadata, read_dictionary=_CODED, pre_buffer=True
+        )
         # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
         for group in range(parquet.num_row_groups):
-            for batch in parquet.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=_COLUMNS):
-                here, there = ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
+            for batch in parquet.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=columns):
+                here, there = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
                 row += batch.num_rows
                 if (there < 0).any():
                     wanted = pa.array(there >= 0)
@@ -231,31 +259,47 @@ def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
     return PromptCacheUse(**counted, saved_usd=saved_usd)
 
 
-def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[_FoundCause]:
+def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> _Causes:
     """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
     `ids` the units of all rows."""
-    coded = _encode(texts.fill_null("no reason was given"))
-    causes = list(map(cause_of, coded.names))
-    number = {cause: n for n, cause in enumerate(dict.fromkeys(causes))}
+    coded = texts.fill_null("no reason was given").dictionary_encode()
+    number: dict[str, int] = {}
+    numbers = np.array(
+        [number.setdefault(cause, len(number)) for cause in causes_of(coded.dictionary)],
+        dtype=np.intp,
+    )[coded.indices.to_numpy()]
     if not number:
-        return []
-    numbers = np.array([number[cause] for cause in causes])[coded.codes]
+        return _Causes([], [], [], [])
     # A unit counts once for a cause, however many of its scores have it.
     n_units = np.bincount(np.unique(rows * len(number) + numbers) % len(number))
     first = np.unique(numbers, return_index=True)[1]
     examples, units = texts.take(pa.array(first)), ids.take(pa.array(rows[first]))
-    columns = number, n_units.tolist(), examples.to_pylist(), units.to_pylist()
-    return [_FoundCause(*cause) for cause in zip(*columns, strict=True)]
+    return _Causes(list(number), n_units.tolist(), examples.to_pylist(), units.to_pylist())
 
 
-def _merge_causes(blocks: Iterable[Sequence[_FoundCause]]) -> list[Cause]:
+def causes_of(texts: pa.StringArray) -> Iterator[str]:
+    """The cause of each of many errors: `cause_of` is asked of those alone that it would change."""
+    changes = pc.or_(
+        pc.match_substring_regex(texts, MAY_VARY),
+        pc.greater(pc.binary_length(texts), LONGEST_CAUSE),
+    )
+    for text, is_changed in zip(texts.to_pylist(), changes.to_pylist(), strict=True):
+        yield cause_of(text) if is_changed else text
+
+
+def _merge_causes(blocks: Sequence[_Causes]) -> list[Cause]:
     """Adds up the causes of all blocks, the most frequent first."""
-    n_units, first = Counter[str](), dict[str, _FoundCause]()
-    for found in chain.from_iterable(blocks):
-        n_units[found.cause] += found.n_units
-        first.setdefault(found.cause, found)
-    by_frequency = sorted(n_units, key=lambda name: (-n_units[name], name))[:MOST_CAUSES]
-    return [Cause(**first[name]._replace(n_units=n_units[name])._asdict()) for name in by_frequency]
+    n_units: Counter[str] = Counter()
+    first: dict[str, tuple[str, str]] = {}
+    for found in reversed(blocks):  # the first of all is set last
+        n_units.update(dict(zip(found.cause, found.n_units, strict=True)))
+        examples = zip(found.example, found.unit_id, strict=True)
+        first.update(zip(found.cause, examples, strict=True))
+    most = sorted(n_units, key=lambda name: (-n_units[name], name))[:MOST_CAUSES]
+    return [
+        Cause(cause=name, n_units=n_units[name], example=first[name][0], unit_id=first[name][1])
+        for name in most
+    ]
 
 
 def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
@@ -279,23 +323,33 @@ def _split_by_metric(
     score belongs to."""
     values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
     parts = part_columns(pc.struct_field(scores, "parts"))
-    candidate = _CodedColumn(candidates.names, candidates.codes[unit])
-    for metric in metrics:
-        of_metric, scored = names["metric"].where(metric.name), names["status"].where("scored")
-        for name in candidate.names:
-            rows = of_metric & candidate.where(name)
-            figures = np.flatnonzero(rows & scored)
+    metric, status, judge = (names[name] for name in ("metric", "status", "judge"))
+    n_candidates = len(candidates.names)
+    n_groups = len(metric.names) * n_candidates
+    group = metric.codes * n_candidates + candidates.codes[unit]
+    group = group.astype(np.min_scalar_type(n_groups))  # of 16 bits or fewer is sorted in one pass
+    by_status = status.tally(group, n_groups)
+    scored = np.flatnonzero(status.where("scored"))
+    scored = scored[np.argsort(group[scored], kind="stable")]
+    by_judge = judge.tally(group, n_groups, scored)
+    ends = np.cumsum(np.bincount(group[scored], minlength=n_groups))
+    rows_of = np.split(scored, ends[:-1])
+    for one in metrics:
+        place = metric.names.index(one.name) if one.name in metric.names else None
+        for number, name in enumerate(candidates.names):
+            at = None if place is None else place * n_candidates + number
+            rows = scored[:0] if at is None else rows_of[at]
             columns = {
-                part: parts[part][figures] if part in parts else np.zeros(figures.size)
-                for part in metric.columns
+                part: parts[part][rows] if part in parts else np.zeros(rows.size)
+                for part in one.columns
             }
             found = MetricColumns(
                 candidate=name,
-                by_status=names["status"].tally(rows),
-                by_judge=names["judge"].tally(figures),
-                columns={"value": values[figures], **columns},
+                by_status={} if at is None else by_status[at],
+                by_judge={} if at is None else by_judge[at],
+                columns={"value": values[rows], **columns},
             )
-            yield metric.name, _Outcomes(found, ranks[unit[figures]])
+            yield one.name, _Outcomes(found, ranks[unit[rows]])
 
 
 class _CodedColumn(NamedTuple):
@@ -308,11 +362,16 @@ class _CodedColumn(NamedTuple):
         found: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
         return found
 
-    def tally(self, rows: Flags | Indices) -> Counter[str]:
-        counts = np.bincount(self.codes[rows], minlength=len(self.names))
-        return Counter(
-            {name: int(count) for name, count in zip(self.names, counts, strict=True) if count}
-        )
+    def tally(
+        self, group: Indices, n_groups: int, rows: Indices | slice = slice(None)
+    ) -> list[Counter[str]]:
+        """How often each group of rows has each name."""
+        cells = group[rows].astype(np.intp) * len(self.names) + self.codes[rows]
+        counts = np.bincount(cells, minlength=n_groups * len(self.names))
+        return [
+            Counter({name: n for name, n in zip(self.names, row, strict=True) if n})
+            for row in counts.reshape(n_groups, len(self.names)).tolist()
+        ]
 
 
 def _encode(names: pa.Array) -> _CodedColumn:

@@ -217,10 +217,6 @@ def _find_quantities(text: str) -> Iterator[Quantity]:
                 yield from (Quantity(value, unit, is_about) for value, unit in numbers)
 
 
-def _read_pair(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    return [(float(part), "pair") for part in found.groups()]
-
-
 def _read_clock_time(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     """A clock time in minutes of the day; nothing for what only looks like one ("5.30" without am
     or pm, "25:00")."""
@@ -258,7 +254,7 @@ def _read_words(found: re.Match[str], text: str) -> list[tuple[float, str | None
 
 
 _KINDS = (
-    (_PAIR, _read_pair),
+    (_PAIR, lambda found, text: [(float(part), "pair") for part in found.groups()]),
     (_CLOCK, _read_clock_time),
     (_HALF, _read_half),
     (_DIGITS, _read_digits),

@@ -64,14 +64,6 @@ def _measure(stem: str) -> int:
     return sum(not before and after for before, after in pairwise(kinds))
 
 
-def _has_vowel(stem: str) -> bool:
-    return any(not _is_consonant(stem, place) for place in range(len(stem)))
-
-
-def _ends_in_double(word: str) -> bool:
-    return len(word) >= 2 and word[-1] == word[-2] and _is_consonant(word, len(word) - 1)
-
-
 def _ends_in_cvc(word: str) -> bool:
     """*o: consonant, vowel, consonant other than w, x, y; or just vowel and consonant."""
     last = len(word) - 1
@@ -116,13 +108,14 @@ def _step_1b(word: str) -> str:
         return word[:-1] if _is_measured(word[:-3]) else word
     for suffix in ("ed", "ing"):
         stem = word[: len(word) - len(suffix)]
-        if word.endswith(suffix) and _has_vowel(stem):
+        has_vowel = any(not _is_consonant(stem, place) for place in range(len(stem)))
+        if word.endswith(suffix) and has_vowel:
             break
     else:
         return word
     if stem.endswith(("at", "bl", "iz")):
         return stem + "e"
-    if _ends_in_double(stem):
+    if stem[-2:-1] == stem[-1:] and _is_consonant(stem, len(stem) - 1):  # a double consonant
         return stem if stem[-1] in "lsz" else stem[:-1]
     return stem + "e" if _measure(stem) == 1 and _ends_in_cvc(stem) else stem
 

@@ -112,8 +112,11 @@ def score_response(
         issues.append("Empty response")
     else:
         issues += (*completeness(response, is_cut).issues, *error_free(response).issues)
+    weight = sum(shares.get(name, 0.0) for name in checks)
+    total = sum(shares.get(name, 0.0) * check.score for name, check in checks.items())
     return Result(
-        overall_score=_weighted_mean(checks, shares),
+        # 0 if no check that there is weighs anything
+        overall_score=min(round(total / weight, 1), 100.0) if weight else 0.0,
         subscores={name: check.score for name, check in checks.items()},
         issues=tuple(dict.fromkeys(issues)),
         passed_checks=tuple(check.passed for check in checks.values() if check.passed),
@@ -153,10 +156,3 @@ def _compare_with_answers(prompt: str, response: str, answers: Sequence[str]) ->
         else Check(0, issues=(f"No exact match ({told})",))
     )
     return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
-
-
-def _weighted_mean(checks: Mapping[str, Check], shares: Mapping[str, float]) -> float:
-    """The mean by the shares of the checks that there are; 0 if none of these weighs anything."""
-    weight = sum(shares.get(name, 0.0) for name in checks)
-    total = sum(shares.get(name, 0.0) * check.score for name, check in checks.items())
-    return min(round(total / weight, 1), 100.0) if weight else 0.0

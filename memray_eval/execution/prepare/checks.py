@@ -111,7 +111,13 @@ def check_calibrations(spec: RunSpec) -> None:
         choice = spec.judges.get(metric)
         asked = "" if choice is None else JURORS.join(choice.judges)
         # Rules name their embedding model too, and the embedded judge's model is known later
-        named = [one for one in known if choice is None or _is_same_judge(one.judge, asked)]
+        named = [
+            one
+            for one in known
+            if choice is None
+            or one.judge == asked
+            or (one.judge.startswith(RULES) if asked == RULES else is_embedded(asked))
+        ]
         if not named:
             raise ConfigError(
                 f"--calibration: the labels for {metric} are of verdicts by "
@@ -123,12 +129,6 @@ def check_calibrations(spec: RunSpec) -> None:
                 f"--calibration: the labels for {metric} are of verdicts by the rubric "
                 f"{named[0].rubric}, and here it is {digest}: calibrate this one"
             )
-
-
-def _is_same_judge(labelled: str, asked: str) -> bool:
-    if asked == RULES:
-        return labelled.startswith(RULES)
-    return labelled == asked or is_embedded(asked)
 
 
 def check_stop_rule(plan: RunPlan) -> None:

@@ -12,8 +12,8 @@ from memray_eval.affect.speech import SPEECH_BACKENDS
 from memray_eval.affect.text import TEXT_BACKENDS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
-from memray_eval.benchmarks import Suite, no_adaptation
-from memray_eval.benchmarks.conversations.errata import Erratum, read_errata
+from memray_eval.benchmarks import no_adaptation
+from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.problems import nearest
@@ -50,6 +50,8 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     source = _suite_of(config)
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
     suite = source.load()
+    if config.errata is not None and not suite.has_arms:
+        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
     if not suite.metrics:  # a template's have names once they are found
         suite = replace(suite, metrics=names)
     options = config.metric_options.model_copy(update={"own": own})
@@ -79,7 +81,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         budget=config.budget,
         tolerance=config.tolerance,
         stops_on_failure=config.on_error == "fail",
-        errata=_errata_of(config, suite),
+        errata={} if config.errata is None else read_errata(config.errata),
         executor=config.executor,
         sinks=config.sinks,
         # What only generates has no score to adjust or to decide by
@@ -93,14 +95,6 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         if candidate.backend == "code":
             _check_function(candidate.model, sources)
     return spec
-
-
-def _errata_of(config: RunConfig, suite: Suite) -> Mapping[str, Erratum]:
-    if config.errata is None:
-        return {}
-    if not suite.has_arms:
-        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
-    return read_errata(config.errata)
 
 
 def _with_official_rubric(rubrics: Mapping[str, str], metric: Metric) -> Metric:

@@ -163,7 +163,13 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
                 (
                     name
                     for name, lines in sources.items()
-                    if _holds_half(said, pooled[name][0], bool(numbers))
+                    # A source that knows SUPPORT_SHARE of the words said, or, where none is said,
+                    # the numbers
+                    if (
+                        len(said & pooled[name][0]) / len(said) >= SUPPORT_SHARE
+                        if said
+                        else numbers
+                    )
                     or any(cosine(vectors, clause, line) >= SUPPORT_COSINE for line in lines)
                 ),
                 "none",
@@ -193,10 +199,3 @@ def _referring_clauses(sample: Sample, response: Response, vectors: Vectors) -> 
             if parts and uses_value(key, value, sentence, vectors):
                 found.update(parts)
     return found
-
-
-def _holds_half(said: frozenset[str], known: frozenset[str], numbers_agree: bool) -> bool:
-    """Whether a source knows SUPPORT_SHARE of the words said, or of none of them the numbers."""
-    if not said:
-        return numbers_agree
-    return len(said & known) / len(said) >= SUPPORT_SHARE

@@ -56,10 +56,6 @@ def _no_rules(sample: Sample, response: Response, vectors: Vectors) -> BaseModel
     raise ValueError("a preference has no offline estimate")
 
 
-def _judge_empty(sample: Sample) -> BaseModel:
-    return PreferenceJudgment(reason="an answer is empty", preferred=TIE)
-
-
 def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
     """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
     of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the other is. There
@@ -92,7 +88,7 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         rules=_no_rules,
         has_estimate=False,
         measure=measure,
-        on_empty=_judge_empty,
+        on_empty=lambda sample: PreferenceJudgment(reason="an answer is empty", preferred=TIE),
         preferred_judge=JUDGE,
         **fields,
     )

@@ -71,7 +71,9 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
             cells = (
                 NOTHING
                 if figure is None
-                else f"{_points(figure.mean)} {_between(figure.low, figure.high)}".strip()
+                else _points(figure.mean)
+                if figure.low is None or figure.high is None
+                else f"{_points(figure.mean)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
                 for figure in figures
             )
             rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
@@ -123,7 +125,3 @@ def _share(value: float | None) -> str:
 
 def _points(value: float | None) -> str:
     return NOTHING if value is None else f"{100 * value:.2f}"
-
-
-def _between(low: float | None, high: float | None) -> str:
-    return "" if low is None or high is None else f"[{100 * low:.1f}, {100 * high:.1f}]"

@@ -166,12 +166,14 @@ class Index:
         failed = batch["error"].is_valid().to_numpy(zero_copy_only=False).copy()
         failed[place[status.to_numpy() == STATUSES.index("error")]] = True
         value = each.field("value")
+        judges = each.field("judge").dictionary_encode()
+        estimates = [name for name in judges.dictionary.to_pylist() if is_estimate(name)]
         outcomes = {
             "unit": place + first,
             "metric": _number_names(self.metrics, each.field("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
-            "estimate": _estimates(each.field("judge")),
+            "estimate": pc.is_in(judges, pa.array(estimates, pa.string())),
         }
         said = pc.coalesce(
             pc.if_else(pc.equal(batch["error"], ""), None, batch["error"]), batch["response"], ""
@@ -255,13 +257,6 @@ class Index:
                 yield from_table_apart(rows, lambda sample_id, error: None)[0]
         if first != held.n:
             raise DataError(f"{held.part.name} was written anew; load the page again")
-
-
-def _estimates(judges: pa.Array) -> pa.Array:
-    """Which of these judges are the rules of a judged metric."""
-    coded = judges.dictionary_encode()
-    wanted = [name for name in coded.dictionary.to_pylist() if is_estimate(name)]
-    return pc.is_in(coded, pa.array(wanted, pa.string()))
 
 
 def _number_names(names: Names, column: pa.Array) -> Numbers:

@@ -263,7 +263,11 @@ class RunReader:
         # One that the config itself describes is named there
         suite = config.suite.get("name") if isinstance(config.suite, dict) else config.suite
         suite = suite if isinstance(suite, str) else ""
-        headline = _headline(suite, [*dict.fromkeys(metric for metric, _ in figures)])
+        computed = [*dict.fromkeys(metric for metric, _ in figures)]
+        # The metric that the summary will have as quality; the first where the suite's code is not
+        # loaded to look at it
+        known = all_suites().get(suite)
+        headline = known.quality_metric(computed) if known else next(iter(computed), "")
         return {
             **_names(suite, [(one.name, one.model) for one in config.candidates]),
             "is_so_far": True,
@@ -387,10 +391,3 @@ def _figure_so_far(metric: str, candidate: str, found: Moments) -> RowFigure:
 
 def _place(value: float | None, scale: tuple[float, float]) -> float | None:
     return None if value is None else (value - scale[0]) / ((scale[1] - scale[0]) or 1.0)
-
-
-def _headline(suite: str, computed: Sequence[str]) -> str:
-    """The metric that stands for quality, as the summary will have it; the first of a suite whose
-    code is not loaded to look at it."""
-    known = all_suites().get(suite)
-    return known.quality_metric(computed) if known else next(iter(computed), "")

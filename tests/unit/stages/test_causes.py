@@ -4,18 +4,25 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from memray_eval.errors import SAID, cause_of
 from memray_eval.metrics import all_metrics
 from memray_eval.results.schema import to_table
-from memray_eval.stages.reduce import MOST_CAUSES, Reduced, reduce_records
+from memray_eval.stages.reduce import MOST_CAUSES, Reduced, causes_of, reduce_records
 from memray_eval.types import Candidate, Record, Response, Sample, Score
 
 METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
+# What `cause_of` changes, and what looks like it
+PIECES = st.text(max_size=20) | st.sampled_from(
+    [SAID, "abcdefabcdef", "a.1.b", "[3]", "12345", "\u0663\u0664\u0665\u0666\u0667", "x" * 299]
+)
 
 
 def failed(number: int, *errors: str, answer: str | None = None) -> Record:
@@ -101,3 +108,10 @@ def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
 )
 def test_what_differs_by_unit_is_left_out_of_a_cause(error: str, cause: str) -> None:
     assert cause_of(error) == cause
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts=st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=5))
+def test_the_causes_of_a_column_are_those_of_its_texts(texts: list[str]) -> None:
+    texts = [text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    assert list(causes_of(pa.array(texts, pa.string()))) == [cause_of(text) for text in texts]
