@@ -4,6 +4,8 @@
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 SHELL := /bin/bash
+# Where it is set (in many images), each of the many processes would compile vLLM, torch and the tests anew
+unexport PYTHONDONTWRITEBYTECODE
 VENV ?= .venv
 BIN := $(VENV)/bin
 # The first CPython from 3.11 to 3.13 that runs here; name another with PYTHON=...

@@ -6,12 +6,13 @@ every column of every metric."""
 
 from __future__ import annotations
 
+import heapq
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, product
 from typing import Any, NamedTuple, TypeAlias
 
 import duckdb
@@ -20,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
+import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
@@ -32,6 +34,7 @@ from memray_eval.types import Cause, GenerationSummary, MetricSummary, PromptCac
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
+_LOCAL_FILES_AT_ONCE = 4
 _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
@@ -99,33 +102,38 @@ def reduce_records(
     """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `generation_s` is the
     wall time of generation, for tokens per second."""
     files = list(records.get_fragments())
-    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+    is_local = isinstance(records.filesystem, pafs.LocalFileSystem)
+    with ThreadPoolExecutor(_LOCAL_FILES_AT_ONCE if is_local else _FILES_AT_ONCE) as pool:
         heads = list(pool.map(_read_head, files))
         columns = _COLUMNS if any(map(_may_use_prompt_cache, heads)) else _COLUMNS_BUT_CACHE
         reduce_file = partial(_reduce_file, metrics=metrics, columns=columns)
         ranks = _rank_units([head.ids for head in heads])
         found = list(chain.from_iterable(pool.map(reduce_file, files, heads, ranks)))
-    units = pa.Table.from_batches([block.units for block in found], _UNITS)
-    outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
-    for block in found:
-        for metric, outcome in block.outcomes:
-            outcomes[metric, outcome.of_metric.candidate].append(outcome)
-    generation = tuple(_summarise_generation(units, generation_s))
-    return Reduced(
-        n_units=units.num_rows,
-        n_failed_units=pc.sum(units["failed"]).as_py() or 0,
-        generation=generation,
-        metrics=tuple(
-            summarise(
-                metric,
-                _concatenate(candidate.candidate, outcomes[metric.name, candidate.candidate]),
+        outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
+        for block in found:
+            for name, outcome in block.outcomes:
+                outcomes[name, outcome.of_metric.candidate].append(outcome)
+
+        def summarise_one(wanted: tuple[Metric, str]) -> MetricSummary:
+            metric, candidate = wanted
+            return summarise(
+                metric, _concatenate(metric, candidate, outcomes[metric.name, candidate])
             )
-            for metric in metrics
-            for candidate in generation
-        ),
-        causes=tuple(_merge_causes([block.causes for block in found])),
-        prompt_cache=_sum_cache(block.cache for block in found),
-    )
+
+        units = pa.Table.from_batches([block.units for block in found], _UNITS)
+        candidates = sorted(units["candidate"].unique().to_pylist())
+        summaries = pool.map(summarise_one, product(metrics, candidates))
+        # While the pool summarises
+        generation = tuple(_summarise_generation(units, generation_s))
+        causes = tuple(_merge_causes([block.causes for block in found]))
+        return Reduced(
+            n_units=units.num_rows,
+            n_failed_units=pc.sum(units["failed"]).as_py() or 0,
+            generation=generation,
+            metrics=tuple(summaries),
+            causes=causes,
+            prompt_cache=_sum_cache(block.cache for block in found),
+        )
 
 
 class _Head(NamedTuple):
@@ -295,7 +303,7 @@ def _merge_causes(blocks: Sequence[_Causes]) -> list[Cause]:
         n_units.update(dict(zip(found.cause, found.n_units, strict=True)))
         examples = zip(found.example, found.unit_id, strict=True)
         first.update(zip(found.cause, examples, strict=True))
-    most = sorted(n_units, key=lambda name: (-n_units[name], name))[:MOST_CAUSES]
+    most = heapq.nsmallest(MOST_CAUSES, n_units, key=lambda name: (-n_units[name], name))
     return [
         Cause(cause=name, n_units=n_units[name], example=first[name][0], unit_id=first[name][1])
         for name in most
@@ -339,10 +347,7 @@ def _split_by_metric(
         for number, name in enumerate(candidates.names):
             at = None if place is None else place * n_candidates + number
             rows = scored[:0] if at is None else rows_of[at]
-            columns = {
-                part: parts[part][rows] if part in parts else np.zeros(rows.size)
-                for part in one.columns
-            }
+            columns = {part: parts[part][rows] for part in one.columns if part in parts}
             found = MetricColumns(
                 candidate=name,
                 by_status={} if at is None else by_status[at],
@@ -379,15 +384,27 @@ def _encode(names: pa.Array) -> _CodedColumn:
     return _CodedColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def _concatenate(candidate: str, outcomes: Sequence[_Outcomes]) -> MetricColumns:
-    """Joins the outcomes of one metric and candidate from all blocks. Rows are put in the order of
-    their units' ids: which block came first must not change a sum's last digits."""
+def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) -> MetricColumns:
+    """Joins the outcomes of one metric and candidate from all blocks; a part that a block lacks is
+    0 there. Rows are put in the order of their units' ids: which block came first must not change
+    a sum's last digits."""
     blocks = [outcome.of_metric for outcome in outcomes]
     columns: dict[str, FloatArray] = {}
     if outcomes:
         order = np.argsort(np.concatenate([outcome.ranks for outcome in outcomes]))
-        for name in blocks[0].columns:
-            columns[name] = np.concatenate([block.columns[name] for block in blocks])[order]
+        nothing = [np.zeros(outcome.ranks.size) for outcome in outcomes]
+        for name in ("value", *metric.columns):
+            found = [block.columns.get(name) for block in blocks]
+            columns[name] = (
+                np.zeros(order.size)
+                if all(column is None for column in found)
+                else np.concatenate(
+                    [
+                        zeros if column is None else column
+                        for column, zeros in zip(found, nothing, strict=True)
+                    ]
+                )[order]
+            )
     return MetricColumns(
         candidate=candidate,
         by_status=_sum_counts(block.by_status for block in blocks),

@@ -93,6 +93,7 @@ def test_numbers_and_brackets_in_a_text_are_text(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.heavy
 def test_nesting_is_followed_through_pieces_of_any_size() -> None:
     draw = random.Random(1)
 
@@ -123,6 +124,7 @@ def test_nesting_is_followed_through_pieces_of_any_size() -> None:
         parse_json(b"[" * (MAX_NESTING + 1) + b"]" * (MAX_NESTING + 1))
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("damage", ["cut", "flipped", "checksum", "not packed", "zst"])
 def test_a_damaged_packed_file_keeps_what_stands_before(damage: str, tmp_path: Path) -> None:
     draw = random.Random(3)

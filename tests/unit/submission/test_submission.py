@@ -34,6 +34,8 @@ from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make
 from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
 from tests.conftest import REPOSITORY
 
+pytestmark = pytest.mark.heavy  # builds the archive of a submission again and again
+
 KEY = "sk-proj-0a1b2c3d4e5f6a7b8c9d"
 JOBS = sorted((REPOSITORY / "jobs").glob("*.yaml"))
 

@@ -52,6 +52,8 @@ from tests.unit.judges.limits.test_rate_limiter import (
     run,
 )
 
+pytestmark = pytest.mark.heavy  # simulates many thousands of calls
+
 USED = CallCost(1000, 300)
 FAST = RateLimits(requests_per_min=6000)
 OPENAI = {

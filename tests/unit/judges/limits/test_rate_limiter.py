@@ -35,6 +35,8 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
 )
 
+pytestmark = pytest.mark.heavy  # simulates many thousands of calls
+
 T = TypeVar("T")
 EPOCH = 1_700_000_000.0
 TICK = 1e-6  # below what an epoch time resolves

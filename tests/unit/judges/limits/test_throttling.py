@@ -27,6 +27,8 @@ from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from tests.unit.judges.limits.test_admission import USED, settled
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
+pytestmark = pytest.mark.heavy  # simulates many thousands of calls
+
 CEILING_S = 120.0
 
 
