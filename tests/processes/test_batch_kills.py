@@ -1,7 +1,7 @@
 """kill -9 of a run that judges in batches, at every step, and a resume: here, from another machine
 with a copy of the run's folder, and from one with the folder on S3. No call is paid twice, none is
-lost, and every unit is in the output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at all
-steps, three times each, and -s shows the books."""
+lost, and every unit is in the output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at
+all steps, three times each, and -s shows the books."""
 
 from __future__ import annotations
 
@@ -107,9 +107,7 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     with serving_process() as server:
         server.script_batches(course={"seconds": 0.3})
-        config = job_file(
-            tmp_path, server, str(here / "out"), cache="auto", layout="shared_first"
-        )
+        config = job_file(tmp_path, server, str(here / "out"), cache="auto", layout="shared_first")
         assert victim(config, step, round_ + 1, here) == -9, (here / "log").read_text()[-2000:]
         shutil.copytree(here / "out", elsewhere / "out")
         config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto")
