@@ -8,9 +8,10 @@ hedged capital of Waudby-Smith and Ramdas (2024), for values of any distribution
 
 How much to stake decides how soon capital gets there. The number of looks that a run has at most is
 known, and stakes aim at that: sqrt(2 log(what capital still has to grow by) / (variance * looks
-left)), which are the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422). They reach a
-difference that a test of fixed size finds at all looks' end; shorter horizons beside the whole run
-find large differences early. Both are fair bets, whatever the variance is taken to be."""
+left)), the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422). They find most of what a test
+of a fixed size finds at the end, and before it. A part of the capital aims at a sixth of the looks,
+for large differences. All of this is valid whatever the variance is: a poor stake only gains
+less."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ import numpy.typing as npt
 from memray_eval.ports import FloatArray
 from memray_eval.report.statistics import Interval
 
-# Of the capital with each horizon; the next one is so many times as short
+# Of the capital, by horizon; the second one is so many times as short
 SHARES, SHORTER = np.array([0.75, 0.25]), 6
 MOST = 0.75  # of its capital a gambler can lose on one difference
 _FIRST_SQUARE = 0.25  # what a squared difference is taken to be before the first is seen

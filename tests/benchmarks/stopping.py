@@ -1,13 +1,17 @@
 """What it costs and saves to stop a run when its question is decided: how often the decision is
 wrong, and after what share of the answers it comes.
 
-    python -m tests.benchmarks.stopping [--runs 5000]
+    python -m tests.benchmarks.stopping [--runs 5000] [--only compare] [--replays 200]
 
 Simulated runs are looked at after every group of answers (a group is one answer, or those of one
-context), by the confidence sequence of `--stop-at`; beside it the plain 95 % interval at every
-look, which is what a person does who watches a run and stops when it looks clear. A decision is
-wrong if the interval at which the run stops does not hold the true mean, or if the wrong candidate,
-or any of two equal ones, is called better. Then labelled files are replayed in random orders."""
+context) as `--stop-at` does it: means by their confidence sequence, comparisons by bets. Beside it
+the plain 95 % interval at every look, which is what a person does who watches a run and stops when
+it looks clear. A decision is wrong if the interval at which the run stops does not hold the true
+mean, or if the wrong candidate, or any of two equal ones, is called better.
+
+Then labelled files are replayed in random orders, beside what the interval of a fixed size says on
+all of their units: people's labels of two systems' answers to the same items, and of comments in
+which two backends read emotion."""
 
 from __future__ import annotations
 
@@ -228,12 +232,14 @@ SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], Runs], float | N
 }
 
 
-def simulate(n_runs: int) -> None:
+def simulate(n_runs: int, only: str) -> None:
     print(
         f"{f'{n_runs} runs of {N} answers':<38}{'stopped':>9}{'wrong':>8}{'median at':>11}   "
         "plain interval at every look: stopped, wrong"
     )
     for name, (draw, width) in SCENARIOS.items():
+        if only not in name:
+            continue
         random, found = np.random.default_rng(3), (list[Stops](), list[Stops]())
         for start in range(0, n_runs, RUNS_AT_ONCE):
             runs = draw(random, min(RUNS_AT_ONCE, n_runs - start))
@@ -290,17 +296,20 @@ Answers = list[tuple[str, str, float]]  # the item, the system, people's label a
 
 def labelled_files(folder: Path) -> Iterator[tuple[str, Answers]]:
     """The answers of each file by each metric that people labelled."""
-    for preset, file in (
-        ("evouna", "evouna_NQ_300.json"),
-        ("begin", "begin_dev_wow.tsv"),
-        ("topical_chat", "topical_chat_180.json"),
+    for preset, file, system_column in (
+        ("evouna", "evouna_NQ_300.json", None),  # a column a system
+        ("begin", "begin_dev_wow.tsv", "model_name"),
+        ("topical_chat", "topical_chat_180.json", "system_id"),
     ):
         for metric in PRESETS[preset] if (folder / file).exists() else ():
             _, labelling = find_preset(preset, metric)
+            if system_column is not None:
+                columns = labelling.columns | {"task": system_column}
+                labelling = labelling.model_copy(update={"columns": columns})
             low, high = labelling.scale or (0.0, 1.0)
             answers = []
             for row in read_labelled(folder / file, labelling, (low, high)):
-                _, _, system = row.id.partition("-")[2].partition("-")
+                system = row.fields.get("task") or row.id.partition("-")[2].partition("-")[2]
                 given = [label for label in row.people if label is not None]
                 share = (sum(given) / len(given) - low) / (high - low)
                 answers.append((row.cluster, system, share))
@@ -313,7 +322,6 @@ def emotion_file(file: Path, limit: int | None) -> Answers:
     texts = [comment.text for comment in comments]
     backends = ClassifierEmotion(), LexiconEmotion()
     told = {one.name: asyncio.run(one.infer(texts)) for one in backends}
-    told["majority"] = [training.prior(comments)] * len(texts)
     return [
         (str(place), name, float(EKMAN.labels.index(max(found, key=found.__getitem__)) in said))
         for name, each in told.items()
@@ -403,12 +411,16 @@ def report(kind: str, found: Sequence[Replayed]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5000)
+    parser.add_argument("--only", default="", help="simulated runs whose name holds this")
     parser.add_argument("--replays", type=int, default=REPLAYS)
     parser.add_argument("--data", type=Path, default=DATA, help="the folder judge-validation")
     parser.add_argument("--emotion", type=Path, default=EMOTION, help="comments with emotions")
-    parser.add_argument("--comments", type=int, help="so many of them")
+    parser.add_argument("--comments", type=int, help="only so many of them")
     wanted = parser.parse_args()
-    simulate(wanted.runs)
+    if wanted.runs:
+        simulate(wanted.runs, wanted.only)
+    if not wanted.replays:
+        return
     print(
         f"\n{wanted.replays} orders of each labelled file{'':<32}{'units':>6}{'all units say':>14}"
         f"{'stopped':>9}{'unequal':>9}{'used':>8}{'saved':>8}"
