@@ -130,15 +130,14 @@ class StopMonitor:
                 return None
             values = self._values[self._next : end]
             if self._bets is not None:
-                known = values[:, 1] - values[:, 0]
-                known = known[~np.isnan(known)]
-                if known.size:
+                values = values[:, 1] - values[:, 0]
+                if (known := values[~np.isnan(values)]).size:
                     self._bets.add(float(known.sum()), known.size)
-            stratum = int(strata[groups[self._next]])
-            for sequence, column in zip(self._sequences, values.T, strict=False):
-                known = column[~np.isnan(column)]
-                if known.size:
-                    sequence.add(float(known.sum()), known.size, stratum)
+            else:
+                stratum = int(strata[groups[self._next]])
+                for sequence, column in zip(self._sequences, values.T, strict=True):
+                    if (known := column[~np.isnan(column)]).size:
+                        sequence.add(float(known.sum()), known.size, stratum)
             self._next, self._n_looks = end, self._n_looks + 1
             if (decision := self._decide()) is not None:
                 return decision
