@@ -286,7 +286,7 @@ class Replayed(NamedTuple):
 
     def __str__(self) -> str:
         return (
-            f"{self.name:<62}{self.n_units:>6}{self.whole:>14}{self.stopped / self.orders:>9.0%}"
+            f"{self.name:<84}{self.n_units:>6}{self.whole:>14}{self.stopped / self.orders:>9.0%}"
             f"{self.unequal:>9}{self.used:>8.0f}{self.saved:>8.0%}"
         )
 
@@ -422,7 +422,7 @@ def main() -> None:
     if not wanted.replays:
         return
     print(
-        f"\n{wanted.replays} orders of each labelled file{'':<32}{'units':>6}{'all units say':>14}"
+        f"\n{wanted.replays} orders of each labelled file{'':<54}{'units':>6}{'all units say':>14}"
         f"{'stopped':>9}{'unequal':>9}{'used':>8}{'saved':>8}"
     )
     found = []
