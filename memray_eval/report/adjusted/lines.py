@@ -18,7 +18,8 @@ def adjusted_lines(summary: Summary) -> Iterator[str]:
 def adjusted_paragraphs(summary: Summary) -> Iterator[str]:
     """The same as one text for each metric, whose name is in words."""
     for metric, of, told in _adjusted_metrics(summary):
-        yield f"{metric.replace('_', ' ')}{of}: {' '.join(told)}"
+        text = f"{metric.replace('_', ' ')}{of}: {' '.join(told)}"
+        yield text.replace("± ", "±\N{NO-BREAK SPACE}")
 
 
 def _adjusted_metrics(summary: Summary) -> Iterator[tuple[str, str, list[str]]]:
