@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
+from memray_eval.report.betting import DifferenceBets
 from memray_eval.report.confidence_sequence import ConfidenceSequence
 from memray_eval.types import EarlyDecision, Frozen
 
@@ -92,15 +93,20 @@ class StopMonitor:
 
     def __init__(self, watch: StopWatch) -> None:
         self._watch, self._columns = watch, {name: i for i, name in enumerate(watch.candidates)}
-        shape = watch.order.positions.size, len(watch.candidates)
+        order = watch.order
+        shape = order.positions.size, len(watch.candidates)
         self._values: FloatArray = np.full(shape, np.nan)
         self._has_come: npt.NDArray[np.bool_] = np.zeros(shape, np.bool_)
         self._next = 0  # the first place that was not looked at
-        n_means = 1 if watch.rule.kind == "compare" else len(watch.candidates)
-        level = 1 - (1 - LEVEL) / max(1, n_means)
-        self._sequences = [
-            ConfidenceSequence(level, watch.order.largest_group) for _ in range(n_means)
-        ]
+        self._bets: DifferenceBets | None = None
+        self._sequences: list[ConfidenceSequence] = []
+        if watch.rule.kind == "compare":
+            self._bets = DifferenceBets(LEVEL, order.largest_group, order.strata.size)
+        else:
+            level = 1 - (1 - LEVEL) / max(1, len(watch.candidates))
+            self._sequences = [
+                ConfidenceSequence(level, order.largest_group) for _ in watch.candidates
+            ]
         self._n_looks = 0
 
     def add(self, units: ScoredUnits) -> EarlyDecision | None:
@@ -123,13 +129,15 @@ class StopMonitor:
             if not self._has_come[self._next : end].all():
                 return None
             values = self._values[self._next : end]
-            if self._watch.rule.kind == "compare":
-                values = (values[:, 1:2] - values[:, :1] + 1) / 2
-            stratum = int(strata[groups[self._next]])
-            for sequence, column in zip(self._sequences, values.T, strict=True):
-                known = column[~np.isnan(column)]
-                if known.size:
-                    sequence.add(float(known.sum()), known.size, stratum)
+            if self._bets is not None:
+                values = values[:, 1] - values[:, 0]
+                if (known := values[~np.isnan(values)]).size:
+                    self._bets.add(float(known.sum()), known.size)
+            else:
+                stratum = int(strata[groups[self._next]])
+                for sequence, column in zip(self._sequences, values.T, strict=True):
+                    if (known := column[~np.isnan(column)]).size:
+                        sequence.add(float(known.sum()), known.size, stratum)
             self._next, self._n_looks = end, self._n_looks + 1
             if (decision := self._decide()) is not None:
                 return decision
@@ -137,20 +145,19 @@ class StopMonitor:
 
     def _decide(self) -> EarlyDecision | None:
         watch, (low, high) = self._watch, self._watch.scale
-        halves = [one.half_width for one in self._sequences]
-        widest = int(np.argmax(halves))
-        sequence, half = self._sequences[widest], halves[widest]
-        if watch.rule.width is not None:
-            if half * (high - low) > watch.rule.width:
+        if self._bets is not None:
+            if not self._bets.is_decided:
                 return None
+            ends = [(high - low) * end for end in self._bets.interval()]
+            mean, of = (high - low) * self._bets.mean, watch.candidates[1]
+        else:
+            halves = [one.half_width for one in self._sequences]
+            widest = int(np.argmax(halves))
+            if watch.rule.width is None or halves[widest] * (high - low) > watch.rule.width:
+                return None
+            sequence = self._sequences[widest]
             ends = [low + (high - low) * end for end in sequence.interval]
             mean, of = low + (high - low) * sequence.mean, watch.candidates[widest]
-        else:
-            if abs(sequence.mean - 0.5) <= half:
-                return None
-            span = 2 * (high - low)
-            ends = [span * (end - 0.5) for end in sequence.interval]
-            mean, of = span * (sequence.mean - 0.5), watch.candidates[1]
         return EarlyDecision(
             rule=watch.rule.text,
             metric=watch.rule.metric,

@@ -1,5 +1,6 @@
 """The secret of a cache folder, by which the nonces of judge prompts are made: neither a judged
-text nor its author can know them, and the same question is the same call in every session."""
+text nor its author can know them, and prompts of every session begin alike, for the provider's
+cache. No call is remembered by it: on a machine with another secret the same calls are found."""
 
 from __future__ import annotations
 
@@ -85,7 +86,7 @@ def _new_secret() -> bytes:
 def _parse(data: bytes, place: str) -> bytes:
     if not _HEX.fullmatch(data):
         raise ConfigError(
-            f"{place} is no secret of judge prompts (64 hex digits); delete it: calls that began "
-            "with shared text are paid again then"
+            f"{place} is no secret of judge prompts (64 hex digits); delete it, and "
+            "another is made: no call is paid again for it"
         )
     return bytes.fromhex(data.decode())

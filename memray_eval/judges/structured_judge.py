@@ -245,9 +245,10 @@ class _Prepared:
 class Question:
     """What is sent for one verdict: the messages, what every call like it has in common, the layout
     where it is not the rubric first, and the start for the provider's cache; None: it goes without.
-    """
+    `known_by` is what it is remembered by: the messages without a secret nonce."""
 
     messages: Sequence[Message]
+    known_by: Sequence[Message]
     judgment: type[BaseModel]
     prepared: _Prepared
     layout: str = ""
@@ -409,13 +410,14 @@ class StructuredJudge:
             for message in messages
         ]
         system = valid[0].content if valid[0].role == "system" else ""
-        return Question(valid, judgment, self._prepare(judgment, system, self._wire.prepare))
+        prepared = self._prepare(judgment, system, self._wire.prepare)
+        return Question(valid, valid, judgment, prepared)
 
     def key_of(self, question: Question, repeat: int = 0) -> str:
         """What the verdict on a question is remembered by."""
         return call_key(
             self._identity,
-            question.messages,
+            question.known_by,
             question.prepared.schema,
             self._wire.parameters,
             repeat,
@@ -440,7 +442,7 @@ class StructuredJudge:
                 laid.blocks, laid.shared, laid.prefix, self._cache.is_marked, is_batch
             )
         prepared = self._prepare(judgment, laid.system, wire.prepare_shared)
-        return Question(laid.messages, judgment, prepared, SHARED_FIRST, start)
+        return Question(laid.messages, laid.question, judgment, prepared, SHARED_FIRST, start)
 
     def _prepare(
         self,

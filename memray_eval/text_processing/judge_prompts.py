@@ -9,7 +9,8 @@ judge the same memory begin alike.
 What is judged stands between markers with a nonce. With the rubric first it is a digest of all that
 is asked, so that a text cannot hold its own. Shared first it cannot depend on the response, so that
 one who knows the rest could compute it: it is made with a secret, which neither the judged text nor
-its author has."""
+its author has. Each machine has its own; what a call is known by is the question without its nonce
+(`LaidOut.question`), so that the same question is the same call on all of them."""
 
 from __future__ import annotations
 
@@ -56,12 +57,13 @@ _SCHEMA = (
 class LaidOut(NamedTuple):
     """A prompt as it is sent: the system's words, and the user's in blocks. The first `shared` of
     the blocks are the same for all calls that begin alike; those calls have one `prefix` digest,
-    which says nothing of the nonce."""
+    which says nothing of the nonce. `sections` are what is asked, in their order."""
 
     system: str
     blocks: tuple[str, ...]
-    shared: int = 0
-    prefix: str = ""
+    shared: int
+    prefix: str
+    sections: tuple[tuple[str, str], ...]
 
     @property
     def messages(self) -> tuple[Message, Message]:
@@ -69,6 +71,13 @@ class LaidOut(NamedTuple):
             Message(role="system", content=self.system),
             Message(role="user", content="".join(self.blocks)),
         )
+
+    @property
+    def question(self) -> tuple[Message, Message]:
+        """What is asked, whatever the nonce. Sections are JSON here: no text in one of them reads
+        as another section."""
+        asked = dumps([list(section) for section in self.sections])
+        return Message(role="system", content=self.system), Message(role="user", content=asked)
 
 
 class JudgePrompt(tuple[Message, ...]):
@@ -115,10 +124,13 @@ class JudgePrompt(tuple[Message, ...]):
         own = {"RESPONSE": others.pop("RESPONSE")} if "RESPONSE" in others else {}
         # Queries on one context begin alike, so that theirs is the nonce
         nonce = _keyed_digest(secret, [_SHARED_FIRST, list((contexts or query).items())])
-        blocks = [_between_markers(part, nonce) + "\n\n" for part in (contexts, query) if part]
-        last = _between_markers({**own, **others, RUBRIC: asked}, nonce)
+        starts = [part for part in (contexts, query) if part]
+        last = {**own, **others, RUBRIC: asked}
+        blocks = [_between_markers(part, nonce) + "\n\n" for part in starts]
         prefix = _keyed_digest(secret, ["prefix", nonce, list(query.items())])
-        return LaidOut(_SHARED_FIRST, (*blocks, last), len(blocks), prefix)
+        sections = tuple(section for part in (*starts, last) for section in part.items())
+        user = (*blocks, _between_markers(last, nonce))
+        return LaidOut(_SHARED_FIRST, user, len(starts), prefix, sections)
 
 
 def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:

@@ -1,27 +1,38 @@
 """What it costs and saves to stop a run when its question is decided: how often the decision is
 wrong, and after what share of the answers it comes.
 
-    python -m tests.benchmarks.stopping [--runs 5000]
+    python -m tests.benchmarks.stopping [--runs 5000] [--only compare] [--replays 200]
 
 Simulated runs are looked at after every group of answers (a group is one answer, or those of one
-context), by the confidence sequence of `--stop-at`; beside it the plain 95 % interval at every
-look, which is what a person does who watches a run and stops when it looks clear. A decision is
-wrong if the interval at which the run stops does not hold the true mean, or if the wrong candidate,
-or any of two equal ones, is called better. Then labelled files are replayed in random orders."""
+context) as `--stop-at` does it: means by their confidence sequence, comparisons by bets. Beside it
+the plain 95 % interval at every look, which is what a person does who watches a run and stops when
+it looks clear. A decision is wrong if the interval at which the run stops does not hold the true
+mean, or if the wrong candidate, or any of two equal ones, is called better.
+
+Then labelled files are replayed in random orders, beside what the interval of a fixed size says on
+all of their units: people's labels of two systems' answers to the same items, and of comments in
+which two backends read emotion."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable, Iterator
+import asyncio
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from memray_eval.datasets.labels import find_preset, read_labelled
+from memray_eval.affect import training
+from memray_eval.affect.classifier import ClassifierEmotion
+from memray_eval.affect.labels import EKMAN
+from memray_eval.affect.lexicon import LexiconEmotion
+from memray_eval.datasets.labels import PRESETS, find_preset, read_labelled
 from memray_eval.ports import FloatArray
+from memray_eval.report.betting import Capital
 from memray_eval.report.confidence_sequence import boundary
 from memray_eval.report.statistics import difference_interval
 from tests.conftest import REPOSITORY
@@ -30,7 +41,9 @@ N = 2000  # answers of a run
 LEVEL = 0.95
 RUNS_AT_ONCE = 250
 DATA = REPOSITORY.parent / "shared/data/judge-validation"
+EMOTION = REPOSITORY.parent / "shared/data/emotion/ek_test.tsv"
 REPLAYS = 200
+FEWEST = 20  # items that both of a pair answered
 _GRID = np.geomspace(1e-3, 1e5, 20_000)  # of variances, for looking up the boundary
 
 
@@ -40,7 +53,7 @@ class Runs(NamedTuple):
 
     totals: FloatArray
     size: int
-    strata: np.ndarray[tuple[int], np.dtype[np.int64]]
+    strata: npt.NDArray[np.int64]
     truth: float
 
 
@@ -92,6 +105,23 @@ def plain_intervals(runs: Runs) -> Sequences:
     return Sequences(means, halves)
 
 
+def decide_by_bets(
+    differences: FloatArray, level: float = LEVEL
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """DifferenceBets for many runs at once, a row each: the sign that it gives to the mean (0: it
+    never does), and after how many looks (all of them where it never does)."""
+    n_runs, n_looks = differences.shape
+    sides = np.tile([1.0, -1.0], (n_runs, 1))
+    capital = Capital(np.zeros_like(sides), sides, n_looks, (1 - level) / 2)
+    said, looks = np.zeros(n_runs, np.int64), np.full(n_runs, n_looks)
+    for look in range(n_looks):
+        capital.add(differences[:, look, None])
+        won = capital.has_won
+        is_new = (said == 0) & won.any(axis=1)
+        said[is_new], looks[is_new] = np.where(won[is_new, 0], 1, -1), look + 1
+    return said, looks
+
+
 class Stops(NamedTuple):
     """How many of a scenario's runs stopped, and wrongly; and at what shares of their answers."""
 
@@ -118,6 +148,14 @@ def stop(found: Sequences, truth: float, width: float | None) -> Stops:
     return Stops(len(first), int(has_stopped.sum()), int((is_wrong & has_stopped).sum()), shares)
 
 
+def stop_by_bets(runs: Runs) -> Stops:
+    """Stops each run when bets on its differences are won."""
+    said, looks = decide_by_bets(2 * runs.totals / runs.size - 1)
+    is_wrong = (said != 0) & (said != np.sign(runs.truth - 0.5))
+    n_looks = runs.totals.shape[1]
+    return Stops(len(said), int(np.count_nonzero(said)), int(is_wrong.sum()), looks / n_looks)
+
+
 def zeros_and_ones(
     random: np.random.Generator, runs: int, size: int, means: tuple[float, ...], alike: float
 ) -> Runs:
@@ -141,10 +179,26 @@ def ratings(random: np.random.Generator, runs: int) -> Runs:
     return Runs(values, 1, np.zeros(N, np.int64), truth)
 
 
-def differences(random: np.random.Generator, runs: int, up: float, down: float) -> Runs:
+def differences(random: np.random.Generator, runs: int, up: float, down: float, n: int = N) -> Runs:
     """Pairs of zeros and ones of which shares go up and down, as (b - a + 1) / 2."""
-    change = random.choice((1.0, 0.5, 0.0), p=(up, 1 - up - down, down), size=(runs, N))
-    return Runs(change, 1, np.zeros(N, np.int64), 0.5 + (up - down) / 2)
+    change = random.choice((1.0, 0.5, 0.0), p=(up, 1 - up - down, down), size=(runs, n))
+    return Runs(change, 1, np.zeros(n, np.int64), 0.5 + (up - down) / 2)
+
+
+def skewed(random: np.random.Generator, runs: int, n: int) -> Runs:
+    """Differences of +0.1 that now and then are -1, and 0 on average."""
+    change = random.choice((0.55, 0.0), p=(10 / 11, 1 / 11), size=(runs, n))
+    return Runs(change, 1, np.zeros(n, np.int64), 0.5)
+
+
+def opposed(random: np.random.Generator, runs: int, n: int, size: int = 1) -> Runs:
+    """Two strata that take turns: in one of them b is better, in the other one as much worse.
+    Groups of `size` are quite alike."""
+    strata = np.arange(n) % 2
+    shares = np.broadcast_to(np.where(strata, 0.7, 0.3), (runs, n))
+    if size > 1:
+        shares = random.beta(shares, 1 - shares)
+    return Runs(random.binomial(size, shares).astype(np.float64), size, strata, 0.5)
 
 
 SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], Runs], float | None]] = {
@@ -163,22 +217,38 @@ SCENARIOS: dict[str, tuple[Callable[[np.random.Generator, int], Runs], float | N
     "compare: +0.05": (lambda random, n: differences(random, n, 0.2, 0.15), None),
     "compare: +0.1": (lambda random, n: differences(random, n, 0.2, 0.1), None),
     "compare: +0.2": (lambda random, n: differences(random, n, 0.3, 0.1), None),
+    "compare, 200 answers: no difference": (
+        lambda random, n: differences(random, n, 0.15, 0.15, 200),
+        None,
+    ),
+    "compare, 200 answers: +0.15": (
+        lambda random, n: differences(random, n, 0.3, 0.15, 200),
+        None,
+    ),
+    "compare, 200 skewed: no difference": (lambda random, n: skewed(random, n, 200), None),
+    "compare, 2,000 skewed: no difference": (lambda random, n: skewed(random, n, N), None),
+    "compare, opposed strata": (lambda random, n: opposed(random, n, N), None),
+    "compare, opposed contexts of 5": (lambda random, n: opposed(random, n, 400, 5), None),
 }
 
 
-def simulate(n_runs: int) -> None:
+def simulate(n_runs: int, only: str) -> None:
     print(
-        f"{n_runs} runs of {N} answers       {'stopped':>9}{'wrong':>8}{'median at':>11}   "
+        f"{f'{n_runs} runs of {N} answers':<38}{'stopped':>9}{'wrong':>8}{'median at':>11}   "
         "plain interval at every look: stopped, wrong"
     )
     for name, (draw, width) in SCENARIOS.items():
-        random, found = np.random.default_rng(3), ([], [])
+        if only not in name:
+            continue
+        random, found = np.random.default_rng(3), (list[Stops](), list[Stops]())
         for start in range(0, n_runs, RUNS_AT_ONCE):
             runs = draw(random, min(RUNS_AT_ONCE, n_runs - start))
-            for kept, looks in zip(
-                found, (confidence_sequences(runs), plain_intervals(runs)), strict=True
-            ):
-                kept.append(stop(looks, runs.truth, width))
+            found[0].append(
+                stop_by_bets(runs)
+                if width is None
+                else stop(confidence_sequences(runs), runs.truth, width)
+            )
+            found[1].append(stop(plain_intervals(runs), runs.truth, width))
         ours, plain = (
             Stops(
                 sum(one.n for one in each),
@@ -189,7 +259,7 @@ def simulate(n_runs: int) -> None:
             for each in found
         )
         print(
-            f"{name:<34}{ours.stopped / ours.n:>9.1%}{ours.wrong / ours.n:>8.2%}"
+            f"{name:<38}{ours.stopped / ours.n:>9.1%}{ours.wrong / ours.n:>8.2%}"
             f"{np.median(ours.shares):>11.0%}   {plain.stopped / plain.n:.1%}, "
             f"{plain.wrong / plain.n:.1%}",
             flush=True,
@@ -197,58 +267,99 @@ def simulate(n_runs: int) -> None:
 
 
 class Replayed(NamedTuple):
-    """A question to a labelled file: whether the whole file decides it, and what replays did."""
+    """A question to a labelled file, and what replays in random orders did: how many `stopped`
+    before the last unit, how many of those said otherwise than the whole file, and the units used
+    (a median over all orders). `whole` is the decision of the interval of a fixed size on all
+    units, which is also that of an order that does not stop."""
 
     name: str
-    decided: str
-    same: float
-    saved: float
+    n_units: int
+    whole: str
+    orders: int
+    stopped: int
+    unequal: int
+    used: float
+
+    @property
+    def saved(self) -> float:
+        return 1 - self.used / self.n_units
+
+    def __str__(self) -> str:
+        return (
+            f"{self.name:<84}{self.n_units:>6}{self.whole:>14}{self.stopped / self.orders:>9.0%}"
+            f"{self.unequal:>9}{self.used:>8.0f}{self.saved:>8.0%}"
+        )
 
 
-def labelled_files(folder: Path) -> Iterator[tuple[str, str, list[tuple[str, str, float]]]]:
-    """Each file with a metric, and its answers: the item, the system, people's label as a share."""
-    for preset, file, metric in (
-        ("evouna", "evouna_NQ_300.json", None),
-        ("begin", "begin_dev_wow.tsv", None),
-        ("topical_chat", "topical_chat_180.json", "conversational_quality"),
+Answers = list[tuple[str, str, float]]  # the item, the system, people's label as a share
+
+
+def labelled_files(folder: Path) -> Iterator[tuple[str, Answers]]:
+    """The answers of each file by each metric that people labelled."""
+    for preset, file, system_column in (
+        ("evouna", "evouna_NQ_300.json", None),  # a column a system
+        ("begin", "begin_dev_wow.tsv", "model_name"),
+        ("topical_chat", "topical_chat_180.json", "system_id"),
     ):
-        if not (folder / file).exists():
-            continue
-        name, labelling = find_preset(preset, metric)
-        low, high = labelling.scale or (0.0, 1.0)
-        rows = read_labelled(folder / file, labelling, (low, high))
-        answers = []
-        for row in rows:
-            _, _, system = row.id.partition("-")[2].partition("-")
-            given = [label for label in row.people if label is not None]
-            share = (sum(given) / len(given) - low) / (high - low)
-            answers.append((row.cluster, system, share))
-        yield preset, name, answers
+        for metric in PRESETS[preset] if (folder / file).exists() else ():
+            _, labelling = find_preset(preset, metric)
+            if system_column is not None:
+                columns = labelling.columns | {"task": system_column}
+                labelling = labelling.model_copy(update={"columns": columns})
+            low, high = labelling.scale or (0.0, 1.0)
+            answers = []
+            for row in read_labelled(folder / file, labelling, (low, high)):
+                system = row.fields.get("task") or row.id.partition("-")[2].partition("-")[2]
+                given = [label for label in row.people if label is not None]
+                share = (sum(given) / len(given) - low) / (high - low)
+                answers.append((row.cluster, system, share))
+            yield f"{preset} {metric}", answers
 
 
-def replays(folder: Path, n: int) -> Iterator[Replayed]:
-    for preset, metric, answers in labelled_files(folder):
+def emotion_file(file: Path, limit: int | None) -> Answers:
+    """Whether what each way to read emotion in a comment calls likeliest is what people said."""
+    comments = training.read(file)[:limit]
+    texts = [comment.text for comment in comments]
+    backends = ClassifierEmotion(), LexiconEmotion()
+    told = {one.name: asyncio.run(one.infer(texts)) for one in backends}
+    return [
+        (str(place), name, float(EKMAN.labels.index(max(found, key=found.__getitem__)) in said))
+        for name, each in told.items()
+        for place, (found, (_, said)) in enumerate(zip(each, comments, strict=True))
+    ]
+
+
+def replays(folder: Path, emotion: Path, limit: int | None, n: int) -> Iterator[Replayed]:
+    for name, answers in labelled_files(folder):
         for width in (0.1, 0.15, 0.2):
-            yield replay_width(f"{preset}: {metric} +-{width} of the scale", answers, width, n)
-        systems = sorted({system for _, system, _ in answers if system})
-        by_item = {(item, system): share for item, system, share in answers}
-        items = sorted({item for item, _, _ in answers})
-        for a, b in combinations(systems, 2):
-            both = [item for item in items if (item, a) in by_item and (item, b) in by_item]
-            of_a, of_b = (np.array([by_item[item, system] for item in both]) for system in (a, b))
-            yield replay_compare(f"{preset}: compare {a}, {b}", of_a, of_b, n)
+            yield replay_width(f"{name} +-{width} of the scale", answers, width, n)
+        yield from replay_pairs(name, answers, n)
+    if emotion.exists():
+        answers = emotion_file(emotion, limit)
+        for size in (200, 1000, None):
+            cut = [answer for answer in answers if size is None or int(answer[0]) < size]
+            yield from replay_pairs("emotion: people's label", cut, n)
 
 
-def replay_width(
-    name: str, answers: list[tuple[str, str, float]], width: float, n: int
-) -> Replayed:
+def replay_pairs(name: str, answers: Answers, n: int) -> Iterator[Replayed]:
+    """Each two systems on the items that both answered."""
+    by_item = {(item, system): share for item, system, share in answers}
+    items = dict.fromkeys(item for item, _, _ in answers)
+    for a, b in combinations(sorted({system for _, system, _ in answers if system}), 2):
+        both = [item for item in items if (item, a) in by_item and (item, b) in by_item]
+        if len(both) >= FEWEST:
+            of_a, of_b = (np.array([by_item[item, one] for item in both]) for one in (a, b))
+            yield replay_compare(f"{name}: {a}, {b}", of_a, of_b, n)
+
+
+def replay_width(name: str, answers: Answers, width: float, n: int) -> Replayed:
     """Answers to one item stay together; those to items with fewer answers count too."""
     by_item: dict[str, list[float]] = {}
     for item, _, share in answers:
         by_item.setdefault(item, []).append(share)
     groups = list(by_item.values())
     largest, whole = max(map(len, groups)), float(np.mean([share for _, _, share in answers]))
-    random, shares, right = np.random.default_rng(5), [], []
+    random, used, unequal = np.random.default_rng(5), [], 0
     for _ in range(n):
         order = random.permutation(len(groups))
         totals = np.array([sum(groups[place]) for place in order])
@@ -259,55 +370,69 @@ def replay_width(
         variance = np.cumsum(((totals - sizes * expected) / largest) ** 2)
         halves = largest * look_up(variance, (1 - LEVEL) / 2) / np.cumsum(sizes)
         means = np.cumsum(totals) / np.cumsum(sizes)
-        if (halves <= width).any():
-            first = int((halves <= width).argmax())
-            shares.append(float(np.cumsum(sizes)[first] / sizes.sum()))
-            right.append(abs(means[first] - whole) <= halves[first])
-    told = f"in {len(shares) / n:.0%} of the orders"
-    saved = 1 - float(np.median(shares)) if shares else 0.0
-    return Replayed(name, told, float(np.mean(right)) if right else 1.0, saved)
+        is_close = halves <= width
+        first = int(is_close.argmax()) if is_close.any() else len(groups) - 1
+        used.append(int(np.cumsum(sizes)[first]))
+        unequal += bool(is_close.any() and abs(means[first] - whole) > halves[first])
+    n_units = sum(map(len, groups))
+    stopped = sum(one < n_units for one in used)
+    return Replayed(
+        name, n_units, f"{whole:.3f}", n, stopped, unequal, float(np.median(used))
+    )  # fmt: skip
 
 
 def replay_compare(name: str, a: FloatArray, b: FloatArray, n: int) -> Replayed:
     found = difference_interval(a, b)
     whole = 0 if found is None or found.low <= 0 <= found.high else 1 if found.low > 0 else -1
-    random, shares, same = np.random.default_rng(5), [], []
-    for _ in range(n):
-        order = random.permutation(a.size)
-        runs = Runs(((b - a)[order] + 1)[None] / 2, 1, np.zeros(a.size, np.int64), 0.5)
-        looks = confidence_sequences(runs)
-        is_apart = np.abs(looks.means[0] - 0.5) > looks.halves[0]
-        first = int(is_apart.argmax()) if is_apart.any() else a.size - 1
-        said = int(np.sign(looks.means[0, first] - 0.5)) if is_apart.any() else 0
-        if said:
-            shares.append((first + 1) / a.size)
-            same.append(said == whole)
-    told = f"{'no one' if not whole else 'b' if whole > 0 else 'a'} in the file, here in "
-    told += f"{len(shares) / n:.0%} of the orders"
-    saved = 1 - float(np.median(shares)) if shares else 0.0
-    return Replayed(name, told, float(np.mean(same)) if same else 1.0, saved)
+    random = np.random.default_rng(5)
+    orders = np.array([random.permutation(a.size) for _ in range(n)])
+    said, looks = decide_by_bets((b - a)[orders])
+    is_early = looks < a.size
+    return Replayed(
+        name, a.size, {-1: "the first", 0: "undecided", 1: "the second"}[whole], n,
+        int(is_early.sum()), int((is_early & (said != whole)).sum()), float(np.median(looks)),
+    )  # fmt: skip
+
+
+def report(kind: str, found: Sequence[Replayed]) -> None:
+    """What was saved where the whole file decides, and how often a stop said otherwise."""
+    decided = [one for one in found if one.whole != "undecided"]
+    equal = [one.saved for one in decided if not one.unequal]
+    often = [o.saved for o in decided if not o.unequal and o.stopped > o.orders / 2]
+    print(
+        f"{kind}: {len(found)} questions, of which all units decide {len(decided)}; of "
+        f"{sum(one.stopped for one in found)} stops {sum(one.unequal for one in found)} say "
+        f"otherwise than all units. Where every stop says the same ({len(equal)}), the median "
+        f"saving is {np.median(equal or [0.0]):.0%}, and {np.median(often or [0.0]):.0%} in the "
+        f"{len(often)} of them that stop in most orders"
+    )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--runs", type=int, default=5000)
+    parser.add_argument("--only", default="", help="simulated runs whose name holds this")
     parser.add_argument("--replays", type=int, default=REPLAYS)
-    parser.add_argument("--data", type=Path, default=DATA)
+    parser.add_argument("--data", type=Path, default=DATA, help="the folder judge-validation")
+    parser.add_argument("--emotion", type=Path, default=EMOTION, help="comments with emotions")
+    parser.add_argument("--comments", type=int, help="only so many of them")
     wanted = parser.parse_args()
-    simulate(wanted.runs)
-    found = list(replays(wanted.data, wanted.replays))
-    for one in found:
-        print(
-            f"{one.name:<58}{one.decided}; same as the whole file {one.same:.0%}, saved "
-            f"{one.saved:.0%}"
-        )
-    stopped = [one.saved for one in found if one.saved > 0]
-    if stopped:
-        same = float(np.mean([one.same for one in found if one.saved > 0]))
-        print(
-            f"median saving where it stopped: {np.median(stopped):.0%} of the answers; the "
-            f"decision was that of the whole file in {same:.1%}"
-        )
+    if wanted.runs:
+        simulate(wanted.runs, wanted.only)
+    if not wanted.replays:
+        return
+    print(
+        f"\n{wanted.replays} orders of each labelled file{'':<54}{'units':>6}{'all units say':>14}"
+        f"{'stopped':>9}{'unequal':>9}{'used':>8}{'saved':>8}"
+    )
+    found = []
+    for one in replays(wanted.data, wanted.emotion, wanted.comments, wanted.replays):
+        found.append(one)
+        print(one, flush=True)
+    of_means = [one for one in found if "+-" in one.name]
+    for kind, some in ("means", of_means), ("comparisons", [o for o in found if o not in of_means]):
+        if some:
+            report(kind, some)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ ALONE = {
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
-    "stopping": "--runs 3 --replays 2",
+    "stopping": "--runs 3 --replays 2 --comments 50",
     "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
 }

@@ -1,11 +1,12 @@
-"""kill -9 of a run that judges in batches, at every step, and a resume: here, and from another
-machine with the run's folder on S3. No call is paid twice, none is lost, and every unit is in the
-output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at all steps, three times each, and
--s shows the books."""
+"""kill -9 of a run that judges in batches, at every step, and a resume: here, from another machine
+with a copy of the run's folder, and from one with the folder on S3. No call is paid twice, none is
+lost, and every unit is in the output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at
+all steps, three times each, and -s shows the books."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from memray_eval.config.environment import calls_file
+from memray_eval.judges.prompt_secret import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.benchmarks.judging import job, responses
@@ -93,6 +96,31 @@ def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
         assert victim(config, step, round_ + 1, tmp_path) == -9, log.read_text()[-2000:]
         assert victim(config, "-", 0, tmp_path) == 0, log.read_text()[-2000:]
         hold(run_folder(tmp_path), server, f"{step}, batch {round_ + 1}")
+
+
+@rounds
+@steps
+def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
+    tmp_path: Path, step: str, round_: int
+) -> None:
+    """Prompts begin with what they share, and so hold a nonce of the machine's own secret."""
+    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    with serving_process() as server:
+        server.script_batches(course={"seconds": 0.3})
+        config = job_file(tmp_path, server, str(here / "out"), cache="auto", layout="shared_first")
+        assert victim(config, step, round_ + 1, here) == -9, (here / "log").read_text()[-2000:]
+        shutil.copytree(here / "out", elsewhere / "out")
+        config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto")
+        code = victim(config, "-", 0, elsewhere)
+        assert code == 0, (elsewhere / "log").read_text()[-2000:]
+        hold(run_folder(elsewhere), server, f"copied, {step}, batch {round_ + 1}")
+    places = [str(home / "cache" / calls_file().name) for home in (here, elsewhere)]
+    secrets = {secret_beside(place) for place in places}
+    assert len(secrets) == 2
+    files = [path for path in (elsewhere / "out").rglob("*") if path.is_file()]
+    kept = b"".join(path.read_bytes() for path in files)
+    kept += str(run_folder(elsewhere).records().to_table().to_pylist()).encode()
+    assert not any(secret in kept or secret.hex().encode() in kept for secret in secrets)
 
 
 @on_demand

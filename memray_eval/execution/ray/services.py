@@ -11,7 +11,8 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import ray
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
@@ -121,7 +122,8 @@ class LedgerActor:
             await self._book.write(self._treasury.committed())
 
 
-class RayServices(NamedTuple):
+@dataclass(frozen=True)
+class RayServices:
     """JudgeServices as the driver hands them to its judge actors: actors of the cluster; None: this
     run has none. `run` is what the limiter knows this session's members by, `run_id` names the
     run, `secret` is that of the cache folder; None: each set of judges has its own."""
@@ -133,7 +135,7 @@ class RayServices(NamedTuple):
     max_in_flight: int
     run: str = ""
     run_id: str = ""
-    secret: bytes | None = None
+    secret: bytes | None = field(default=None, repr=False)
 
     def connect(
         self,

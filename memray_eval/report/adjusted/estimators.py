@@ -9,6 +9,7 @@ CR1), so that estimates over the same clusters can be subtracted."""
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 from typing import NamedTuple
@@ -124,35 +125,34 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     both samples, as in Lee et al. (arXiv 2511.21140), with the pseudo-counts of Lang and Reiczigel
     (2014) in the variances, so that a judge that erred on no label is not taken for perfect. The
     delta method's interval of both papers covers 98-99 % where the judge is poor and labels are
-    few; this one keeps to 95 %. Each share counts with its effective size (as Korn and Graubard
-    1998 have it for shares of clustered samples), what the shares have in common within clusters is
-    added, and Student's quantile replaces the normal one where units are clustered. Needs labels of
-    both classes and a `youden` that is not about 0."""
+    few; this one keeps to 95 %. Each share counts with its effective size (Korn and Graubard 1998),
+    that of labels by a model of what is alike within clusters, as Franco, Little, Louis and Slud
+    (2019) find better than the clusters' own spread. What the shares have in common within clusters
+    is added. Where units are clustered Student's quantile replaces the normal one, with the degrees
+    of freedom of Welch and Satterthwaite: the run's clusters less one, and those of right and of
+    wrong labels less one each. Needs labels of both classes and a `youden` that is not about 0."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
     said = weighted_share(run.judge, run.clusters, n_clusters)
-    is_right = labels.people > 0.5
-    right, wrong = (
-        weighted_share(labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows])
-        for rows in (is_right, ~is_right)
-    )
+    right, wrong = _shares_called_right(labels, n_clusters)
     sensitivity, specificity = right.value, 1 - wrong.value
     raw = (said.value - wrong.value) / (right.value - wrong.value)
     value = min(max(raw, 0.0), 1.0)
 
     parts = [said.influence, -value * right.influence, -(1 - value) * wrong.influence]
     together: FloatArray = np.sum(parts, axis=0)
+    shared = float(together @ together) - sum(float(part @ part) for part in parts)
+    of_right, of_wrong = (_smoothed_variance(one, 1.0) for one in (right, wrong))
+    of_labels = value**2 * of_right + (1 - value) ** 2 * of_wrong
     is_clustered = any(
         _count_clusters(side) < side.size for side in (run.clusters, labels.clusters)
     )
     critical = _critical(
-        [float(part @ part) for part in parts], [said.clusters, right.clusters, wrong.clusters],
+        [said.variance, of_labels], [said.clusters, right.clusters + wrong.clusters - 1],
         is_clustered, level,
     )  # fmt: skip
-    shared = float(together @ together) - sum(float(part @ part) for part in parts)
 
     slope = right.value - wrong.value
     of_run = _smoothed_variance(said, critical**2 / 2) + max(0.0, shared)
-    of_right, of_wrong = (_smoothed_variance(one, 1.0) for one in (right, wrong))
     # leading * share^2 - 2 * middle * share + last <= 0
     square, apart = critical**2, said.value - wrong.value
     leading = slope**2 - square * (of_right + of_wrong)
@@ -167,11 +167,60 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
         interval=_within_scale(low, high, value),
         influence=together / slope,
         run_variance=of_run / slope**2,
-        label_variance=(value**2 * of_right + (1 - value) ** 2 * of_wrong) / slope**2,
+        label_variance=of_labels / slope**2,
         critical=critical,
         sensitivity=sensitivity,
         specificity=specificity,
     )
+
+
+def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Share]:
+    """The shares of right and of wrong answers that the judge calls right: sensitivity, and 1 -
+    specificity. How alike units of a cluster are, which their sizes count, is taken from right and
+    wrong ones together: of a few clusters each alone tells too little of it."""
+    is_right = labels.people > 0.5
+    sides = [Labelled(*(column[rows] for column in labels)) for rows in (is_right, ~is_right)]
+    correlation = _pooled_correlation(sides)
+    right, wrong = (
+        weighted_share(one.judge, one.clusters, n_clusters, one.weights)._replace(
+            size=_effective_size(one, correlation)
+        )
+        for one in sides
+    )
+    return right, wrong
+
+
+def _pooled_correlation(sides: Sequence[Labelled]) -> float:
+    """The correlation, 0-1, of a judge's zeros and ones on two units of one cluster and side: the
+    mean product of standardised residuals over all such pairs (Karlin, Cameron and Williams 1981),
+    corrected for the means that were taken off. 1, in doubt, where no pair tells."""
+    products = pairs = 0.0
+    for one in sides:
+        if not np.ptp(one.judge):
+            continue
+        mean = float(one.weights @ one.judge) / float(one.weights.sum())
+        spread, n, groups = mean * (1 - mean), one.judge.size, _count_clusters(one.clusters)
+        residuals = one.weights * (one.judge - mean)
+        together = _sum_of_squares(residuals, one.clusters) * groups / max(1, groups - 1)
+        alone = float(residuals @ residuals) * n / max(1, n - 1)
+        products += (together - alone) / spread
+        pairs += _sum_of_squares(one.weights, one.clusters) - float(one.weights @ one.weights)
+    return min(max(products / pairs, 0.0), 1.0) if pairs > 0 else 1.0
+
+
+def _effective_size(labels: Labelled, correlation: float) -> float:
+    """How many independent units of equal weight tell as much: n over the design effects of weights
+    (Kish 1965) and of clusters."""
+    weights = labels.weights
+    own = float(weights @ weights)
+    others = _sum_of_squares(weights, labels.clusters) - own
+    return float(weights.sum()) ** 2 / (own + correlation * others)
+
+
+def _sum_of_squares(values: FloatArray, clusters: Clusters) -> float:
+    """The sum over clusters of their squared sums."""
+    sums = np.bincount(clusters, values)
+    return float(sums @ sums)
 
 
 def _smoothed_variance(share: Share, added: float) -> float:
@@ -240,11 +289,7 @@ def rogan_gladen_difference(
     where the labels do not tell the judge's slope from 0."""
     n_clusters = 1 + max(int(a.clusters.max()), int(labels.clusters.max()))
     moved = weighted_share(b.judge - a.judge, a.clusters, n_clusters)
-    is_right = labels.people > 0.5
-    right, wrong = (
-        weighted_share(labels.judge[rows], labels.clusters[rows], n_clusters, labels.weights[rows])
-        for rows in (is_right, ~is_right)
-    )
+    right, wrong = _shares_called_right(labels, n_clusters)
     slope = right.value - wrong.value
     of_slope = right.influence - wrong.influence
     least = sum(_smoothed_variance(one, 1.0) for one in (right, wrong))

@@ -9,13 +9,26 @@ from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 
 def adjusted_lines(summary: Summary) -> Iterator[str]:
-    """A sentence or two for each metric that the run's labels are of."""
+    """A line or two for each metric that the run's labels are of, the second one indented."""
+    for metric, of, told in _adjusted_metrics(summary):
+        for number, line in enumerate(told):
+            yield f"  {line}" if number else f"{metric}{of}: {line}"
+
+
+def adjusted_paragraphs(summary: Summary) -> Iterator[str]:
+    """The same as one text for each metric, whose name is in words."""
+    for metric, of, told in _adjusted_metrics(summary):
+        text = f"{metric.replace('_', ' ')}{of}: {' '.join(told)}"
+        yield text.replace("± ", "±\N{NO-BREAK SPACE}")
+
+
+def _adjusted_metrics(summary: Summary) -> Iterator[tuple[str, str, list[str]]]:
+    """Each metric that the labels are of, whose it is where there are several, and what is told."""
     several = len(summary.candidates) > 1
     for one in summary.metrics:
         if one.adjusted is not None:
             of = f" ({one.candidate})" if several else ""
-            for number, line in enumerate(describe_adjusted(one, one.adjusted)):
-                yield f"  {line}" if number else f"{one.metric}{of}: {line}"
+            yield one.metric, of, list(describe_adjusted(one, one.adjusted))
 
 
 def describe_adjusted(one: MetricSummary, found: AdjustedFigure) -> Iterator[str]:

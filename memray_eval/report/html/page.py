@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.dataset as pads
 from markupsafe import Markup
 
-from memray_eval.report.adjusted.lines import adjusted_lines
+from memray_eval.report.adjusted.lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -175,6 +175,6 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
-        "adjusted": list(adjusted_lines(summary)),
+        "adjusted": list(adjusted_paragraphs(summary)),
         "decisions": list(decision_lines(decisions)) if decisions else [],
     }

@@ -283,3 +283,12 @@ def test_a_layout_is_a_part_of_the_call() -> None:
     batch = auto.pose(prompt("a"), Rating, is_batch=True)
     assert batch.start is not None
     assert (batch.start.lasts_1h, auto.key_of(batch)) == (True, auto.key_of(shared))
+
+
+def test_a_machine_with_another_secret_asks_the_same_call_with_another_nonce() -> None:
+    here = judge_of(Caching(GOOD))
+    elsewhere = judge_of(Caching(GOOD), PromptCache(floor_tokens=1024, secret=b"t" * 32))
+    one, same = here.pose(prompt("a"), Rating), elsewhere.pose(prompt("a"), Rating)
+    assert here.key_of(one) == elsewhere.key_of(same)
+    assert one.messages != same.messages
+    assert here.key_of(one) != here.key_of(here.pose(prompt("b"), Rating))

@@ -97,6 +97,33 @@ def test_clusters_widen_both_intervals() -> None:
     assert width(prediction_powered(run, in_clusters)) > width(prediction_powered(run, of))
 
 
+def test_units_that_are_alike_within_clusters_tell_as_much_as_one_each() -> None:
+    """Of 20 clusters of five, half right answers and half wrong, a third are judged wrongly; then
+    the errors are spread over all of them."""
+    run, clusters = run_of(620, 1000), 10_000 + np.arange(100) // 5
+    people = np.repeat(np.arange(20) % 2, 5).astype(float)
+    wrongly = np.repeat(np.arange(20) % 6 < 2, 5)
+    whole = Labelled(np.where(wrongly, 1 - people, people), people, clusters, np.ones(100))
+    one_each = Labelled(*(column[::5] for column in whole))
+    alike, few = rogan_gladen(run, whole), rogan_gladen(run, one_each)
+    assert alike.value == pytest.approx(few.value)
+    assert alike.label_variance == pytest.approx(few.label_variance, rel=0.1)
+    spread = np.arange(100) % 6 < 2
+    apart = whole._replace(judge=np.where(spread, 1 - people, people))
+    alone = apart._replace(clusters=10_000 + np.arange(100))
+    in_clusters, unclustered = (rogan_gladen(run, one).label_variance for one in (apart, alone))
+    assert in_clusters == pytest.approx(unclustered, rel=0.05)
+    assert in_clusters < 0.3 * alike.label_variance
+
+
+def test_where_a_judge_errs_on_no_label_each_cluster_tells_as_much_as_one_unit() -> None:
+    people = np.repeat(np.arange(20) % 2, 5).astype(float)
+    never = Labelled(people, people, 10_000 + np.arange(100) // 5, np.ones(100))
+    one_each = Labelled(*(column[::5] for column in never))
+    found, few = (rogan_gladen(run_of(620, 1000), one) for one in (never, one_each))
+    assert found.label_variance == pytest.approx(few.label_variance)
+
+
 def width(found: Estimate) -> float:
     return found.interval.high - found.interval.low
 
