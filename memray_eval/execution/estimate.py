@@ -1,7 +1,7 @@
 """Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
 Makes no call.
 
-Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer
+Prompts are really built, for some SAMPLED units spread over the dataset; what a model will answer
 is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
 CHARACTERS_A_TOKEN characters."""
 
@@ -17,12 +17,16 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import RateLimits
+from memray_eval.config.sections import EngineTimes, RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.datasets.sharding import SHARD_BYTES
+from memray_eval.datasets.shards import Shard
 from memray_eval.errors import ConfigError, JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.engine_time import AskedPrompt, engine_work, shared_length
 from memray_eval.execution.phases import StageSeconds, choose_phases
-from memray_eval.execution.plan import JudgePool, engine_device
+from memray_eval.execution.plan import LONG_CHARS, Device, JudgePool, engine_device, fit_engine
+from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
@@ -36,14 +40,17 @@ from memray_eval.ports import Verdict
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response, Score
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Prompt, Record, Response, Score
 
 SAMPLED = 200
+# Where prompts share contexts, blocks are looked at in pairs of neighbours, so many rows of each
+LEAST_PAIRS, ROWS_OF_A_BLOCK = 6, 32
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
-# Ray, its workers, and an engine where there is one
+PROMPT_CPU_S = 2e-6  # of one core, for a token of a prompt: read, rendered, handed on
 BATCH_S = 86_400.0  # providers end a batch within a day
+# Ray, its workers, and an engine where there is one
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
@@ -179,17 +186,22 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    records = list(_sampled_records(spec, found))
+    sampled = list(_sample_units(spec, found))
+    records = [unit.record for unit in sampled]
     units = (samples or found.n_samples) * len(spec.candidates)
-    scale = units / max(1, len(records))
-    load = _judge_load(spec, [record for record, _ in records], scale)
-    prompt_tokens = sum(tokens for _, tokens in records) * scale
+    scale = units / max(1, len(sampled))
+    load = _judge_load(spec, records, scale)
+    prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     # By candidate; given responses have those that they came from
     answered = defaultdict[str, float](float)
-    for record, _ in records:
+    for record in records:
         answered[record.candidate.name] += (
             _tokens(record.response.text if record.response else "") * scale
         )
+    device = engine_device(spec, capacity.gpus)
+    asked = _EngineQuestion(
+        spec, sampled, _count_blocks(spec, found, samples), _mean_chars(found), device
+    )
     cpus = site.judge_cpus if site is not None else capacity.cpus
     in_batches = {name for name in load if _goes_in_batches(name, load[name], spec)}
     by_judge = {
@@ -210,15 +222,16 @@ def estimate(
     )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [
-        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates)),
+        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates), asked),
+        *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
+    startup_s = sum(max(_startup_s(spec, group[0].backend) for group in wave) for wave in waves)
     stages = tuple(_slowest_by_stage(bounds))
     order, reason = choose_phases(
         spec,
-        engine_device(spec, capacity.gpus),
+        device,
         has_cpu_nodes=has_cpu_nodes(spec, capacity, site),
         seconds=lambda: stage_seconds(stages),
     )
@@ -243,8 +256,17 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, len(records), units, judges, site)),
+        assumptions=tuple(
+            _list_assumptions(
+                spec, len(sampled), units, judges, site, prompt_tokens / max(1, units)
+            )
+        ),
     )
+
+
+def _startup_s(spec: RunSpec, backend: str) -> float:
+    engine = spec.assumptions.engine
+    return STARTUP_S[backend] if engine is None or backend != "vllm" else engine.start_s
 
 
 def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
@@ -335,38 +357,94 @@ def _cluster_use(
     )
 
 
-def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
-    """Records of samples spread over the dataset, with a response of the expected length, and their
-    prompts' tokens; where responses exist already, those."""
-    suite, reading = spec.suite, spec.read.reader
-    step = max(1, len(found.shards) * len(spec.candidates) // SAMPLED)
-    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(spec.candidates)))
-    for shard in found.shards[::step]:
+class _SampledUnit(NamedTuple):
+    """A unit with a response of the expected length, and its prompt; where the responses exist
+    already, or no prompt can be built, without one."""
+
+    record: Record
+    prompt: AskedPrompt | None = None
+
+
+def _sample_units(spec: RunSpec, found: Scan) -> Iterator[_SampledUnit]:
+    """Units of samples spread over the dataset, block by block."""
+    reading = spec.read.reader
+    before: dict[str, str] = {}  # by model, the text of the last prompt
+    for shard, rows in _spread_shards(spec, found):
         if spec.has_responses:
-            yield from (
-                (record, 0.0)
-                for record in itertools.islice(read_records(shard, reading), per_shard)
-            )
+            yield from map(_SampledUnit, itertools.islice(read_records(shard, reading), rows))
             continue
-        for sample in itertools.islice(read_samples(shard, reading), per_shard):
+        opened = set[str]()  # models whose prompts of this block have begun
+        for sample in itertools.islice(read_samples(shard, reading), rows):
             for candidate in spec.candidates:
+                record = new_record(sample, candidate)
                 try:
-                    prompt = suite.prompt(sample, candidate)
+                    prompt = spec.suite.prompt(sample, candidate)
                 except Exception as error:  # it will be an error of its unit, and costs nothing
                     failed = Response(error=describe_error(error))
-                    yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
+                    yield _SampledUnit(record.model_copy(update={"response": failed}))
                     continue
-                tokens = sum(_tokens(message.content) for message in prompt.messages)
                 # An answer of the expected length that metrics take for one.
                 most = prompt.sampling(candidate).max_tokens or 0
                 length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
                 text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                yield (
-                    new_record(sample, candidate).model_copy(
-                        update={"response": Response(text=text)}
-                    ),
-                    tokens,
+                asked = _asked_prompt(spec, candidate, prompt, _tokens(text), before)
+                yield _SampledUnit(
+                    record.model_copy(update={"response": Response(text=text)}),
+                    asked._replace(opens_block=candidate.model not in opened),
                 )
+                opened.add(candidate.model)
+
+
+def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int]]:
+    """Shards spread over the dataset, and how many rows of each make up some SAMPLED units. Where
+    engines are reckoned by what their prompts share, whole shards, and neighbours together."""
+    shards, candidates = found.shards, len(spec.candidates)
+    if spec.assumptions.engine is None or not spec.read.reader.by_context:
+        step = max(1, len(shards) * candidates // SAMPLED)
+        rows = max(1, SAMPLED // max(1, len(shards) * candidates))
+        yield from ((shard, rows) for shard in shards[::step])
+        return
+    a_shard = min(ROWS_OF_A_BLOCK, max(1, found.n_samples // max(1, len(shards))))
+    pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
+    step = max(2, len(shards) // pairs)
+    for first in range(0, len(shards), step):
+        yield from ((shard, ROWS_OF_A_BLOCK) for shard in shards[first : first + 2])
+
+
+def _asked_prompt(
+    spec: RunSpec, candidate: Candidate, prompt: Prompt, answer: float, before: dict[str, str]
+) -> AskedPrompt:
+    """The prompt as the model's engine gets it, cut to its window, and what it shares with the one
+    `before`, in whose place it is put there."""
+    text = "\n".join(message.content for message in prompt.messages)
+    tokens = sum(_tokens(message.content) for message in prompt.messages)
+    shared = _tokens(text[: shared_length(before.get(candidate.model, ""), text)])
+    before[candidate.model] = text
+    if candidate.backend == "vllm" and prompt.is_cut:
+        window = spec.engine_of(candidate.model).max_model_len or window_of(candidate.model)
+        most = prompt.sampling(candidate).max_tokens or 0
+        room = prompt_room(candidate, window, most)
+        if room is not None and tokens > room:
+            # The middle is cut out: what follows stands elsewhere in the next prompt
+            tokens, shared = float(max(0, room)), min(shared, room / 2)
+    # Of a prompt that is there already the last token is computed all the same
+    return AskedPrompt(tokens, answer, min(shared, max(0.0, tokens - 1.0)))
+
+
+def _mean_chars(found: Scan) -> float:
+    return found.context_chars / max(1, found.n_samples)
+
+
+def _count_blocks(spec: RunSpec, found: Scan, samples: int | None) -> float:
+    """How many blocks so many samples come in; None: those that were found."""
+    count, shards = samples or found.n_samples, found.shards
+    if any(shard.is_read_from_start for shard in shards):
+        return max(1.0, count / spec.read.batch_size)
+    if spec.read.reader.by_context or samples is None:
+        return max(1.0, len(shards) * count / max(1, found.n_samples))
+    size = sum(shard.size for shard in shards) / max(1, found.n_samples)
+    rows = min(spec.read.block_rows(count), max(1, int(SHARD_BYTES / max(1.0, size))))
+    return max(1.0, count / rows)
 
 
 @dataclass
@@ -537,12 +615,14 @@ def _bound_generation(
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
+    asked: _EngineQuestion,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_bound_group(spec, group, site, answered, samples) for group in wave] for wave in waves
+        [_bound_group(spec, group, site, answered, samples, asked) for group in wave]
+        for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -565,6 +645,7 @@ def _bound_group(
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
+    asked: _EngineQuestion,
 ) -> Bound:
     """What the candidates of one pipeline take: those of one model's engines, or those behind
     servers."""
@@ -593,18 +674,74 @@ def _bound_group(
                 if room > 0
                 else "larger groups of nodes: no further engine fits"
             )
-    what = (
-        f"{engines} {'engine' if engines == 1 else 'engines'} of "
-        f"{assumed.engine_tokens_per_s:,.10g} tokens/s"
-    )
+    name = f"{engines} {'engine' if engines == 1 else 'engines'}"
+    if (seconds_and_what := asked.bound(group, engines, samples)) is not None:
+        seconds, how = seconds_and_what
+        return Bound(stage="generate", what=f"{name} {how}", seconds=seconds, change=change)
+    what = f"{name} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
     seconds = tokens / (engines * assumed.engine_tokens_per_s)
     return Bound(stage="generate", what=what, seconds=seconds, change=change)
 
 
+@dataclass(frozen=True)
+class _EngineQuestion:
+    """What engines are asked: the prompts that were built, how many blocks there are of them, and
+    by what their engines are fitted (`fit_engine`)."""
+
+    spec: RunSpec
+    sampled: Sequence[_SampledUnit]
+    blocks: float
+    mean_chars: float
+    device: Device
+
+    def bound(
+        self, group: tuple[Candidate, ...], engines: int, samples: float
+    ) -> tuple[float, str] | None:
+        """The seconds that a model's engines take, and how they do it; None where it is not known
+        what one takes for each part of its work."""
+        names = {candidate.name for candidate in group}
+        prompts = [
+            unit.prompt
+            for unit in self.sampled
+            if unit.prompt is not None and unit.record.candidate.name in names
+        ]
+        times = self.spec.assumptions.engine
+        if times is None or not prompts:
+            return None
+        engine = fit_engine(self.spec.engine_of(group[0].model), self.mean_chars, self.device)
+        # The one that has most of the blocks
+        share = math.ceil(self.blocks / engines) / self.blocks
+        work = engine_work(prompts, times, engine, engines, share * samples * len(group))
+        tokens = sum(prompt.tokens for prompt in prompts) / len(prompts)
+        how = (
+            f"that answer {work.at_once:,} prompts of {tokens:,.0f} tokens at once, "
+            f"{work.cached_share:.0%} of them from the prefix cache"
+        )
+        if self.blocks < engines:
+            how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
+        return work.seconds, how
+
+
+def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:
+    """What tasks take that read samples and hand prompts on as an engine's tokens."""
+    if prompt_tokens and spec.has_vllm:
+        cores = _task_cores(capacity.cpus_beside_gpus, capacity.cpus)
+        yield Bound(
+            stage="generate",
+            what=f"{cores:g} CPUs that read and tokenize prompts",
+            seconds=prompt_tokens * PROMPT_CPU_S / cores,
+            change="more CPUs",
+        )
+
+
+def _task_cores(cpus: float, all_cpus: float) -> float:
+    """The cores of a stage of tasks, which has so many at once: execution/ray/executor.py."""
+    return min(max(1.0, cpus), float(max(2, int(all_cpus) // 4)))
+
+
 def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
-        # So many tasks a stage has at once: execution/session.py
-        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))
+        cores = _task_cores(cpus, cpus)
         seconds = units * WRITE_CPU_S / cores
         yield Bound(
             stage="write",
@@ -620,6 +757,7 @@ def _list_assumptions(
     units: int,
     judges: Sequence[JudgeEstimate],
     site: Placement | None,
+    mean_tokens: float,
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
@@ -630,7 +768,9 @@ def _list_assumptions(
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
-    if "vllm" in backends:
+    if "vllm" in backends and assumed.engine is not None:
+        yield from _list_engine_times(assumed.engine)
+    elif "vllm" in backends:
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
@@ -641,6 +781,11 @@ def _list_assumptions(
                 "  that is the speed of a small model on two CPU cores: set it to that of your "
                 "engines"
             )
+        if mean_tokens * CHARACTERS_A_TOKEN >= LONG_CHARS:
+            yield (
+                f"  prompts have {mean_tokens:,.0f} tokens, whose time that figure has to hold: "
+                "give assumptions.engine instead"
+            )
     yield "calls that the cache holds are counted as if they were paid"
     if any(judge.cacheable_tokens for judge in judges):
         yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
@@ -650,6 +795,25 @@ def _list_assumptions(
             "apart; the time that a cloud takes to start or end them is not counted"
         )
         yield "the speed of the store that results go to is not counted"
+
+
+def _list_engine_times(times: EngineTimes) -> Iterator[str]:
+    """What is assumed of one engine (assumptions.engine)."""
+    parts = [
+        f"computes {times.prefill_tokens_per_s:,.10g} tokens of prompts/s",
+        f"takes {times.step_s:g} s a step",
+    ]
+    if times.doubles_at is not None:
+        parts[0] += f" (half of that {times.doubles_at:,.10g} tokens into one)"
+    if times.context_tokens_per_s is not None:
+        parts.append(f"reads {times.context_tokens_per_s:,.10g} tokens of context/s")
+    if times.kv_tokens is not None:
+        parts.append(f"holds {times.kv_tokens:,} tokens in its KV cache")
+    yield f"an engine {', '.join(parts)}, and is up after {times.start_s:g} s (assumptions.engine)"
+    yield (
+        "  all engines are up by then and share the blocks evenly; no prompt is computed twice for "
+        "want of KV cache"
+    )
 
 
 def parse_sample_count(text: str) -> int:

@@ -4,6 +4,7 @@ dataset, and hands a RunPlan to its session. The only part of execution/ that kn
 from __future__ import annotations
 
 import importlib.metadata
+import math
 import re
 import sys
 import time
@@ -500,6 +501,10 @@ def estimate_of(
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
         found = scan_dataset(spec.read, [])
+        if samples is not None and samples > found.n_samples and spec.read.engines > 1:
+            # Cut as for the same number of rows an engine: a context's rows stay together then
+            engines = math.ceil(spec.read.engines * found.n_samples / samples)
+            found = scan_dataset(replace(spec.read, engines=max(2, engines)), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,
