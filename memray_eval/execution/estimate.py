@@ -11,13 +11,14 @@ import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
+from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EngineTimes, RateLimits
+from memray_eval.config.sections import EMBEDDED, EngineTimes, RateLimits
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.datasets.sharding import SHARD_BYTES
 from memray_eval.datasets.shards import Shard
@@ -36,13 +37,16 @@ from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import cache_of, limits_of, price_of, takes_batches
 from memray_eval.metric import RULES, JudgedMetric
-from memray_eval.ports import Verdict
+from memray_eval.models.embedded_model import model_dir
+from memray_eval.models.tokenizers import load_tokenizer
+from memray_eval.ports import Tokenizer, Verdict
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import EXISTING, Candidate, Frozen, Message, Prompt, Record, Response, Score
 
 SAMPLED = 200
+COUNTED = 2000  # characters of a prompt that its model's tokenizer counts
 # Where prompts share contexts, blocks are looked at in pairs of neighbours, so many rows of each
 LEAST_PAIRS, ROWS_OF_A_BLOCK = 6, 32
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
@@ -186,7 +190,8 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    sampled = list(_sample_units(spec, found))
+    reader = _PromptReader(spec)
+    sampled = list(_sample_units(spec, found, reader))
     records = [unit.record for unit in sampled]
     units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(sampled))
@@ -256,11 +261,7 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(
-            _list_assumptions(
-                spec, len(sampled), units, judges, site, prompt_tokens / max(1, units)
-            )
-        ),
+        assumptions=tuple(_list_assumptions(spec, sampled, units, judges, site, reader.counted)),
     )
 
 
@@ -365,10 +366,9 @@ class _SampledUnit(NamedTuple):
     prompt: AskedPrompt | None = None
 
 
-def _sample_units(spec: RunSpec, found: Scan) -> Iterator[_SampledUnit]:
+def _sample_units(spec: RunSpec, found: Scan, reader: _PromptReader) -> Iterator[_SampledUnit]:
     """Units of samples spread over the dataset, block by block."""
     reading = spec.read.reader
-    before: dict[str, str] = {}  # by model, the text of the last prompt
     for shard, rows in _spread_shards(spec, found):
         if spec.has_responses:
             yield from map(_SampledUnit, itertools.islice(read_records(shard, reading), rows))
@@ -387,7 +387,7 @@ def _sample_units(spec: RunSpec, found: Scan) -> Iterator[_SampledUnit]:
                 most = prompt.sampling(candidate).max_tokens or 0
                 length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
                 text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                asked = _asked_prompt(spec, candidate, prompt, _tokens(text), before)
+                asked = reader.read(candidate, prompt, _tokens(text))
                 yield _SampledUnit(
                     record.model_copy(update={"response": Response(text=text)}),
                     asked._replace(opens_block=candidate.model not in opened),
@@ -411,24 +411,63 @@ def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int]]:
         yield from ((shard, ROWS_OF_A_BLOCK) for shard in shards[first : first + 2])
 
 
-def _asked_prompt(
-    spec: RunSpec, candidate: Candidate, prompt: Prompt, answer: float, before: dict[str, str]
-) -> AskedPrompt:
-    """The prompt as the model's engine gets it, cut to its window, and what it shares with the one
-    `before`, in whose place it is put there."""
-    text = "\n".join(message.content for message in prompt.messages)
-    tokens = sum(_tokens(message.content) for message in prompt.messages)
-    shared = _tokens(text[: shared_length(before.get(candidate.model, ""), text)])
-    before[candidate.model] = text
-    if candidate.backend == "vllm" and prompt.is_cut:
-        window = spec.engine_of(candidate.model).max_model_len or window_of(candidate.model)
-        most = prompt.sampling(candidate).max_tokens or 0
-        room = prompt_room(candidate, window, most)
-        if room is not None and tokens > room:
-            # The middle is cut out: what follows stands elsewhere in the next prompt
-            tokens, shared = float(max(0, room)), min(shared, room / 2)
-    # Of a prompt that is there already the last token is computed all the same
-    return AskedPrompt(tokens, answer, min(shared, max(0.0, tokens - 1.0)))
+@dataclass
+class _PromptReader:
+    """What the prompts of one run are to its engines. `before` has each model's last prompt, and
+    `counted` the characters and tokens of those that its own tokenizer counted."""
+
+    spec: RunSpec
+    before: dict[str, str] = field(default_factory=dict)
+    tokenizers: dict[str, Tokenizer | None] = field(default_factory=dict)
+    counted: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def read(self, candidate: Candidate, prompt: Prompt, answer: float) -> AskedPrompt:
+        """The prompt as the model's engine gets it, cut to its window, and what it shares with the
+        one before it."""
+        text = "\n".join(message.content for message in prompt.messages)
+        a_token = self._characters_a_token(candidate, text)
+        tokens = len(text) / a_token
+        shared = shared_length(self.before.get(candidate.model, ""), text) / a_token
+        self.before[candidate.model] = text
+        if candidate.backend == "vllm" and prompt.is_cut:
+            window = self.spec.engine_of(candidate.model).max_model_len
+            if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
+                window = window_of(candidate.model)
+            room = prompt_room(candidate, window, prompt.sampling(candidate).max_tokens or 0)
+            if room is not None and tokens > room:
+                # The middle is cut out: what follows stands elsewhere in the next prompt
+                tokens, shared = float(max(0, room)), min(shared, room / 2)
+        # The last token is computed, whatever the cache has
+        return AskedPrompt(tokens, answer, min(shared, max(0.0, tokens - 1.0)))
+
+    def _characters_a_token(self, candidate: Candidate, text: str) -> float:
+        """By COUNTED characters from the middle of the text, where the tokenizer of an engine's
+        model is on this machine."""
+        if self.spec.assumptions.engine is None or candidate.backend != "vllm":
+            return CHARACTERS_A_TOKEN
+        model = candidate.model
+        if model not in self.tokenizers:
+            self.tokenizers[model] = _local_tokenizer(model)
+        tokenizer = self.tokenizers[model]
+        middle = max(0, (len(text) - COUNTED) // 2)
+        part = text[middle : middle + COUNTED]
+        if tokenizer is None or not part:
+            return CHARACTERS_A_TOKEN
+        tokens = max(1, len(tokenizer.encode(part, add_special_tokens=False)))
+        chars_before, tokens_before = self.counted.get(model, (0, 0))
+        self.counted[model] = chars_before + len(part), tokens_before + tokens
+        return len(part) / tokens
+
+
+def _local_tokenizer(model: str) -> Tokenizer | None:
+    """A model's tokenizer that needs no network; None where there is none."""
+    folder = model_dir() if model == EMBEDDED else Path(model).expanduser()
+    if not folder.is_dir():
+        return None
+    try:
+        return load_tokenizer(str(folder))
+    except ConfigError:
+        return None
 
 
 def _mean_chars(found: Scan) -> float:
@@ -753,17 +792,19 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
 
 def _list_assumptions(
     spec: RunSpec,
-    sampled: int,
+    sampled: Sequence[_SampledUnit],
     units: int,
     judges: Sequence[JudgeEstimate],
     site: Placement | None,
-    mean_tokens: float,
+    counted: Mapping[str, tuple[int, int]],
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
-        f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
-        "characters"
+        f"prompts built for {len(sampled):,} of {units:,} units; a token is "
+        f"{CHARACTERS_A_TOKEN:g} characters"
     )
+    for model, (chars, tokens) in counted.items():
+        yield f"  of prompts to {model} {chars / tokens:.2f} characters, by its own tokenizer"
     if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
@@ -781,6 +822,8 @@ def _list_assumptions(
                 "  that is the speed of a small model on two CPU cores: set it to that of your "
                 "engines"
             )
+        prompts = [unit.prompt.tokens for unit in sampled if unit.prompt is not None]
+        mean_tokens = sum(prompts) / max(1, len(prompts))
         if mean_tokens * CHARACTERS_A_TOKEN >= LONG_CHARS:
             yield (
                 f"  prompts have {mean_tokens:,.0f} tokens, whose time that figure has to hold: "

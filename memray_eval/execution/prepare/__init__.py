@@ -4,7 +4,6 @@ dataset, and hands a RunPlan to its session. The only part of execution/ that kn
 from __future__ import annotations
 
 import importlib.metadata
-import math
 import re
 import sys
 import time
@@ -502,9 +501,9 @@ def estimate_of(
     with waiting(f"the scan of {spec.read.dataset}"):
         found = scan_dataset(spec.read, [])
         if samples is not None and samples > found.n_samples and spec.read.engines > 1:
-            # Cut as for the same number of rows an engine: a context's rows stay together then
-            engines = math.ceil(spec.read.engines * found.n_samples / samples)
-            found = scan_dataset(replace(spec.read, engines=max(2, engines)), [])
+            # As all of them would be cut
+            engines = spec.read.engines * found.n_samples / samples
+            found = scan_dataset(replace(spec.read, engines=engines), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,
