@@ -107,7 +107,7 @@ def _scan_first(
     reading: SampleReader,
     limit: int | None,
     rows_per_shard: int,
-    engines: int,
+    engines: float,
     on_problem: ProblemHandler,
     fingerprint_1: bool,
     on_taken: Callable[[OrderEntry], None] | None,
@@ -231,7 +231,7 @@ def _scan_spread(
     reading: SampleReader,
     limit: int,
     rows_per_shard: int | Callable[[int], int],
-    engines: int,
+    engines: float,
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:

@@ -22,11 +22,12 @@ OWN_BATCHED_TOKENS = 2048  # vLLM's max_num_batched_tokens where nobody sets one
 class AskedPrompt(NamedTuple):
     """A prompt as an engine is asked it: its tokens, and those of its answer. It begins with the
     same `shared_tokens` as the prompt before it, which an engine that answered that one has in its
-    prefix cache; for a prompt that `opens_block` it was another engine, as a rule."""
+    prefix cache; for a prompt that `opens_block` it was another engine, as a rule. None: the prompt
+    before it is not known, and it shares what others that open a block do."""
 
     tokens: float
     answer_tokens: float
-    shared_tokens: float = 0.0
+    shared_tokens: float | None = 0.0
     opens_block: bool = False
 
 
@@ -52,15 +53,19 @@ def engine_work(
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
 
-    def cached(prompt: AskedPrompt) -> float:
-        """The chance that the engine had the prompt before this one."""
-        return 1.0 / engines if prompt.opens_block else 1.0
+    openings = [one.shared_tokens for one in prompts if one.opens_block]
+    known = [shared for shared in openings if shared is not None]
+    usual = sum(known) / len(known) if known else 0.0
+
+    def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
+        """What is saved of a prompt's cost, on average: by the prefix cache of the engine, if that
+        had the prompt before."""
+        shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
+        return cost(shared) / engines if prompt.opens_block else cost(shared)
 
     tokens, answer = mean(lambda one: one.tokens), mean(lambda one: one.answer_tokens)
-    new = mean(lambda one: one.tokens - cached(one) * one.shared_tokens)
-    prefill_s = mean(
-        lambda one: times.prefill_s(one.tokens) - cached(one) * times.prefill_s(one.shared_tokens)
-    )
+    new = mean(lambda one: one.tokens - saved(one, float))
+    prefill_s = mean(lambda one: times.prefill_s(one.tokens) - saved(one, times.prefill_s))
     # Each token of an answer reads the prompt, and what is there of the answer
     read_s = mean(
         lambda one: times.context_s(one.answer_tokens * (one.tokens + one.answer_tokens / 2))

@@ -48,7 +48,7 @@ from memray_eval.types import EXISTING, Candidate, Frozen, Message, Prompt, Reco
 SAMPLED = 200
 COUNTED = 2000  # characters of a prompt that its model's tokenizer counts
 # Where prompts share contexts, blocks are looked at in pairs of neighbours, so many rows of each
-LEAST_PAIRS, ROWS_OF_A_BLOCK = 6, 32
+LEAST_PAIRS, ROWS_OF_A_BLOCK = 4, 128
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
@@ -369,10 +369,12 @@ class _SampledUnit(NamedTuple):
 def _sample_units(spec: RunSpec, found: Scan, reader: _PromptReader) -> Iterator[_SampledUnit]:
     """Units of samples spread over the dataset, block by block."""
     reading = spec.read.reader
-    for shard, rows in _spread_shards(spec, found):
+    for shard, rows, is_next in _spread_shards(spec, found):
         if spec.has_responses:
             yield from map(_SampledUnit, itertools.islice(read_records(shard, reading), rows))
             continue
+        if not is_next:
+            reader.before.clear()
         opened = set[str]()  # models whose prompts of this block have begun
         for sample in itertools.islice(read_samples(shard, reading), rows):
             for candidate in spec.candidates:
@@ -395,20 +397,22 @@ def _sample_units(spec: RunSpec, found: Scan, reader: _PromptReader) -> Iterator
                 opened.add(candidate.model)
 
 
-def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int]]:
-    """Shards spread over the dataset, and how many rows of each make up some SAMPLED units. Where
-    engines are reckoned by what their prompts share, whole shards, and neighbours together."""
+def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int, bool]]:
+    """Shards spread over the dataset, how many rows of each make up some SAMPLED units, and whether
+    a shard is the next after the one before. Where engines are reckoned by what their prompts
+    share, those are whole shards, and neighbours."""
     shards, candidates = found.shards, len(spec.candidates)
     if spec.assumptions.engine is None or not spec.read.reader.by_context:
         step = max(1, len(shards) * candidates // SAMPLED)
         rows = max(1, SAMPLED // max(1, len(shards) * candidates))
-        yield from ((shard, rows) for shard in shards[::step])
+        yield from ((shard, rows, False) for shard in shards[::step])
         return
     a_shard = min(ROWS_OF_A_BLOCK, max(1, found.n_samples // max(1, len(shards))))
     pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
     step = max(2, len(shards) // pairs)
     for first in range(0, len(shards), step):
-        yield from ((shard, ROWS_OF_A_BLOCK) for shard in shards[first : first + 2])
+        for place, shard in enumerate(shards[first : first + 2], start=first):
+            yield shard, ROWS_OF_A_BLOCK, place > first or (step == 2 and first > 0)
 
 
 @dataclass
@@ -427,7 +431,8 @@ class _PromptReader:
         text = "\n".join(message.content for message in prompt.messages)
         a_token = self._characters_a_token(candidate, text)
         tokens = len(text) / a_token
-        shared = shared_length(self.before.get(candidate.model, ""), text) / a_token
+        before = self.before.get(candidate.model)
+        shared = None if before is None else shared_length(before, text) / a_token
         self.before[candidate.model] = text
         if candidate.backend == "vllm" and prompt.is_cut:
             window = self.spec.engine_of(candidate.model).max_model_len
@@ -436,9 +441,11 @@ class _PromptReader:
             room = prompt_room(candidate, window, prompt.sampling(candidate).max_tokens or 0)
             if room is not None and tokens > room:
                 # The middle is cut out: what follows stands elsewhere in the next prompt
-                tokens, shared = float(max(0, room)), min(shared, room / 2)
+                tokens = float(max(0, room))
+                shared = None if shared is None else min(shared, room / 2)
         # The last token is computed, whatever the cache has
-        return AskedPrompt(tokens, answer, min(shared, max(0.0, tokens - 1.0)))
+        most_shared = max(0.0, tokens - 1.0)
+        return AskedPrompt(tokens, answer, None if shared is None else min(shared, most_shared))
 
     def _characters_a_token(self, candidate: Candidate, text: str) -> float:
         """By COUNTED characters from the middle of the text, where the tokenizer of an engine's

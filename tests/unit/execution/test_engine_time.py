@@ -68,6 +68,11 @@ def test_what_a_prompt_shares_with_the_one_before_is_computed_once() -> None:
     assert many.cached_share == pytest.approx(3 / 4 * 0.9)
     assert one.cached_share == pytest.approx(0.9)
     assert many.seconds > 2 * one.seconds
+    # Of the first prompt that was built nobody knows the one before: it is like other first ones
+    unknown = first._replace(shared_tokens=None)
+    assert engine_work([unknown, *prompts], TIMES, ENGINE, 1, 100).cached_share == pytest.approx(
+        0.9
+    )
 
 
 @pytest.mark.parametrize("n", [1, 3, 40])
@@ -163,7 +168,7 @@ def test_questions_on_one_context_are_estimated_as_blocks_have_them(tmp_path: Pa
     few = estimated(tmp_path, rows(4, 40, 8000))
     many = estimated(tmp_path, rows(4, 40, 8000), samples=160_000)
     assert "93% of them from the prefix cache" in few.bottleneck
-    assert "97% of them from the prefix cache" in many.bottleneck
+    assert "95% of them from the prefix cache" in many.bottleneck
 
 
 def test_prompts_are_as_long_as_the_window_lets_them_be(tmp_path: Path) -> None:
