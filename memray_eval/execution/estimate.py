@@ -1,33 +1,30 @@
 """Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
 Makes no call.
 
-Prompts are really built, for some SAMPLED units spread over the dataset; what a model will answer
-is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
-CHARACTERS_A_TOKEN characters."""
+Prompts are really built, for some hundred units spread over the dataset (estimate_sample.py); what
+a model will answer is assumed (config `assumptions`), and so is the speed of what no limit bounds.
+A token is taken for CHARACTERS_A_TOKEN characters."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from pathlib import Path
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EMBEDDED, EngineTimes, RateLimits
-from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.config.sections import EngineTimes, RateLimits
+from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
-from memray_eval.datasets.shards import Shard
-from memray_eval.errors import ConfigError, JudgeError, describe_error
+from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.execution.capacity import Capacity
-from memray_eval.execution.engine_time import AskedPrompt, engine_work, shared_length
+from memray_eval.execution.engine_time import engine_work
+from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
 from memray_eval.execution.phases import StageSeconds, choose_phases
 from memray_eval.execution.plan import LONG_CHARS, Device, JudgePool, engine_device, fit_engine
-from memray_eval.execution.prompt_stage import prompt_room, window_of
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
@@ -37,18 +34,11 @@ from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import cache_of, limits_of, price_of, takes_batches
 from memray_eval.metric import RULES, JudgedMetric
-from memray_eval.models.embedded_model import model_dir
-from memray_eval.models.tokenizers import load_tokenizer
-from memray_eval.ports import Tokenizer, Verdict
-from memray_eval.stages.generate import new_record
+from memray_eval.ports import Verdict
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Prompt, Record, Response, Score
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Score
 
-SAMPLED = 200
-COUNTED = 2000  # characters of a prompt that its model's tokenizer counts
-# Where prompts share contexts, blocks are looked at in pairs of neighbours, so many rows of each
-LEAST_PAIRS, ROWS_OF_A_BLOCK = 4, 128
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
@@ -190,8 +180,8 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    reader = _PromptReader(spec)
-    sampled = list(_sample_units(spec, found, reader))
+    reader = PromptReader(spec)
+    sampled = list(sample_units(spec, found, reader))
     records = [unit.record for unit in sampled]
     units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(sampled))
@@ -356,125 +346,6 @@ def _cluster_use(
         usd=None if None in prices else sum(price or 0.0 for price in prices),
         problems=site.problems,
     )
-
-
-class _SampledUnit(NamedTuple):
-    """A unit with a response of the expected length, and its prompt; where the responses exist
-    already, or no prompt can be built, without one."""
-
-    record: Record
-    prompt: AskedPrompt | None = None
-
-
-def _sample_units(spec: RunSpec, found: Scan, reader: _PromptReader) -> Iterator[_SampledUnit]:
-    """Units of samples spread over the dataset, block by block."""
-    reading = spec.read.reader
-    for shard, rows, is_next in _spread_shards(spec, found):
-        if spec.has_responses:
-            yield from map(_SampledUnit, itertools.islice(read_records(shard, reading), rows))
-            continue
-        if not is_next:
-            reader.before.clear()
-        opened = set[str]()  # models whose prompts of this block have begun
-        for sample in itertools.islice(read_samples(shard, reading), rows):
-            for candidate in spec.candidates:
-                record = new_record(sample, candidate)
-                try:
-                    prompt = spec.suite.prompt(sample, candidate)
-                except Exception as error:  # it will be an error of its unit, and costs nothing
-                    failed = Response(error=describe_error(error))
-                    yield _SampledUnit(record.model_copy(update={"response": failed}))
-                    continue
-                # An answer of the expected length that metrics take for one.
-                most = prompt.sampling(candidate).max_tokens or 0
-                length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
-                text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                asked = reader.read(candidate, prompt, _tokens(text))
-                yield _SampledUnit(
-                    record.model_copy(update={"response": Response(text=text)}),
-                    asked._replace(opens_block=candidate.model not in opened),
-                )
-                opened.add(candidate.model)
-
-
-def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int, bool]]:
-    """Shards spread over the dataset, how many rows of each make up some SAMPLED units, and whether
-    a shard is the next after the one before. Where engines are reckoned by what their prompts
-    share, those are whole shards, and neighbours."""
-    shards, candidates = found.shards, len(spec.candidates)
-    if spec.assumptions.engine is None or not spec.read.reader.by_context:
-        step = max(1, len(shards) * candidates // SAMPLED)
-        rows = max(1, SAMPLED // max(1, len(shards) * candidates))
-        yield from ((shard, rows, False) for shard in shards[::step])
-        return
-    a_shard = min(ROWS_OF_A_BLOCK, max(1, found.n_samples // max(1, len(shards))))
-    pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
-    step = max(2, len(shards) // pairs)
-    for first in range(0, len(shards), step):
-        for place, shard in enumerate(shards[first : first + 2], start=first):
-            yield shard, ROWS_OF_A_BLOCK, place > first or (step == 2 and first > 0)
-
-
-@dataclass
-class _PromptReader:
-    """What the prompts of one run are to its engines. `before` has each model's last prompt, and
-    `counted` the characters and tokens of those that its own tokenizer counted."""
-
-    spec: RunSpec
-    before: dict[str, str] = field(default_factory=dict)
-    tokenizers: dict[str, Tokenizer | None] = field(default_factory=dict)
-    counted: dict[str, tuple[int, int]] = field(default_factory=dict)
-
-    def read(self, candidate: Candidate, prompt: Prompt, answer: float) -> AskedPrompt:
-        """The prompt as the model's engine gets it, cut to its window, and what it shares with the
-        one before it."""
-        text = "\n".join(message.content for message in prompt.messages)
-        a_token = self._characters_a_token(candidate, text)
-        tokens = len(text) / a_token
-        before = self.before.get(candidate.model)
-        shared = None if before is None else shared_length(before, text) / a_token
-        self.before[candidate.model] = text
-        if candidate.backend == "vllm" and prompt.is_cut:
-            window = self.spec.engine_of(candidate.model).max_model_len
-            if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
-                window = window_of(candidate.model)
-            room = prompt_room(candidate, window, prompt.sampling(candidate).max_tokens or 0)
-            if room is not None and tokens > room:
-                # The middle is cut out: what follows stands elsewhere in the next prompt
-                tokens = float(max(0, room))
-                shared = None if shared is None else min(shared, room / 2)
-        # The last token is computed, whatever the cache has
-        most_shared = max(0.0, tokens - 1.0)
-        return AskedPrompt(tokens, answer, None if shared is None else min(shared, most_shared))
-
-    def _characters_a_token(self, candidate: Candidate, text: str) -> float:
-        """By COUNTED characters from the middle of the text, where the tokenizer of an engine's
-        model is on this machine."""
-        if self.spec.assumptions.engine is None or candidate.backend != "vllm":
-            return CHARACTERS_A_TOKEN
-        model = candidate.model
-        if model not in self.tokenizers:
-            self.tokenizers[model] = _local_tokenizer(model)
-        tokenizer = self.tokenizers[model]
-        middle = max(0, (len(text) - COUNTED) // 2)
-        part = text[middle : middle + COUNTED]
-        if tokenizer is None or not part:
-            return CHARACTERS_A_TOKEN
-        tokens = max(1, len(tokenizer.encode(part, add_special_tokens=False)))
-        chars_before, tokens_before = self.counted.get(model, (0, 0))
-        self.counted[model] = chars_before + len(part), tokens_before + tokens
-        return len(part) / tokens
-
-
-def _local_tokenizer(model: str) -> Tokenizer | None:
-    """A model's tokenizer that needs no network; None where there is none."""
-    folder = model_dir() if model == EMBEDDED else Path(model).expanduser()
-    if not folder.is_dir():
-        return None
-    try:
-        return load_tokenizer(str(folder))
-    except ConfigError:
-        return None
 
 
 def _mean_chars(found: Scan) -> float:
@@ -735,7 +606,7 @@ class _EngineQuestion:
     by what their engines are fitted (`fit_engine`)."""
 
     spec: RunSpec
-    sampled: Sequence[_SampledUnit]
+    sampled: Sequence[SampledUnit]
     blocks: float
     mean_chars: float
     device: Device
@@ -799,7 +670,7 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
 
 def _list_assumptions(
     spec: RunSpec,
-    sampled: Sequence[_SampledUnit],
+    sampled: Sequence[SampledUnit],
     units: int,
     judges: Sequence[JudgeEstimate],
     site: Placement | None,

@@ -13,6 +13,8 @@ contexts have 0.75 to 1.25 times the tokens, and answers any length up to max_to
 questions stand on a shared context, in shuffled order. Not simulated: loss of nodes, the network, a
 prompt that is put back.
 
+Fewer GPUs than the most have their share of the samples: as many for each engine.
+
 `--old` has the estimate of an older checkout beside it. One that knew no service times is given
 the output tokens/s of an engine on the shortest of the contexts, as someone may have measured them.
 
@@ -264,7 +266,7 @@ def main() -> None:
         print(json.dumps([estimate_cell(*read_cell(one)) for one in json.loads(options.estimate)]))
         return
     cells = [
-        Cell(tokens, is_shared, gpus, options.samples)
+        Cell(tokens, is_shared, gpus, options.samples * gpus // max(options.gpus))
         for tokens in options.tokens
         for is_shared in (False, True)
         for gpus in options.gpus
@@ -296,14 +298,15 @@ def main() -> None:
 
 
 HEAD = (
-    f"{'tokens':>8} {'shared':>6} {'GPUs':>5} {'estimate':>10} {'simulated':>10} {'ratio':>6} "
-    f"{'old':>10} {'ratio':>6}  cached  binds"
+    f"{'tokens':>8} {'shared':>6} {'GPUs':>5} {'samples':>10} {'estimate':>10} "
+    f"{'simulated':>10} {'ratio':>6} {'old':>10} {'ratio':>6}  cached  binds"
 )
 
 
 def print_cell(cell: Cell, wall_s: float, bound: str, old_s: float, real: Simulated) -> None:
     print(
         f"{cell.tokens:>8,} {'yes' if cell.is_shared else 'no':>6} {cell.gpus:>5} "
+        f"{cell.samples:>10,} "
         f"{wall_s / 3600:>8,.2f} h {real.wall_s / 3600:>8,.2f} h {wall_s / real.wall_s:>6.3f} "
         f"{old_s / 3600:>8,.2f} h {old_s / real.wall_s:>6.3f}  {real.cached:>6.1%}  {bound}",
         flush=True,

@@ -194,14 +194,14 @@ def test_long_prompts_without_the_times_of_an_engine_are_warned_of(tmp_path: Pat
 def test_a_tokenizer_that_is_here_counts_the_prompts_of_its_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from memray_eval.execution import estimate
+    from memray_eval.execution import estimate_sample
 
     class EachCharacter:
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
             return [ord(one) for one in text]
 
     by_four = estimated(tmp_path, rows(8, 1, 8000))
-    monkeypatch.setattr(estimate, "_local_tokenizer", lambda model: EachCharacter())
+    monkeypatch.setattr(estimate_sample, "_local_tokenizer", lambda model: EachCharacter())
     counted = estimated(tmp_path, rows(8, 1, 8000))
     assert counted.prompt_tokens == pytest.approx(4 * by_four.prompt_tokens, rel=0.001)
     assert "  of prompts to org/a 1.00 characters, by its own tokenizer" in counted.assumptions
