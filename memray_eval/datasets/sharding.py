@@ -127,7 +127,7 @@ class ContextSharder:
         if self.engines == 1:
             return self.rows_per_shard
         n_entries = sum(map(len, self.groups.values()))
-        most = n_entries // (self.engines * SHARDS_AN_ENGINE)
+        most = int(n_entries / (self.engines * SHARDS_AN_ENGINE))
         return min(most, self.rows_per_shard * CONTEXT_ROWS_FACTOR)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Scor
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
-PROMPT_CPU_S = 2e-6  # of one core, for a token of a prompt: read, rendered, handed on
+PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {
@@ -251,7 +251,10 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, sampled, units, judges, site, reader.counted)),
+        assumptions=(
+            *_list_assumptions(spec, sampled, units, judges, site, reader.counted),
+            *asked.notes,
+        ),
     )
 
 
@@ -610,6 +613,7 @@ class _EngineQuestion:
     blocks: float
     mean_chars: float
     device: Device
+    notes: list[str] = field(default_factory=list)
 
     def bound(
         self, group: tuple[Candidate, ...], engines: int, samples: float
@@ -634,6 +638,13 @@ class _EngineQuestion:
             f"that answer {work.at_once:,} prompts of {tokens:,.0f} tokens at once, "
             f"{work.cached_share:.0%} of them from the prefix cache"
         )
+        at_most = 2 * (engine.concurrent_batches or 1)  # Ray Data gives one actor
+        if engines < self.blocks < engines * at_most:
+            fewest = math.ceil(self.blocks / at_most)
+            self.notes.append(
+                f"  of the {self.blocks:,.0f} blocks an engine that is up before others takes up "
+                f"to {at_most}: then {fewest} do all of it at worst"
+            )
         if self.blocks < engines:
             how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
         return work.seconds, how

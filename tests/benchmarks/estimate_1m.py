@@ -347,7 +347,7 @@ def answers_a_second(dataset: Path, cell: Cell) -> float:
     asked = [asked_of(number, cell, 100, draws) for number in range(2_000)]
     simulated.add(0, asked)
     simulated.run(math.inf)
-    return sum(one.answer_tokens for one in asked) / simulated.now
+    return float(sum(one.answer_tokens for one in asked) / simulated.now)
 
 
 # The true run

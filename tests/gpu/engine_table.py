@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import glob
+import inspect
 import json
 import os
 import random
@@ -306,7 +307,7 @@ def bare_part(model: str, sizes: Sizes, device: Any, budget: Budget, asked: dict
     engine = engine_config(sizes, device, model)
     os.environ |= engine_environment(engine, model, device) | {"VLLM_LOGGING_LEVEL": "ERROR"}
     started = time.monotonic()
-    from vllm import LLM, SamplingParams
+    from vllm import LLM, SamplingParams, TokensPrompt
 
     llm = LLM(resolve_model(model), **engine_kwargs(engine, device))
     emit("start, bare", value=time.monotonic() - started, unit="s")
@@ -317,7 +318,8 @@ def bare_part(model: str, sizes: Sizes, device: Any, budget: Budget, asked: dict
     def answer(prompts: list[list[int]], tokens: int) -> float:
         params = SamplingParams(temperature=0.0, max_tokens=tokens, ignore_eos=True)
         began = time.monotonic()
-        llm.generate([{"prompt_token_ids": one} for one in prompts], params, use_tqdm=False)
+        asked = [TokensPrompt(prompt_token_ids=one) for one in prompts]
+        llm.generate(asked, params, use_tqdm=False)
         return time.monotonic() - began
 
     answer(random_prompts(1, 64, "warm"), 2)
@@ -436,6 +438,9 @@ def staged_engine(engine: EngineConfig, model: str, device: Any, budget: Budget)
         "should_continue_on_error": True,
         "log_engine_metrics": False,
     }
+    made: dict[str, Any] = {"make_stage": partial(telling_engine, None), "options": stage}
+    made |= {"model": model, "at_once": None, "context": None}  # of engines that start by turns
+    made = {name: made[name] for name in inspect.signature(EngineActor).parameters}
     environment = engine_environment(engine, model, device) | {"VLLM_LOGGING_LEVEL": "ERROR"}
     with connected(ClusterConfig(num_cpus=4, num_gpus=int(device == "gpu"))):
         started = time.monotonic()
@@ -448,7 +453,7 @@ def staged_engine(engine: EngineConfig, model: str, device: Any, budget: Budget)
                 max_restarts=0,
                 runtime_env={"env_vars": environment},
             )
-            .remote(partial(telling_engine, None), stage)
+            .remote(**made)
         )
         first = table_of(random_prompts(1, 64, "warm"), 2)
         ray.get(actor.answer.remote(first), timeout=max(1.0, budget.left))

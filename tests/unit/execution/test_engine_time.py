@@ -183,6 +183,14 @@ def test_few_blocks_keep_engines_idle(tmp_path: Path) -> None:
     assert "62 of them without a block (rows_per_block)" in made.bottleneck
 
 
+def test_engines_that_come_up_late_may_find_the_blocks_given(tmp_path: Path) -> None:
+    made = estimated(tmp_path, rows(64, 1, 100))
+    assert (
+        "  of the 4 blocks an engine that is up before others takes up to 64: then 1 do all "
+        "of it at worst"
+    ) in made.assumptions
+
+
 def test_long_prompts_without_the_times_of_an_engine_are_warned_of(tmp_path: Path) -> None:
     engine = {"device": "gpu", "replicas": 2, "max_model_len": 20_000}
     for chars, is_told in ((100, False), (40_000, True)):
