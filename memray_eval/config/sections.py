@@ -367,15 +367,46 @@ Sinks = Annotated[
 ]
 
 
+class EngineTimes(Frozen):
+    """What one engine takes, measured: `python -m tests.gpu.engine_table` prints it for a GPU.
+
+    A step makes a token for each prompt that is being answered, and computes some of the next
+    prompts. It takes `step_s`; 1 / `prefill_tokens_per_s` for each token that it computes of a
+    prompt, twice that for one that stands `doubles_at` tokens into it (attention; None: no more);
+    and for each prompt that it makes a token for, its length so far / `context_tokens_per_s` (None:
+    nothing). `kv_tokens` fit into the KV cache (None: whatever is asked). `start_s` is until an
+    engine answers."""
+
+    prefill_tokens_per_s: Positive
+    step_s: Positive
+    doubles_at: Positive | None = None
+    context_tokens_per_s: Positive | None = None
+    kv_tokens: Count | None = None
+    start_s: Positive = 90.0
+
+    def prefill_s(self, tokens: float) -> float:
+        """The seconds in which an engine computes the first `tokens` of a prompt, without the steps
+        that they take: the integral of 1 + position / doubles_at over the positions."""
+        longer = 1.0 if self.doubles_at is None else 1.0 + tokens / (2.0 * self.doubles_at)
+        return tokens / self.prefill_tokens_per_s * longer
+
+    def context_s(self, tokens: float) -> float:
+        """The seconds that a step takes longer for this many tokens of context, over all prompts
+        that it makes a token for."""
+        return 0.0 if self.context_tokens_per_s is None else tokens / self.context_tokens_per_s
+
+
 class Assumptions(Frozen):
     """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a
-    verdict, the output tokens a second of one engine (145: the embedded model on two cores), of one
+    verdict, the output tokens a second of one engine (145: the embedded model on two cores) or, in
+    its place, what an `engine` takes for each part of its work, the output tokens a second of one
     call to a candidate's server, that server's time to the first token, and what an hour of a node
     costs in US dollars, by the group of a cluster's file."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     verdict_tokens: Positive = 250.0
     engine_tokens_per_s: Positive = 145.0
+    engine: EngineTimes | None = None
     server_tokens_per_s: Positive = 50.0
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5
     node_usd_per_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)

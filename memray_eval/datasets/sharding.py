@@ -85,9 +85,10 @@ class ContextSharder:
     """Cuts shards in which entries on one context stand side by side, in the order in which
     contexts first appear: they share the beginning of a prompt, which an engine then computes once.
     A shard ends between two contexts if it can; for several `engines`, the entries on a context
-    that are more than a shard's rows stay in one, unless too few shards came of it."""
+    that are more than a shard's rows stay in one, unless too few shards came of it. A fraction
+    stands for several, and a source of which only that part of the entries is here."""
 
-    def __init__(self, source: Shard, rows_per_shard: int, engines: int = 1) -> None:
+    def __init__(self, source: Shard, rows_per_shard: int, engines: float = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines
         self.groups: dict[bytes, list[EntryPlace]] = {}
 
@@ -126,7 +127,7 @@ class ContextSharder:
         if self.engines == 1:
             return self.rows_per_shard
         n_entries = sum(map(len, self.groups.values()))
-        most = n_entries // (self.engines * SHARDS_AN_ENGINE)
+        most = int(n_entries / (self.engines * SHARDS_AN_ENGINE))
         return min(most, self.rows_per_shard * CONTEXT_ROWS_FACTOR)
 
 

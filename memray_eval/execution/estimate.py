@@ -1,28 +1,30 @@
 """Estimates a run before a cent is spent: calls, tokens, dollars, wall time, and the bottleneck.
 Makes no call.
 
-Prompts are really built, for up to SAMPLED units spread over the dataset; what a model will answer
-is assumed (config `assumptions`), and so is the speed of what no limit bounds. A token is taken for
-CHARACTERS_A_TOKEN characters."""
+Prompts are really built, for some hundred units spread over the dataset (estimate_sample.py); what
+a model will answer is assumed (config `assumptions`), and so is the speed of what no limit bounds.
+A token is taken for CHARACTERS_A_TOKEN characters."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import RateLimits
-from memray_eval.datasets.scan import Scan, read_records, read_samples
-from memray_eval.errors import ConfigError, JudgeError, describe_error
+from memray_eval.config.sections import EngineTimes, RateLimits
+from memray_eval.datasets.scan import Scan
+from memray_eval.datasets.sharding import SHARD_BYTES
+from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.execution.capacity import Capacity
+from memray_eval.execution.engine_time import engine_work
+from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
 from memray_eval.execution.phases import StageSeconds, choose_phases
-from memray_eval.execution.plan import JudgePool, engine_device
+from memray_eval.execution.plan import LONG_CHARS, Device, JudgePool, engine_device, fit_engine
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
@@ -33,17 +35,16 @@ from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
 from memray_eval.judges.router import cache_of, limits_of, price_of, takes_batches
 from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
-from memray_eval.stages.generate import new_record
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Response, Score
+from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Score
 
-SAMPLED = 200
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
-# Ray, its workers, and an engine where there is one
+PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
 BATCH_S = 86_400.0  # providers end a batch within a day
+# Ray, its workers, and an engine where there is one
 STARTUP_S = {
     "vllm": 90.0,
     "openai": 12.0,
@@ -179,17 +180,23 @@ def estimate(
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
     one after the other. Judges' prices are those of the table, nodes' those given. Raises
     ConfigError for a price of no group."""
-    records = list(_sampled_records(spec, found))
+    reader = PromptReader(spec)
+    sampled = list(sample_units(spec, found, reader))
+    records = [unit.record for unit in sampled]
     units = (samples or found.n_samples) * len(spec.candidates)
-    scale = units / max(1, len(records))
-    load = _judge_load(spec, [record for record, _ in records], scale)
-    prompt_tokens = sum(tokens for _, tokens in records) * scale
+    scale = units / max(1, len(sampled))
+    load = _judge_load(spec, records, scale)
+    prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     # By candidate; given responses have those that they came from
     answered = defaultdict[str, float](float)
-    for record, _ in records:
+    for record in records:
         answered[record.candidate.name] += (
             _tokens(record.response.text if record.response else "") * scale
         )
+    device = engine_device(spec, capacity.gpus)
+    asked = _EngineQuestion(
+        spec, sampled, _count_blocks(spec, found, samples), _mean_chars(found), device
+    )
     cpus = site.judge_cpus if site is not None else capacity.cpus
     in_batches = {name for name in load if _goes_in_batches(name, load[name], spec)}
     by_judge = {
@@ -210,15 +217,16 @@ def estimate(
     )
     bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
     bounds += [
-        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates)),
+        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates), asked),
+        *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    startup_s = sum(max(STARTUP_S[group[0].backend] for group in wave) for wave in waves)
+    startup_s = sum(max(_startup_s(spec, group[0].backend) for group in wave) for wave in waves)
     stages = tuple(_slowest_by_stage(bounds))
     order, reason = choose_phases(
         spec,
-        engine_device(spec, capacity.gpus),
+        device,
         has_cpu_nodes=has_cpu_nodes(spec, capacity, site),
         seconds=lambda: stage_seconds(stages),
     )
@@ -243,8 +251,16 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, len(records), units, judges, site)),
+        assumptions=(
+            *_list_assumptions(spec, sampled, units, judges, site, reader.counted),
+            *asked.notes,
+        ),
     )
+
+
+def _startup_s(spec: RunSpec, backend: str) -> float:
+    engine = spec.assumptions.engine
+    return STARTUP_S[backend] if engine is None or backend != "vllm" else engine.start_s
 
 
 def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
@@ -335,38 +351,20 @@ def _cluster_use(
     )
 
 
-def _sampled_records(spec: RunSpec, found: Scan) -> Iterator[tuple[Record, float]]:
-    """Records of samples spread over the dataset, with a response of the expected length, and their
-    prompts' tokens; where responses exist already, those."""
-    suite, reading = spec.suite, spec.read.reader
-    step = max(1, len(found.shards) * len(spec.candidates) // SAMPLED)
-    per_shard = max(1, SAMPLED // max(1, len(found.shards) * len(spec.candidates)))
-    for shard in found.shards[::step]:
-        if spec.has_responses:
-            yield from (
-                (record, 0.0)
-                for record in itertools.islice(read_records(shard, reading), per_shard)
-            )
-            continue
-        for sample in itertools.islice(read_samples(shard, reading), per_shard):
-            for candidate in spec.candidates:
-                try:
-                    prompt = suite.prompt(sample, candidate)
-                except Exception as error:  # it will be an error of its unit, and costs nothing
-                    failed = Response(error=describe_error(error))
-                    yield new_record(sample, candidate).model_copy(update={"response": failed}), 0.0
-                    continue
-                tokens = sum(_tokens(message.content) for message in prompt.messages)
-                # An answer of the expected length that metrics take for one.
-                most = prompt.sampling(candidate).max_tokens or 0
-                length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
-                text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                yield (
-                    new_record(sample, candidate).model_copy(
-                        update={"response": Response(text=text)}
-                    ),
-                    tokens,
-                )
+def _mean_chars(found: Scan) -> float:
+    return found.context_chars / max(1, found.n_samples)
+
+
+def _count_blocks(spec: RunSpec, found: Scan, samples: int | None) -> float:
+    """How many blocks so many samples come in; None: those that were found."""
+    count, shards = samples or found.n_samples, found.shards
+    if any(shard.is_read_from_start for shard in shards):
+        return max(1.0, count / spec.read.batch_size)
+    if spec.read.reader.by_context or samples is None:
+        return max(1.0, len(shards) * count / max(1, found.n_samples))
+    size = sum(shard.size for shard in shards) / max(1, found.n_samples)
+    rows = min(spec.read.block_rows(count), max(1, int(SHARD_BYTES / max(1.0, size))))
+    return max(1.0, count / rows)
 
 
 @dataclass
@@ -537,12 +535,14 @@ def _bound_generation(
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
+    asked: _EngineQuestion,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_bound_group(spec, group, site, answered, samples) for group in wave] for wave in waves
+        [_bound_group(spec, group, site, answered, samples, asked) for group in wave]
+        for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -565,6 +565,7 @@ def _bound_group(
     site: Placement | None,
     answered: Mapping[str, float],
     samples: float,
+    asked: _EngineQuestion,
 ) -> Bound:
     """What the candidates of one pipeline take: those of one model's engines, or those behind
     servers."""
@@ -593,18 +594,82 @@ def _bound_group(
                 if room > 0
                 else "larger groups of nodes: no further engine fits"
             )
-    what = (
-        f"{engines} {'engine' if engines == 1 else 'engines'} of "
-        f"{assumed.engine_tokens_per_s:,.10g} tokens/s"
-    )
+    name = f"{engines} {'engine' if engines == 1 else 'engines'}"
+    if (seconds_and_what := asked.bound(group, engines, samples)) is not None:
+        seconds, how = seconds_and_what
+        return Bound(stage="generate", what=f"{name} {how}", seconds=seconds, change=change)
+    what = f"{name} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
     seconds = tokens / (engines * assumed.engine_tokens_per_s)
     return Bound(stage="generate", what=what, seconds=seconds, change=change)
 
 
+@dataclass(frozen=True)
+class _EngineQuestion:
+    """What engines are asked: the prompts that were built, how many blocks there are of them, and
+    by what their engines are fitted (`fit_engine`)."""
+
+    spec: RunSpec
+    sampled: Sequence[SampledUnit]
+    blocks: float
+    mean_chars: float
+    device: Device
+    notes: list[str] = field(default_factory=list)
+
+    def bound(
+        self, group: tuple[Candidate, ...], engines: int, samples: float
+    ) -> tuple[float, str] | None:
+        """The seconds that a model's engines take, and how they do it; None where it is not known
+        what one takes for each part of its work."""
+        names = {candidate.name for candidate in group}
+        prompts = [
+            unit.prompt
+            for unit in self.sampled
+            if unit.prompt is not None and unit.record.candidate.name in names
+        ]
+        times = self.spec.assumptions.engine
+        if times is None or not prompts:
+            return None
+        engine = fit_engine(self.spec.engine_of(group[0].model), self.mean_chars, self.device)
+        # The one that has most of the blocks
+        share = math.ceil(self.blocks / engines) / self.blocks
+        work = engine_work(prompts, times, engine, engines, share * samples * len(group))
+        tokens = sum(prompt.tokens for prompt in prompts) / len(prompts)
+        how = (
+            f"that answer {work.at_once:,} prompts of {tokens:,.0f} tokens at once, "
+            f"{work.cached_share:.0%} of them from the prefix cache"
+        )
+        at_most = 2 * (engine.concurrent_batches or 1)  # Ray Data gives one actor
+        if engines < self.blocks < engines * at_most:
+            fewest = math.ceil(self.blocks / at_most)
+            self.notes.append(
+                f"  of the {self.blocks:,.0f} blocks an engine that is up before others takes up "
+                f"to {at_most}: then {fewest} do all of it at worst"
+            )
+        if self.blocks < engines:
+            how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
+        return work.seconds, how
+
+
+def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:
+    """What tasks take that read samples and hand prompts on as an engine's tokens."""
+    if prompt_tokens and spec.has_vllm:
+        cores = _task_cores(capacity.cpus_beside_gpus, capacity.cpus)
+        yield Bound(
+            stage="generate",
+            what=f"{cores:g} CPUs that read and tokenize prompts",
+            seconds=prompt_tokens * PROMPT_CPU_S / cores,
+            change="more CPUs",
+        )
+
+
+def _task_cores(cpus: float, all_cpus: float) -> float:
+    """The cores of a stage of tasks, which has so many at once: execution/ray/executor.py."""
+    return min(max(1.0, cpus), float(max(2, int(all_cpus) // 4)))
+
+
 def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
     if units:
-        # So many tasks a stage has at once: execution/session.py
-        cores = min(max(1.0, cpus), float(max(2, int(cpus) // 4)))
+        cores = _task_cores(cpus, cpus)
         seconds = units * WRITE_CPU_S / cores
         yield Bound(
             stage="write",
@@ -616,21 +681,26 @@ def _bound_writing(units: int, cpus: float) -> Iterator[Bound]:
 
 def _list_assumptions(
     spec: RunSpec,
-    sampled: int,
+    sampled: Sequence[SampledUnit],
     units: int,
     judges: Sequence[JudgeEstimate],
     site: Placement | None,
+    counted: Mapping[str, tuple[int, int]],
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
     yield (
-        f"prompts built for {sampled:,} of {units:,} units; a token is {CHARACTERS_A_TOKEN:g} "
-        "characters"
+        f"prompts built for {len(sampled):,} of {units:,} units; a token is "
+        f"{CHARACTERS_A_TOKEN:g} characters"
     )
+    for model, (chars, tokens) in counted.items():
+        yield f"  of prompts to {model} {chars / tokens:.2f} characters, by its own tokenizer"
     if EXISTING not in backends:
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
-    if "vllm" in backends:
+    if "vllm" in backends and assumed.engine is not None:
+        yield from _list_engine_times(assumed.engine)
+    elif "vllm" in backends:
         is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
@@ -641,6 +711,13 @@ def _list_assumptions(
                 "  that is the speed of a small model on two CPU cores: set it to that of your "
                 "engines"
             )
+        prompts = [unit.prompt.tokens for unit in sampled if unit.prompt is not None]
+        mean_tokens = sum(prompts) / max(1, len(prompts))
+        if mean_tokens * CHARACTERS_A_TOKEN >= LONG_CHARS:
+            yield (
+                f"  prompts have {mean_tokens:,.0f} tokens, whose time that figure has to hold: "
+                "give assumptions.engine instead"
+            )
     yield "calls that the cache holds are counted as if they were paid"
     if any(judge.cacheable_tokens for judge in judges):
         yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
@@ -650,6 +727,25 @@ def _list_assumptions(
             "apart; the time that a cloud takes to start or end them is not counted"
         )
         yield "the speed of the store that results go to is not counted"
+
+
+def _list_engine_times(times: EngineTimes) -> Iterator[str]:
+    """What is assumed of one engine (assumptions.engine)."""
+    parts = [
+        f"computes {times.prefill_tokens_per_s:,.10g} tokens of prompts/s",
+        f"takes {times.step_s:g} s a step",
+    ]
+    if times.doubles_at is not None:
+        parts[0] += f" (half of that {times.doubles_at:,.10g} tokens into one)"
+    if times.context_tokens_per_s is not None:
+        parts.append(f"reads {times.context_tokens_per_s:,.10g} tokens of context/s")
+    if times.kv_tokens is not None:
+        parts.append(f"holds {times.kv_tokens:,} tokens in its KV cache")
+    yield f"an engine {', '.join(parts)}, and is up after {times.start_s:g} s (assumptions.engine)"
+    yield (
+        "  all engines are up by then and share the blocks evenly; no prompt is computed twice for "
+        "want of KV cache"
+    )
 
 
 def parse_sample_count(text: str) -> int:

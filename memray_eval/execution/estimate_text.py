@@ -14,7 +14,7 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
     yield (
         f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, "
-        f"{duration_text(made.wall_s)}"
+        f"{duration_text(made.wall_s)} (an estimate: by what is assumed below)"
     )
     if made.budget_usd is not None and made.budget_usd < made.usd:
         yield (
@@ -78,13 +78,14 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
 
 def _idle_engines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     """That the engines' nodes wait for the judges, where they do."""
-    for bound in made.bounds[1:] if made.phase_order == "together" else ():
-        if bound.stage == "generate" and use.engines:
-            what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
-            yield (
-                f"    {what} would be done in {duration_text(bound.seconds)}; they are held to "
-                "the end, unless cluster.phases is apart"
-            )
+    slower = made.bounds[1:] if made.phase_order == "together" else ()
+    generating = next((bound for bound in slower if bound.stage == "generate"), None)
+    if generating is not None and made.bounds[0].stage != "generate" and use.engines:
+        what = "GPUs" if any(engine.gpus for engine in use.engines) else "engines"
+        yield (
+            f"    {what} would be done in {duration_text(generating.seconds)}; they are held to "
+            "the end, unless cluster.phases is apart"
+        )
 
 
 def _group_line(use: GroupUse) -> str:

@@ -119,7 +119,7 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
     def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         sampling = prompt.sampling(candidate)
         rendered = render(
-            prompt, tokenizer, _input_tokens(candidate, window, sampling.max_tokens or 0)
+            prompt, tokenizer, prompt_room(candidate, window, sampling.max_tokens or 0)
         )
         row = {
             TOKENS: np.asarray(rendered.tokens, np.int32).tobytes(),
@@ -169,7 +169,7 @@ def window_of(model: str) -> int | None:
     return window if isinstance(window, int) else None
 
 
-def _input_tokens(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
+def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
     """How long a prompt may be: what the window leaves beside the answer, and no more than the
     candidate allows."""
     bounds = [

@@ -82,7 +82,7 @@ class ReadSpec:
     limit: int | None = None
     limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
-    engines: int = 1
+    engines: float = 1
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of

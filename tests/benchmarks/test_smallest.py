@@ -20,6 +20,7 @@ ALONE = {
     "adjusted_scores": "--draws 2 --limit 8",
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
+    "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
     "interval_coverage": "--draws 2",
     "pairwise": "--questions 6 --cups 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",

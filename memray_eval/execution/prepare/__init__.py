@@ -500,6 +500,11 @@ def estimate_of(
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
         found = scan_dataset(spec.read, [])
+        is_shared = spec.assumptions.engine is not None and spec.read.reader.by_context
+        if is_shared and samples and samples > found.n_samples and spec.read.engines > 1:
+            # As all of them would be cut; 1 stands for a single engine
+            engines = spec.read.engines * found.n_samples / (samples + 0.5)
+            found = scan_dataset(replace(spec.read, engines=engines), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,

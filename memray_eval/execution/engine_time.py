@@ -1,0 +1,102 @@
+"""How long engines take to answer a run's prompts, from what one takes for each part of its work
+(`assumptions.engine`). A closed form: tests/benchmarks/estimate_1m.py compares it with engines that
+are simulated step by step.
+
+An engine is taken for vLLM's with chunked prefill: each step makes a token for every prompt that is
+being answered, and computes up to `max_num_batched_tokens` of the prompts that are not yet. Prompts
+come in blocks, and one engine answers a block: so the beginning that prompts of a block share is
+computed once, and where there are few blocks for each engine, some engines have more to do than
+others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from memray_eval.config.sections import EngineConfig, EngineTimes
+
+OWN_BATCHED_TOKENS = 2048  # vLLM's max_num_batched_tokens where nobody sets one: see execution/plan
+
+
+class AskedPrompt(NamedTuple):
+    """A prompt as an engine is asked it: its tokens, and those of its answer. It begins with the
+    same `shared_tokens` as the prompt before it, which an engine that answered that one has in its
+    prefix cache; for a prompt that `opens_block` it was another engine, as a rule. None: the prompt
+    before it is not known, and it shares what others that open a block do."""
+
+    tokens: float
+    answer_tokens: float
+    shared_tokens: float | None = 0.0
+    opens_block: bool = False
+
+
+class EngineWork(NamedTuple):
+    """What one engine does with its part of a run: the seconds it takes, how many prompts it
+    answers at once, and the share of the prompts' tokens that its prefix cache has."""
+
+    seconds: float
+    at_once: int
+    cached_share: float
+
+
+def engine_work(
+    prompts: Sequence[AskedPrompt],
+    times: EngineTimes,
+    engine: EngineConfig,
+    engines: int,
+    n_prompts: float,
+) -> EngineWork:
+    """What one of so many engines does with `n_prompts` like these. `engine` has its limits filled
+    in (`fit_engine`)."""
+
+    def mean(value: Callable[[AskedPrompt], float]) -> float:
+        return sum(map(value, prompts)) / len(prompts)
+
+    openings = [one.shared_tokens for one in prompts if one.opens_block]
+    known = [shared for shared in openings if shared is not None]
+    usual = sum(known) / len(known) if known else 0.0
+
+    def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
+        """What is saved of a prompt's cost, on average: by the prefix cache of the engine, if that
+        had the prompt before."""
+        shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
+        return cost(shared) / engines if prompt.opens_block else cost(shared)
+
+    tokens, answer = mean(lambda one: one.tokens), mean(lambda one: one.answer_tokens)
+    new = mean(lambda one: one.tokens - saved(one, float))
+    prefill_s = mean(lambda one: times.prefill_s(one.tokens) - saved(one, times.prefill_s))
+    # Each token of an answer reads the prompt, and what is there of the answer
+    read_s = mean(
+        lambda one: times.context_s(one.answer_tokens * (one.tokens + one.answer_tokens / 2))
+    )
+    places = min(engine.max_num_seqs or math.inf, math.ceil(n_prompts))
+    if engine.concurrent_batches is not None:
+        places = min(places, engine.batch_size * engine.concurrent_batches)
+    if times.kv_tokens is not None:
+        # What prompts of a block share is held once
+        places = min(places, times.kv_tokens // max(1.0, new + answer))
+    at_once = max(1, int(places))
+    # A prompt is in so many steps while it is computed, and then in one for each token of its
+    # answer. The last one is answered when all are computed.
+    batched = engine.engine_kwargs.get("max_num_batched_tokens", OWN_BATCHED_TOKENS)
+    to_compute = new / batched
+    steps = max(n_prompts * to_compute + answer, n_prompts * (to_compute + answer) / at_once)
+    return EngineWork(
+        seconds=n_prompts * (prefill_s + read_s) + steps * times.step_s,
+        at_once=at_once,
+        cached_share=1.0 - new / tokens if tokens else 0.0,
+    )
+
+
+def shared_length(one: str, other: str) -> int:
+    """The length of the beginning that two texts share, found by halving: texts may be of millions
+    of characters."""
+    low, high = 0, min(len(one), len(other))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if one[low:middle] == other[low:middle]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

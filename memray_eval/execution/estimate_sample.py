@@ -1,0 +1,148 @@
+"""The units that an estimate is made from: spread over the dataset, with prompts that are really
+built, as an engine would get them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from memray_eval.config.sections import EMBEDDED
+from memray_eval.datasets.scan import Scan, read_records, read_samples
+from memray_eval.datasets.shards import Shard
+from memray_eval.errors import ConfigError, describe_error
+from memray_eval.execution.engine_time import AskedPrompt, shared_length
+from memray_eval.execution.prompt_stage import prompt_room, window_of
+from memray_eval.execution.run_plan import RunSpec
+from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN
+from memray_eval.models.embedded_model import model_dir
+from memray_eval.models.tokenizers import load_tokenizer
+from memray_eval.ports import Tokenizer
+from memray_eval.stages.generate import new_record
+from memray_eval.types import Candidate, Prompt, Record, Response
+
+SAMPLED = 200
+COUNTED = 2000  # characters of a prompt that its model's tokenizer counts
+# Where prompts share contexts, blocks are looked at in pairs of neighbours, so many rows of each
+LEAST_PAIRS, ROWS_OF_A_BLOCK = 4, 128
+
+
+class SampledUnit(NamedTuple):
+    """A unit with a response of the expected length, and its prompt; where the responses exist
+    already, or no prompt can be built, without one."""
+
+    record: Record
+    prompt: AskedPrompt | None = None
+
+
+def sample_units(spec: RunSpec, found: Scan, reader: PromptReader) -> Iterator[SampledUnit]:
+    """Units of samples spread over the dataset, block by block."""
+    reading = spec.read.reader
+    for shard, rows, is_next in _spread_shards(spec, found):
+        if spec.has_responses:
+            yield from map(SampledUnit, itertools.islice(read_records(shard, reading), rows))
+            continue
+        if not is_next:
+            reader.before.clear()
+        opened = set[str]()  # models whose prompts of this block have begun
+        for sample in itertools.islice(read_samples(shard, reading), rows):
+            for candidate in spec.candidates:
+                record = new_record(sample, candidate)
+                try:
+                    prompt = spec.suite.prompt(sample, candidate)
+                except Exception as error:  # it will be an error of its unit, and costs nothing
+                    failed = Response(error=describe_error(error))
+                    yield SampledUnit(record.model_copy(update={"response": failed}))
+                    continue
+                # An answer of the expected length that metrics take for one.
+                most = prompt.sampling(candidate).max_tokens or 0
+                length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
+                text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
+                asked = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
+                yield SampledUnit(
+                    record.model_copy(update={"response": Response(text=text)}),
+                    asked._replace(opens_block=candidate.model not in opened),
+                )
+                opened.add(candidate.model)
+
+
+def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int, bool]]:
+    """Shards spread over the dataset, how many rows of each make up some SAMPLED units, and whether
+    a shard is the next after the one before. Where engines are reckoned by what their prompts
+    share, those are whole shards, and neighbours."""
+    shards, candidates = found.shards, len(spec.candidates)
+    if spec.assumptions.engine is None or not spec.read.reader.by_context:
+        step = max(1, len(shards) * candidates // SAMPLED)
+        rows = max(1, SAMPLED // max(1, len(shards) * candidates))
+        yield from ((shard, rows, False) for shard in shards[::step])
+        return
+    a_shard = min(ROWS_OF_A_BLOCK, max(1, found.n_samples // max(1, len(shards))))
+    pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
+    step = max(2, len(shards) // pairs)
+    for first in range(0, len(shards), step):
+        for place, shard in enumerate(shards[first : first + 2], start=first):
+            yield shard, ROWS_OF_A_BLOCK, place > first or (step == 2 and first > 0)
+
+
+@dataclass
+class PromptReader:
+    """What the prompts of one run are to its engines. `before` has each model's last prompt, and
+    `counted` the characters and tokens of those that its own tokenizer counted."""
+
+    spec: RunSpec
+    before: dict[str, str] = field(default_factory=dict)
+    tokenizers: dict[str, Tokenizer | None] = field(default_factory=dict)
+    counted: dict[str, tuple[int, int]] = field(default_factory=dict)
+
+    def read(self, candidate: Candidate, prompt: Prompt, answer: float) -> AskedPrompt:
+        """The prompt as the model's engine gets it, cut to its window, and what it shares with the
+        one before it."""
+        text = "\n".join(message.content for message in prompt.messages)
+        a_token = self._characters_a_token(candidate, text)
+        tokens = len(text) / a_token
+        before = self.before.get(candidate.model)
+        shared = None if before is None else shared_length(before, text) / a_token
+        self.before[candidate.model] = text
+        if candidate.backend == "vllm" and prompt.is_cut:
+            window = self.spec.engine_of(candidate.model).max_model_len
+            if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
+                window = window_of(candidate.model)
+            room = prompt_room(candidate, window, prompt.sampling(candidate).max_tokens or 0)
+            if room is not None and tokens > room:
+                # The middle is cut out: what follows stands elsewhere in the next prompt
+                tokens = float(max(0, room))
+                shared = None if shared is None else min(shared, room / 2)
+        # The last token is computed, whatever the cache has
+        most_shared = max(0.0, tokens - 1.0)
+        return AskedPrompt(tokens, answer, None if shared is None else min(shared, most_shared))
+
+    def _characters_a_token(self, candidate: Candidate, text: str) -> float:
+        """By COUNTED characters from the middle of the text, where the tokenizer of an engine's
+        model is on this machine."""
+        if self.spec.assumptions.engine is None or candidate.backend != "vllm":
+            return CHARACTERS_A_TOKEN
+        model = candidate.model
+        if model not in self.tokenizers:
+            self.tokenizers[model] = _local_tokenizer(model)
+        tokenizer = self.tokenizers[model]
+        middle = max(0, (len(text) - COUNTED) // 2)
+        part = text[middle : middle + COUNTED]
+        if tokenizer is None or not part:
+            return CHARACTERS_A_TOKEN
+        tokens = max(1, len(tokenizer.encode(part, add_special_tokens=False)))
+        chars_before, tokens_before = self.counted.get(model, (0, 0))
+        self.counted[model] = chars_before + len(part), tokens_before + tokens
+        return len(part) / tokens
+
+
+def _local_tokenizer(model: str) -> Tokenizer | None:
+    """A model's tokenizer that needs no network; None where there is none."""
+    folder = model_dir() if model == EMBEDDED else Path(model).expanduser()
+    if not folder.is_dir():
+        return None
+    try:
+        return load_tokenizer(str(folder))
+    except ConfigError:
+        return None
