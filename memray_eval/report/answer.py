@@ -63,7 +63,8 @@ def _several(
     if not summary.differences:
         yield f"{len(names)} candidates on {len(metrics)} metrics, not compared."
     elif not shown:
-        yield f"No candidate is told from the best on any of {n_compared} metrics."
+        of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
+        yield f"No candidate is told from the best{of}."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
         first, second = sorted(names, key=lambda name: -len(by_winner[name]))
