@@ -322,38 +322,38 @@ def bare_part(model: str, sizes: Sizes, device: Any, budget: Budget, asked: dict
         llm.generate(asked, params, use_tqdm=False)
         return time.monotonic() - began
 
-    answer(random_prompts(1, 64, "warm"), 2)
+    def answer_warm(n: int, length: int, tokens: int, seed: str) -> float:
+        """The seconds of the second time, unless the first took long: kernels are made at first."""
+        first = answer(random_prompts(n, length, f"{seed} warm"), tokens)
+        if first > budget.left / 20:
+            return first
+        return answer(random_prompts(n, length, seed), tokens)
+
     alone = {}
     for name, tokens in sizes.contexts.items():
-        alone[name] = answer(random_prompts(1, tokens, f"alone {name}"), 1)
+        alone[name] = answer_warm(1, tokens, 1, f"alone {name}")
         emit(f"one prompt of {name}", value=alone[name], unit="s", tokens=tokens)
     for name, label in (("2k", "a step"), ("32k", "a step at 32k")):
-        prompt = random_prompts(1, sizes.contexts[name], f"step {name}")
-        step_s = (answer(prompt, sizes.answer + 1) - answer(prompt, 1)) / sizes.answer
-        emit(label, value=max(0.0, step_s), unit="s", tokens=sizes.contexts[name])
+        tokens = sizes.contexts[name]
+        whole_s = answer_warm(1, tokens, sizes.answer + 1, f"step {name}")
+        step_s = max(0.0, whole_s - alone[name]) / sizes.answer
+        emit(label, value=step_s, unit="s", tokens=tokens)
+        alone[name] = whole_s
     for place, (name, tokens) in enumerate(sizes.contexts.items()):
-        seconds = budget.left / (len(sizes.contexts) - place) / 2
-
-        def try_out(n: int, name: str = name, tokens: int = tokens) -> float:
-            return answer(random_prompts(n, tokens, f"try {name} {n}"), sizes.answer)
-
-        n = count_for(try_out, seconds, engine.max_num_seqs)
+        seconds = budget.left / (len(sizes.contexts) - place)
+        # Few prompts say how many take half of the time
+        few = fit_count(1, alone[name], seconds / 6, engine.max_num_seqs)
+        took = answer(random_prompts(few, tokens, f"few {name}"), sizes.answer)
+        n = fit_count(few, took, seconds / 2, engine.max_num_seqs)
         took = answer(random_prompts(n, tokens, f"measured {name}"), sizes.answer)
         value = n * (tokens + sizes.answer) / took
         emit(f"bare, {name}", value=value, unit="tokens/s", n=n, s=took)
 
 
-def count_for(answer: Callable[[int], float], seconds: float, most_at_once: int) -> int:
-    """How many prompts take about so many seconds, found by fewer; at most what two rounds of all
-    places of the engine take."""
-    n = 1
-    while n < 2 * most_at_once:
-        took = answer(n)
-        seconds -= took
-        if 4 * took > seconds:
-            return max(1, int(n * min(2.0, seconds / took)))
-        n *= 4
-    return 2 * most_at_once
+def fit_count(n: int, took: float, seconds: float, most_at_once: int) -> int:
+    """How many prompts take so many seconds, if n took as long as that; at most what two rounds of
+    all places of the engine take."""
+    return max(1, min(2 * most_at_once, int(n * seconds / took)))
 
 
 def stage_part(
@@ -368,6 +368,7 @@ def stage_part(
             if n is None:
                 emit(f"stage, {name}", cause="the bare part has no figure to compare it with")
                 continue
+            ask(random_prompts(1, tokens, f"warm {name}"), 1)
             done = ask(random_prompts(n, tokens, f"measured {name}"), sizes.answer)
             value = n * (tokens + sizes.answer) / done.seconds
             emit(f"stage, {name}", value=value, unit="tokens/s", n=n, s=done.seconds)
