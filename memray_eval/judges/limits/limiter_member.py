@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.admission_options import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import (
+    REQUESTS,
     CallCost,
     Grant,
     LimiterPort,
     Reservation,
     Standing,
+    known_lanes,
 )
 
 NOTHING = CallCost()
@@ -50,6 +52,16 @@ class LimiterMember:
         self.told: RateLimits | None = None
         self.learnt_at = -math.inf
         self._found_per_min: float | None = None
+
+    def calls_per_min(self, cost: CallCost) -> float | None:
+        """How many calls of this cost the limits allow that are known; None: as many as one
+        likes."""
+        told, set_first = known_lanes(self.told or RateLimits()), known_lanes(self._options.limits)
+        if not self._options.is_firm:
+            found = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
+            told, set_first = set_first, found | told
+        known = told | set_first
+        return min((limit / max(1.0, cost.of(lane)) for lane, limit in known.items()), default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""

@@ -196,7 +196,7 @@ class RatePacer:
     ) -> None:
         self._firm = limits if is_firm else None
         self._assumed = RateLimits() if is_firm else limits
-        self._told = _known_lanes(told or RateLimits())
+        self._told = known_lanes(told or RateLimits())
         self._found: float | None = None
         self._per_min = self._effective()
         self._free_at = dict.fromkeys(LANES, not_before)
@@ -374,7 +374,7 @@ class RatePacer:
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        self._told |= _known_lanes(limits)
+        self._told |= known_lanes(limits)
         if limits.requests_per_min is not None:
             self._found = None
         self._change_rates(now)
@@ -419,10 +419,10 @@ class RatePacer:
         assumed where nobody set any."""
         known: dict[str, float | None] = dict.fromkeys(LANES)
         if self._firm is None:
-            known |= _known_lanes(self._assumed)
+            known |= known_lanes(self._assumed)
         if self._found is not None:
             known[REQUESTS] = self._found
-        return known | self._told | _known_lanes(self._firm or RateLimits())
+        return known | self._told | known_lanes(self._firm or RateLimits())
 
     def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
@@ -466,7 +466,7 @@ class RatePacer:
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
 
 
-def _known_lanes(limits: RateLimits) -> dict[str, float]:
+def known_lanes(limits: RateLimits) -> dict[str, float]:
     return {lane: limit for lane in LANES if (limit := getattr(limits, lane)) is not None}
 
 

@@ -10,7 +10,7 @@ from functools import partial
 from itertools import islice
 
 from memray_eval.errors import JudgeError, ServiceLost
-from memray_eval.judges.limits.admission_options import RunHooks
+from memray_eval.judges.limits.admission_options import MemberRests, RunHooks
 from memray_eval.judges.limits.limiter_member import LimiterMember
 from memray_eval.judges.limits.rate_limiter import LATE_S, CallCost, Grant
 
@@ -21,7 +21,8 @@ LATE_AT_START_S, START_S = 0.1, 12.0
 
 class SlotQueue:
     """Gets slots from the limiter as long as calls wait; while one request is on its way, the next
-    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant."""
+    batch gathers. `on_queued` is called when a call has to wait, `on_grant` with every grant. With
+    `moves_on` a pause fails the calls that wait with MemberRests."""
 
     def __init__(
         self,
@@ -29,8 +30,9 @@ class SlotQueue:
         hooks: RunHooks,
         on_queued: Callable[[], None],
         on_grant: Callable[[Grant], None],
+        moves_on: bool = False,
     ) -> None:
-        self._member, self._hooks = member, hooks
+        self._member, self._hooks, self._moves_on = member, hooks, moves_on
         self._on_queued, self._on_grant = on_queued, on_grant
         self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
         self._free_until = self._paused_until = 0.0
@@ -67,11 +69,15 @@ class SlotQueue:
             late_s = LATE_AT_START_S if is_start else LATE_S
             if now - at <= late_s and self._paused_until <= at:
                 return now
+            if self._moves_on and self._paused_until > now:
+                raise MemberRests
 
     def pause(self, until: float) -> None:
         """Drops the slots before `until`: the judge refuses calls until then."""
         if until > self._paused_until:
             self._paused_until, self._free_until = until, 0.0
+            if self._moves_on:
+                self.fail_waiting(MemberRests)
 
     def fail_waiting(self, error: Callable[[], Exception]) -> None:
         """Fails every call that waits, each with an error of its own."""
