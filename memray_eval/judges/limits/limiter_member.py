@@ -112,6 +112,10 @@ class LimiterMember:
             first_after_s = 0.0 if self._report is None else REPORT_S
             self._report = asyncio.create_task(self._send_reports(first_after_s))
 
+    def correct(self, more: CallCost) -> None:
+        """Notes what a call takes beyond the cost that its slot was reserved for."""
+        self._owed = self._owed.plus(more)
+
     def close(self) -> None:
         if self._report is not None:
             self._report.cancel()

@@ -70,32 +70,29 @@ class MemberPool:
         names the start of its prompt that other calls have too, `failed_at` the members where this
         call has failed before, which others go before.
 
-        An error that another member may not meet is one to try again: Unavailable, or Throttled
-        without a wait. Raises what a member raises that is the last one, or JudgeError that says
-        why each of them rests."""
+        An error that another member may not meet becomes one to try again at once: Unavailable that
+        `is_for_another`, or Throttled without a wait. Raises what the last member raises, or
+        JudgeError that says why each of them rests."""
         while True:
-            member = await self._choose(start_key, failed_at)
-            is_admitted = False
+            member, permit = await self._choose(start_key, failed_at), None
             self._under_way[member] += 1
             try:
                 async with enter(member) as permit:
-                    is_admitted = True
                     yield permit
-                self._rested_since = None
                 return
             except MemberRests:
                 continue
             except JudgeError as error:
-                if not is_admitted:
-                    if error.is_stalled:  # given up while the call waited for it
-                        continue
+                if permit is not None:
+                    failed_at.add(member)
+                    raise self._for_retry(member, error, failed_at) from None
+                if not error.is_stalled:
                     raise
-                if permit.is_answered:
-                    self._rested_since = None
-                failed_at.add(member)
-                raise self._for_retry(member, error, failed_at) from None
+                # It was given up while the call waited for it
             finally:
                 self._under_way[member] -= 1
+                if permit is not None and permit.is_answered:
+                    self._rested_since = None
 
     async def _choose(self, start_key: str | None, failed_at: set[str]) -> str:
         """The member for a call. Waits while all rest. Raises JudgeError where that is for good, or
@@ -161,15 +158,17 @@ class MemberPool:
 
     def _for_retry(self, member: str, error: JudgeError, failed_at: Collection[str]) -> JudgeError:
         """What the retry policy is to see of an error: one that another member may not meet is
-        tried again there."""
-        others = [
-            name
-            for name, gate in self._gates.items()
-            if name not in failed_at and ((rest := gate.rest()) is None or not rest.is_final)
-        ]
+        tried there at once."""
+        rests = {name: gate.rest() for name, gate in self._gates.items()}
+        others = [rests[name] for name in self._gates if name not in failed_at]
+        is_one_up = any(rest is None for rest in others)
         if isinstance(error, Throttled):
-            if any(self._gates[name].rest() is None for name in others):
+            if is_one_up or rests[member] is not None:  # else it waits here, which is no try
                 error.retry_after_s = 0.0
-        elif isinstance(error, FATAL) and others:
-            return Unavailable(f"{member}: {error}", status=error.status, code=error.code)
+        elif isinstance(error, FATAL) and any(rest is None or not rest.is_final for rest in others):
+            told = f"{member}: {error}"
+            error = Unavailable(told, status=error.status, code=error.code, kind=error.kind)
+            error.is_for_another = True
+        elif isinstance(error, Unavailable):
+            error.is_for_another = is_one_up
         return error
