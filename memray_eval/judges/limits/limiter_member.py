@@ -47,6 +47,7 @@ class LimiterMember:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._owed, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
+        self._told_at = -math.inf
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.told: RateLimits | None = None
@@ -128,6 +129,10 @@ class LimiterMember:
                 await self._hooks.sleep(after_s)
             if not self._done and not self._answered and self._owed == NOTHING:
                 return
+            left_s = self._told_at + REPORT_S - self._hooks.clock()
+            if after_s and left_s > 0:  # a reservation has taken along what there was till then
+                after_s = left_s
+                continue
             with suppress(Exception):  # a limiter that starts anew has no use for the report
                 await self._limiter.reserve(self._reservation(()))
             after_s = REPORT_S
@@ -135,6 +140,7 @@ class LimiterMember:
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         owed, done, answered = self._owed, self._done, self._answered
         self._owed, self._done, self._answered = NOTHING, 0, 0
+        self._told_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
             member=self._options.member,

@@ -160,15 +160,14 @@ class MemberPool:
         """What the retry policy is to see of an error: one that another member may not meet is
         tried there at once."""
         rests = {name: gate.rest() for name, gate in self._gates.items()}
-        others = [rests[name] for name in self._gates if name not in failed_at]
-        is_one_up = any(rest is None for rest in others)
+        is_one_up = any(rests[name] is None for name in rests if name not in failed_at)
+        others = [rest for name, rest in rests.items() if name != member]
         if isinstance(error, Throttled):
             if is_one_up or rests[member] is not None:  # else it waits here, which is no try
                 error.retry_after_s = 0.0
-        elif isinstance(error, FATAL) and any(rest is None or not rest.is_final for rest in others):
+            return error
+        if isinstance(error, FATAL) and any(rest is None or not rest.is_final for rest in others):
             told = f"{member}: {error}"
             error = Unavailable(told, status=error.status, code=error.code, kind=error.kind)
-            error.is_for_another = True
-        elif isinstance(error, Unavailable):
-            error.is_for_another = is_one_up
+        error.is_for_another = isinstance(error, Unavailable) and is_one_up
         return error

@@ -251,15 +251,18 @@ class RatePacer:
         caps, times = self._caps(now), list[float]()
         self._last_minute.forget(now)
         size = self._group_size(costs)
-        for first in range(0, len(costs), size):
-            group = costs[first : first + size]
-            cost = group[0] if size == 1 else _sum_costs(group)
+        while len(times) < len(costs):
+            group = costs[len(times) : len(times) + size]
+            cost = group[0] if len(group) == 1 else _sum_costs(group)
             earliest = self._earliest(cost, caps, now, len(group))
             due = max(earliest, *(self._free_at[lane] for lane in caps), now)
             # In order; what refunds have brought forward comes close together.
             start = max(due, self._last_slot)
             if start > now + HORIZON_S:
-                break
+                if len(group) == 1:
+                    break
+                size = len(group) // 2  # a part of them may find room
+                continue
             # What one lane holds up, at most a horizon, another may make good, where the last
             # minute is known to the full.
             since = earliest if due >= self._remembers_from else due
