@@ -146,7 +146,7 @@ class ViewState:
 
     def view(self, width: int, is_last: bool = False) -> list[str]:
         """The view on a terminal of so many columns; the last one names nothing that is to come."""
-        found, size = self._found, self._outline.size
+        size = self._outline.size
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
         lines = [f"{self._outline.name}: {size.total:,} units, {elapsed}{phase}"]

@@ -22,7 +22,7 @@ from memray_eval.judges.limits.rate_limiter import (
     RatePacer,
     Reservation,
 )
-from tests.benchmarks.large_limits import STORIES, Setting, simulate
+from tests.benchmarks.large_limits import STORIES, Setting, Story, simulate
 from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, settled, start
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
