@@ -22,7 +22,11 @@ def _check_pool(pool: str, members: Sequence[str], servers: Mapping[str, NamedSe
     accounts: dict[tuple[str | None, ...], str] = {}
     for name in members:
         if name not in servers:
-            raise ValueError(f"{pool}: {_explain_unknown(name, pool, servers)}")
+            known = [other for other in servers if servers[other].pool is None]
+            told = f"there are: {', '.join(known) or 'none but pools'}"
+            if (hint := nearest(name, known)) is not None:
+                told = f"did you mean {hint!r}?"
+            raise ValueError(f"{pool}: no server {name!r}; {told}")
         server = servers[name]
         if server.pool is not None:
             raise ValueError(
@@ -46,13 +50,6 @@ def _check_pool(pool: str, members: Sequence[str], servers: Mapping[str, NamedSe
                 f"{pool}: {other} and {name} are one account, by url and api_key_env, and have one "
                 "limit; leave one of them out"
             )
-
-
-def _explain_unknown(name: str, pool: str, servers: Mapping[str, NamedServer]) -> str:
-    known = [other for other in servers if other != pool and servers[other].pool is None]
-    if (hint := nearest(name, known)) is not None:
-        return f"no server {name!r}; did you mean {hint!r}?"
-    return f"no server {name!r}; there are: {', '.join(known) or 'none but pools'}"
 
 
 def _describe_protocol(server: NamedServer) -> str:

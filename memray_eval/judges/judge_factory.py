@@ -205,7 +205,8 @@ class _JudgeFactory:
         """One judge of several accounts or regions: each has a client, a rate limit, a breaker and
         a price of its own; parameters and the memory of calls are the model's."""
         config, services, whole = self._config, self._services, self._provider_spec(name)
-        builder, judges, gates = self._builder_of(name), list[StructuredJudge](), {}
+        builder, judges = self._builder_of(name), list[StructuredJudge]()
+        gates: dict[str, AdmissionController] = {}
         for member in members:
             own_price = price_of(member, config, self._table)
             spec = replace(

@@ -621,17 +621,19 @@ class StructuredJudge:
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
         kill can lose."""
+        wire = pending.route.wire
         with self._observe(pending):
             try:
                 request, start = pending.prepared.request, pending.start
-                wire = pending.route.wire
                 if start is not None and isinstance(wire, CachingAdapter):
                     completion = await wire.send_shared(request, talk, start)
                 else:
                     completion = await wire.send(request, talk)
                 reply = wire.read(completion)
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
-                error = _to_judge_error(pending.route.wire, raised)
+                error = raised if isinstance(raised, JudgeError) else wire.translate(raised)
+                if error is None:
+                    error = JudgeError(f"the call could not be made: {type(raised).__name__}")
                 usage = Usage.of(error)
                 if usage != Usage():  # an odd reply may be paid for
                     permit.used = CallCost.from_usage(usage)
@@ -690,14 +692,6 @@ class StructuredJudge:
             **dict(pending.usage),
         )
         await self._access.calls.put(call)
-
-
-def _to_judge_error(wire: ProviderAdapter, error: Exception) -> JudgeError:
-    if isinstance(error, JudgeError):
-        return error
-    return wire.translate(error) or JudgeError(
-        f"the call could not be made: {type(error).__name__}"
-    )
 
 
 def _log_failed_call(judge: str, error: JudgeError) -> None:

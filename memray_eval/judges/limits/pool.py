@@ -74,7 +74,8 @@ class MemberPool:
         `is_for_another`, or Throttled without a wait. Raises what the last member raises, or
         JudgeError that says why each of them rests."""
         while True:
-            member, permit = await self._choose(start_key, failed_at), None
+            member = await self._choose(start_key, failed_at)
+            permit: CallPermit | None = None
             self._under_way[member] += 1
             try:
                 async with enter(member) as permit:
@@ -102,7 +103,10 @@ class MemberPool:
         untried = [name for name in up if name not in failed_at]
         if not untried:
             failed_at.clear()
-        free = {name: self._weight(name) for name in untried or up}
+        known = {name: gate.calls_per_min() for name, gate in self._gates.items()}
+        # A capacity that is not known is taken for as much as the largest that is
+        largest = max((rate for rate in known.values() if rate), default=1.0)
+        free = {name: known[name] or largest for name in untried or up}
         if start_key is None:
             return min(free, key=lambda name: (self._under_way[name] + 1) / free[name])
         return self._choose_by_start(start_key, free)
@@ -121,11 +125,6 @@ class MemberPool:
             if self._under_way[name] + 1 <= BOUND * n_calls * free[name] / total + KEPT_CALLS:
                 return name
         return ordered[0]
-
-    def _weight(self, name: str) -> float:
-        """A member's capacity; where it is not known, as much as the largest that is."""
-        known = {one: gate.calls_per_min() for one, gate in self._gates.items()}
-        return known[name] or max((rate for rate in known.values() if rate), default=1.0)
 
     async def _wait_for_one(self) -> None:
         """Sleeps while all members rest, at most until the first of them may be tried."""
