@@ -56,12 +56,13 @@ ASSUMED = RateLimits(requests_per_min=500, tokens_per_min=30_000)
 class Story(NamedTuple):
     """What a simulation or a live run is of: mean tokens of a call, as shares of what the two
     limits allow together; whether the limits are set beforehand, or learnt from headers; how many
-    of the members ask for little."""
+    of the members ask for little; how much of the limit is asked for, where it is not all."""
 
     name: str
     tokens: float = 0.95
     is_set: bool = True
     light: float = 0.0
+    demand: float | None = None
 
 
 STORIES = (
@@ -70,15 +71,18 @@ STORIES = (
     Story("both bind", tokens=1.0),
     Story("limits learnt from headers", is_set=False),
     Story("a quarter of the actors ask little", light=0.25),
+    Story("nine tenths of the limit are asked for", demand=0.9),
 )
 
 
 class Sent(NamedTuple):
-    """A call: when it came to the provider, whose it was, what it took, whether it was refused."""
+    """A call: when it came to the provider, whose it was, what it took, how long it had waited,
+    whether it was refused."""
 
     at: float
     member: str
     tokens: float
+    waited_s: float
     is_refused: bool = False
 
 
@@ -89,6 +93,7 @@ class Figures(NamedTuple):
     cpu_share: float
     messages_per_s: float
     jain: float
+    waited_s: float
 
 
 class SlidingWindow:
@@ -212,10 +217,16 @@ class Member:
     async def run(self) -> None:
         """Works until it is cancelled; errors end it."""
         await asyncio.sleep(self._chance.uniform(0.0, 2.0))  # actors come up one after another
-        workers = 2 * self._setting.in_flight
+        setting, workers = self._setting, 2 * self._setting.in_flight
         async with asyncio.TaskGroup() as group:
-            for _ in range(workers):
-                group.create_task(self._work(workers))
+            if setting.story.demand is None:
+                for _ in range(workers):
+                    group.create_task(self._work(workers))
+                return
+            per_s = setting.story.demand * (setting.limits.requests_per_min or 0) / 60
+            while True:
+                await asyncio.sleep(self._chance.expovariate(per_s / setting.members))
+                group.create_task(self._ask())
 
     async def _work(self, workers: int) -> None:
         setting, chance = self._setting, self._chance
@@ -223,19 +234,22 @@ class Member:
         while True:
             if self._is_light:
                 await asyncio.sleep(chance.uniform(0, 20) * fair_s)
-            rough = max(1.0, (setting.mean_tokens - ROUGH_OUTPUT) * chance.uniform(0.2, 1.8))
-            try:
-                await self._call(rough)
-            except Throttled as error:
-                await asyncio.sleep(error.retry_after_s or 1.0)
+            await self._ask()
+
+    async def _ask(self) -> None:
+        size = (self._setting.mean_tokens - ROUGH_OUTPUT) * self._chance.uniform(0.2, 1.8)
+        try:
+            await self._call(max(1.0, size))
+        except Throttled as error:
+            await asyncio.sleep(error.retry_after_s or 1.0)
 
     async def _call(self, rough: float) -> None:
-        chance = self._chance
+        chance, began = self._chance, self._now()
         async with self._gate.turn(rough) as permit:
             used = CallCost(rough * chance.uniform(0.8, 1.2), chance.expovariate(1 / ROUGH_OUTPUT))
             at, tokens = self._now(), used.tokens
             is_refused = self._window is not None and not self._window.admits(at, tokens)
-            self.sent.append(Sent(at, self.name, tokens, is_refused))
+            self.sent.append(Sent(at, self.name, tokens, at - began, is_refused))
             if is_refused:
                 raise Throttled("429", retry_after_s=1.0)
             await asyncio.sleep(self._setting.latency_s * chance.lognormvariate(0.0, SPREAD))
@@ -291,6 +305,7 @@ def figures(
         cpu_share=spent["seconds"] / (end - start),
         messages_per_s=spent["messages"] / (end - start),
         jain=jain([counts[name] for name in heavy]),
+        waited_s=sum(one.waited_s for one in inside) / max(1, len(inside)),
     )
 
 
@@ -369,7 +384,8 @@ def print_row(kind: str, setting: Setting, found: Figures, took_s: float) -> Non
     messages = f"{found.messages_per_s:6.0f}" if found.messages_per_s else "     -"
     print(
         f"{kind:<10} {setting.story.name:<40} {found.use_requests:7.4f} {found.use_tokens:7.4f} "
-        f"{found.refused:8d} {found.cpu_share:7.3f} {messages} {found.jain:7.4f} {took_s:6.0f}",
+        f"{found.refused:8d} {found.cpu_share:7.3f} {messages} {found.jain:7.4f} "
+        f"{found.waited_s:6.2f} {took_s:6.0f}",
         flush=True,
     )
 
@@ -396,7 +412,7 @@ def main() -> None:
         measure_tree(options.old)
         print("this version:")
     limits = RateLimits(requests_per_min=options.per_min, tokens_per_min=options.tokens_per_min)
-    print(f"{'':<51} requests  tokens  refused     CPU  msgs/s    Jain   took", flush=True)
+    print(f"{'':<51} requests  tokens  refused     CPU msgs/s    Jain   wait   took s", flush=True)
     for number in options.stories:
         story = STORIES[number]
         setting = Setting(
