@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from memray_eval.config.named_code import WORDS, name_code
+from memray_eval.config.pools import check_pools
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
@@ -78,7 +79,10 @@ class RunConfig(Frozen):
     {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
     `servers` names OpenAI-compatible servers (`{local: {url: "http://localhost:8000/v1"}}`), whose
     models are judges, candidates and embeddings as local/MODEL, and files whose functions judge
-    and answer (`{mine: {code: my_judge.py}}`, mine/FUNCTION). A judge or a candidate's model that
+    and answer (`{mine: {code: my_judge.py}}`, mine/FUNCTION), accounts of a provider
+    (`{second: {provider: anthropic, api_key_env: SECOND_KEY}}`), and pools of servers that serve
+    one model (`{both: {pool: [local, lab]}}`, or `{both: [local, lab]}`), which judge as
+    both/MODEL. A judge or a candidate's model that
     is `my_judge.py:FUNCTION` makes such a server, called my_judge. `reader` is a function of the
     dataset's path to its rows, as mappings: `my_reader.py:FUNCTION`. `columns` says which column of
     one's own data a field is (`{query: question, memory: {from: profile, parse: json}}`); fields
@@ -165,6 +169,13 @@ class RunConfig(Frozen):
         judging section, and their addresses to candidates and embeddings that name them."""
         if not isinstance(data, dict):
             return data
+        if isinstance(given := data.get("servers"), dict):  # a list is a pool
+            data = data | {
+                "servers": {
+                    name: {"pool": one} if isinstance(one, list | tuple) else one
+                    for name, one in given.items()
+                }
+            }
         data = name_code(data)
         servers = data.get("servers")
         if not isinstance(servers, dict) or not servers:
@@ -180,8 +191,11 @@ class RunConfig(Frozen):
             data = data | {"candidates": asked}
         embedding = data.get("embedding")
         server = _server_of(embedding, servers) if isinstance(embedding, dict) else None
-        if server is not None and server.get("url") is not None:
-            address = {"base_url": server["url"], "api_key_env": server.get("api_key_env")}
+        if server is not None:
+            _refuse_judges_only("embedding", embedding["model"], server)
+        if server is not None and (server.get("url") or server.get("provider")):
+            address = {key: server.get(key) for key in ("url", "api_key_env")}
+            address = {"base_url": address.pop("url"), **address}
             model = f"openai/{embedding['model'].partition('/')[2]}"
             data = data | {"embedding": {**embedding, **address, "model": model}}
         return data
@@ -195,6 +209,7 @@ class RunConfig(Frozen):
                     f"a server cannot be called {name!r}: write letters, digits, dashes and "
                     f"underscores, and none of {', '.join(_NO_SERVERS)}"
                 )
+        check_pools(servers)
         return servers
 
     @model_validator(mode="after")
@@ -270,11 +285,28 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
     """A candidate with what its named server says; any other as it is."""
     if not isinstance(candidate, dict) or (server := _server_of(candidate, servers)) is None:
         return candidate
+    _refuse_judges_only("candidates", candidate["model"], server)
     if server.get("code") is not None:
         return {**candidate, "backend": "code"}
     said = {key: server[key] for key in ("api_key_env", "stream") if key in server}
     model = candidate["model"].partition("/")[2]
     return {**candidate, **said, "backend": "openai", "base_url": server.get("url"), "model": model}
+
+
+def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
+    """Raises ValueError for a model of a pool, or of a provider with a protocol of its own: those
+    judge, and nothing else."""
+    name = model.partition("/")[0]
+    if isinstance(members := server.get("pool"), list | tuple):
+        raise ValueError(
+            f"{section}: {model!r} is asked of a pool, and pools only judge; name one of its "
+            f"servers: {', '.join(map(str, members))}"
+        )
+    if server.get("provider") not in (None, "openai"):
+        raise ValueError(
+            f"{section}: {model!r}: the server {name} is an account of {server['provider']}, whose "
+            "models only judge; name an OpenAI-compatible server"
+        )
 
 
 class CandidateEntry(Candidate):

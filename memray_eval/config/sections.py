@@ -173,12 +173,17 @@ class JudgePrice(Frozen):
 class NamedServer(Frozen):
     """An OpenAI-compatible server of one's own at `url`, whose judges, candidates and embeddings
     are NAME/MODEL; or, in its place, `code`: a file or module whose functions judge and answer, as
-    NAME/FUNCTION. `limits` are kept whatever a server's headers say; without a `price` a run on it
-    has no budget in dollars. `stream: auto` asks for streamed answers, and takes whole ones from a
-    server that does not stream; `false` never asks."""
+    NAME/FUNCTION; or `provider`: an account of openai, anthropic or google by its `api_key_env`, at
+    the provider's own address or at `url`, such as a region's; or a `pool` of such servers that
+    serve the same models, whose judges are POOL/MODEL. `limits` are kept whatever a server's
+    headers say; without a `price` a run on it has no budget in dollars. `stream: auto` asks for
+    streamed answers, and takes whole ones from a server that does not stream; `false` never
+    asks."""
 
     url: str | None = None
     code: str | None = None
+    provider: Provider | None = None
+    pool: tuple[str, ...] | None = None
     api_key_env: str | None = None
     limits: RateLimits | None = None
     price: JudgePrice | None = None
@@ -187,8 +192,19 @@ class NamedServer(Frozen):
 
     @model_validator(mode="after")
     def _is_one_thing(self) -> NamedServer:
-        if (self.url is None) == (self.code is None):
-            raise ValueError("write either url or code")
+        if self.pool is not None:
+            for name in sorted(self.model_fields_set - {"pool", "stream"}):
+                if getattr(self, name) is not None:
+                    raise ValueError(
+                        f"a pool has no {name} of its own: give it to the servers in the pool"
+                    )
+            return self
+        is_server = self.url is not None or self.provider is not None
+        if is_server == (self.code is not None):
+            raise ValueError(
+                "write either url or code (or provider: openai, anthropic or google, or a pool of "
+                "other servers)"
+            )
         return self
 
 

@@ -32,7 +32,13 @@ from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
-from memray_eval.judges.router import cache_of, limits_of, price_of, takes_batches
+from memray_eval.judges.router import (
+    cache_of,
+    describe_pools,
+    limits_of,
+    price_of,
+    takes_batches,
+)
 from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
@@ -698,6 +704,8 @@ def _list_assumptions(
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"
+    for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
+        yield f"{line}; its limits are their sum"
     if "vllm" in backends and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)
     elif "vllm" in backends:

@@ -146,7 +146,7 @@ class ViewState:
 
     def view(self, width: int, is_last: bool = False) -> list[str]:
         """The view on a terminal of so many columns; the last one names nothing that is to come."""
-        found, size = self._found, self._outline.size
+        size = self._outline.size
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
         lines = [f"{self._outline.name}: {size.total:,} units, {elapsed}{phase}"]
@@ -155,7 +155,7 @@ class ViewState:
             blocks = round(BAR_WIDTH * min(1.0, done / max(1, size.total)))
             bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
             lines.append(f"{name:>9} {bar} {done:>9,}/{size.total:,}  {rate}".rstrip())
-        for name, judge in found.judges.items():
+        for name, judge in self._asked_judges():
             lines.append(f"    judge {name}: {self._calls(name, judge)}")
             if judge.limit is not None and not is_last:
                 lines.append(f"      held back by {describe_binding(judge.limit)}")
@@ -172,7 +172,7 @@ class ViewState:
         """The same in a line."""
         found, names, total = self._found, self._outline.stages, self._outline.size.total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
-        for name, judge in found.judges.items():
+        for name, judge in self._asked_judges():
             limit = None if is_last else judge.limit
             held = f", held back by {describe_binding(limit)}" if limit else ""
             parts.append(f"{name}: {self._calls(name, judge)}{held}")
@@ -185,6 +185,13 @@ class ViewState:
         if (left := self._time_to_go()) and not is_last:
             parts.append(f"{left} left")
         return "; ".join(map(escape_controls, parts))
+
+    def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
+        """The judges that calls go to; all of them before the first call. A pool is asked as its
+        members."""
+        known = self._found.judges.items()
+        asked = [(name, one) for name, one in known if one.sent or one.in_flight or one.waiting]
+        return asked or list(known)
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""

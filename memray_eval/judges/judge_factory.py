@@ -32,6 +32,7 @@ from memray_eval.judges.limits.admission import (
 )
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.pool import MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache
@@ -40,23 +41,27 @@ from memray_eval.judges.providers.code import code_judge
 from memray_eval.judges.router import (
     JudgeAssignment,
     JudgeTable,
-    ModelEntry,
     cache_of,
     code_of,
     embedded_model,
+    entry_of,
     is_embedded,
     limits_of,
     load_table,
+    model_name,
     own_server,
+    pool_members,
     price_of,
     provider_of,
     server_of,
     takes_batches,
 )
 from memray_eval.judges.structured_judge import (
+    AdmissionPort,
     CallPolicy,
     CallStore,
     JudgeSpec,
+    NoAdmission,
     RepeatedJudge,
     StructuredJudge,
     judge_key,
@@ -71,6 +76,7 @@ EMBEDDED_OUTPUT_TOKENS = 1024
 # The run's own server is started again where it dies: its calls wait for it, by time, not by tries.
 EMBEDDED_TRIES, EMBEDDED_FAILURES, EMBEDDED_OUTAGE_S = 1000, 3, 900.0
 IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
+MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 
 
 class LedgerPort(MoneyPort, Protocol):
@@ -154,6 +160,8 @@ class _JudgeFactory:
                 self._built[name] = self._build_embedded(name)
             elif (code := code_of(name, self._config)) is not None:
                 self._built[name] = self._build_code(name, code)
+            elif members := pool_members(name, self._config):
+                self._built[name] = self._build_pool(name, members)
             else:
                 self._built[name] = self._build_provider(name)
         return self._built[name]
@@ -165,10 +173,11 @@ class _JudgeFactory:
             model=code.attribute,
             served=identity,
             timeout_s=config.timeout_s,
+            max_output_tokens=config.max_output_tokens,
             price=price_of(name, config, self._table) or FREE,
         )
-        policy = self._build_policy(JudgeEndpoint(name, identity), config.max_output_tokens, config)
-        return code_judge(spec, policy, code)
+        gate = self._build_gate(JudgeEndpoint(name, identity), spec, config)
+        return code_judge(spec, self._build_policy(name, gate, config), code)
 
     def build_lane(self, name: str) -> BatchLane | None:
         """The judge in batches; None where it can only be asked call by call."""
@@ -188,33 +197,71 @@ class _JudgeFactory:
         return BatchLane(self._build(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
-        config, provider = self._config, provider_of(name, self._config)
+        spec = self._provider_spec(name)
+        gate = self._build_gate(self._endpoint_of(spec), spec, self._config)
+        return self._builder_of(name)(spec, self._build_policy(name, gate, self._config))
+
+    def _build_pool(self, name: str, members: Sequence[str]) -> StructuredJudge:
+        """One judge of several accounts or regions: each has a client, a rate limit, a breaker and
+        a price of its own; parameters and the memory of calls are the model's."""
+        config, services, whole = self._config, self._services, self._provider_spec(name)
+        builder, judges = self._builder_of(name), list[StructuredJudge]()
+        gates: dict[str, AdmissionController] = {}
+        for member in members:
+            own_price = price_of(member, config, self._table)
+            spec = replace(
+                self._provider_spec(member),
+                parameters=whole.parameters,
+                cache=whole.cache,
+                price=whole.price if own_price is None else own_price,
+            )
+            gates[member] = self._build_gate(self._endpoint_of(spec), spec, config, pool=name)
+            policy = self._build_policy(member, gates[member], config)
+            judges.append(builder(spec, policy))
+        patience = PoolPatience(config.breaker.outage_s, config.ceiling_s)
+        hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
+        pool = MemberPool(name, gates, patience, hooks)
+        access = self._build_policy(name, NoAdmission(), config)
+        return StructuredJudge.of_pool(whole, judges, pool, access)
+
+    def _builder_of(self, name: str) -> _ProviderBuilder:
         # An SDK takes a second to import: only the one that is used is.
+        provider = provider_of(name, self._config)
         module = importlib.import_module(f"memray_eval.judges.providers.{provider}")
         builder: _ProviderBuilder = getattr(module, f"{provider}_judge")
-        spec = self._provider_spec(name)
-        endpoint = JudgeEndpoint(
-            name,
-            server_address(provider, own_server(name, config)),
-            key_digest(judge_key(spec, provider)),
-        )
-        return builder(spec, self._build_policy(endpoint, config.max_output_tokens, config))
+        return builder
+
+    def _endpoint_of(self, spec: JudgeSpec) -> JudgeEndpoint:
+        provider = provider_of(spec.name, self._config)
+        address = server_address(provider, own_server(spec.name, self._config))
+        return JudgeEndpoint(spec.name, address, key_digest(judge_key(spec, provider)))
 
     def _provider_spec(self, name: str) -> JudgeSpec:
         config, provider = self._config, provider_of(name, self._config)
         named, server = server_of(name, config), own_server(name, config)
+        base_url = named.url if named else config.base_urls.get(provider)
         return JudgeSpec(
             name=name,
             model=name.partition("/")[2],
-            base_url=named.url if named else config.base_urls.get(provider),
-            environment_url=None if named or provider in config.base_urls else server,
+            base_url=base_url,
+            environment_url=server if base_url is None else None,
+            identity=self._identity_of(name, is_own_server=server is not None),
+            is_providers=base_url is not None and named is not None and bool(named.provider),
             api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
             max_output_tokens=config.max_output_tokens,
-            parameters=self._table.models.get(name, ModelEntry()).parameters,
+            parameters=entry_of(name, config, self._table).parameters,
             price=price_of(name, config, self._table) or FREE,
             cache=self._cache_of(name),
         )
+
+    def _identity_of(self, name: str, *, is_own_server: bool) -> str:
+        """What the calls of a judge are remembered by, where that is its model and not where it is
+        asked: of a pool, and of a provider's account. "": by name and address."""
+        is_pool = bool(pool_members(name, self._config))
+        if server_of(name, self._config) is None or (is_own_server and not is_pool):
+            return ""
+        return model_name(name, self._config)
 
     def _build_embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
@@ -243,38 +290,51 @@ class _JudgeFactory:
                 ),
             }
         )
-        return openai_judge(spec, self._build_policy(endpoint, tokens, patient), is_small=True)
+        gate = self._build_gate(endpoint, spec, patient)
+        return openai_judge(spec, self._build_policy(name, gate, patient), is_small=True)
 
     def _cache_of(self, name: str) -> PromptCache:
         known = cache_of(name, self._config, self._table)
         return replace(known, secret=self._services.secret)
 
-    def _build_policy(
-        self, endpoint: JudgeEndpoint, max_output_tokens: int, config: JudgingConfig
-    ) -> CallPolicy:
-        services, name = self._services, endpoint.name
+    def _build_gate(
+        self, endpoint: JudgeEndpoint, spec: JudgeSpec, config: JudgingConfig, pool: str = ""
+    ) -> AdmissionController:
+        """What lets calls through to a judge; to a member of a `pool`, which rests sooner, for the
+        others are there."""
+        services, name, breaker = self._services, endpoint.name, config.breaker
         limits, is_firm = limits_of(name, config, self._table)
-        watch = services.watch(name)
-        gate = AdmissionController(
+        member, others = services.member, ""
+        if pool:
+            fewer = {"failures": min(breaker.failures, MEMBER_FAILURES), "fatal": 1}
+            breaker = breaker.model_copy(update=fewer)
+            member = f"{member} {pool}"  # the account may be asked beside its pool, too
+            others = f"it rests, and the others of {pool} are asked"
+        ledger = services.ledger
+        return AdmissionController(
             endpoint,
             services.limiter,
-            Breaker(name, config.breaker, services.say),
+            Breaker(name, breaker, services.say, others=others),
             AdmissionOptions(
-                member=services.member,
+                member=member,
                 run=services.run,
                 members=services.members,
                 limits=limits,
                 is_firm=is_firm,
                 max_in_flight=services.max_in_flight,
-                max_output_tokens=max_output_tokens,
+                max_output_tokens=spec.max_output_tokens,
                 patience_s=config.ceiling_s,
+                in_pool=bool(pool),
             ),
-            budget=self._build_budget(name),
-            observer=watch,
+            budget=None if ledger is None else PricedBudget(ledger, spec.price),
+            observer=services.watch(name),
             hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
+
+    def _build_policy(self, name: str, gate: AdmissionPort, config: JudgingConfig) -> CallPolicy:
+        services = self._services
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
-        return CallPolicy(policy, gate, services.calls, watch, services.run_id)
+        return CallPolicy(policy, gate, services.calls, services.watch(name), services.run_id)
 
     async def _sleep(self, delay_s: float) -> None:
         """Sleeps, but not past the stop of the run: a call that waits to be tried again must not
@@ -282,10 +342,6 @@ class _JudgeFactory:
         until = time.monotonic() + delay_s
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))
-
-    def _build_budget(self, name: str) -> PricedBudget | None:
-        ledger, price = self._services.ledger, price_of(name, self._config, self._table) or FREE
-        return None if ledger is None else PricedBudget(ledger, price)
 
 
 class PricedBudget:

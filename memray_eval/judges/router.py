@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 import yaml
 from pydantic import Field, ValidationError
 
-from memray_eval.config.environment import api_key, environment_url, host_of, is_private_host
+from memray_eval.config.environment import (
+    api_key,
+    environment_url,
+    host_of,
+    is_private_host,
+    server_address,
+)
 from memray_eval.config.packages import is_installed, require_package
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
@@ -363,21 +369,83 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
 def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:
     """A judge's limits before anything is learnt, and whether they are firm: what the config says
     is, the table's is not (and does not hold for a server of one's own). A local model's server has
-    none."""
+    none; a pool's are those of its members together."""
     if is_embedded(name):
         return RateLimits(), True
+    if members := pool_members(name, config):
+        of_each = [limits_of(member, config, table) for member in members]
+        return sum_limits(limits for limits, _ in of_each), all(firm for _, firm in of_each)
     if name in config.limits:
         return config.limits[name], True
     server = server_of(name, config)
     if server is not None and server.limits is not None:
         return server.limits, True
     is_theirs = own_server(name, config) is None
-    return (table.models.get(name, ModelEntry()).limits if is_theirs else RateLimits()), False
+    return (entry_of(name, config, table).limits if is_theirs else RateLimits()), False
+
+
+def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
+    """What a pool's members allow together: nothing is known of a kind that one of them leaves
+    open."""
+    each = [one.model_dump() for one in limits]
+    return RateLimits(
+        **{
+            kind: None if None in (found := [one[kind] for one in each]) else sum(found)
+            for kind in RateLimits.model_fields
+        }
+    )
 
 
 def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
     """The named server whose model a judge is; None for a provider's."""
     return config.servers.get(name.partition("/")[0])
+
+
+def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
+    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. None
+    for any other judge."""
+    server, (_, _, model) = server_of(name, config), name.partition("/")
+    if server is None or server.pool is None:
+        return ()
+    return tuple(f"{member}/{model}" for member in server.pool)
+
+
+def describe_pools(
+    choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
+) -> list[str]:
+    """A line for each judge that is a pool: its servers, with where each is and what its user
+    allows it."""
+    lines = []
+    for name in asked_judges(choices, config):
+        if members := pool_members(name, config):
+            told = ", ".join(_describe_member(member, config, table) for member in members)
+            lines.append(f"{name} is a pool of {len(members)}: {told}")
+    return lines
+
+
+def _describe_member(name: str, config: JudgingConfig, table: JudgeTable) -> str:
+    limits, is_firm = limits_of(name, config, table)
+    told = [server_address(provider_of(name, config), own_server(name, config))]
+    if is_firm and limits.requests_per_min is not None:
+        told.append(f"{limits.requests_per_min:,.10g} requests/min")
+    return f"{name.partition('/')[0]} ({', '.join(told)})"
+
+
+def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
+    """What the table knows of a judge's model: of an account of a provider, and of a pool of such
+    accounts, what it knows of the provider's."""
+    if name in table.models:
+        return table.models[name]
+    return table.models.get(model_name(name, config), ModelEntry())
+
+
+def model_name(name: str, config: JudgingConfig) -> str:
+    """What a judge's model is called, whichever account asks it: PROVIDER/MODEL where that is a
+    provider's own, else as the judge."""
+    server, (_, _, model) = server_of(name, config), name.partition("/")
+    if server is not None and server.pool is not None:
+        server = config.servers[server.pool[0]]
+    return f"{server.provider}/{model}" if server is not None and server.provider else name
 
 
 def code_of(name: str, config: JudgingConfig) -> OwnObject | None:
@@ -391,29 +459,37 @@ def code_of(name: str, config: JudgingConfig) -> OwnObject | None:
 def own_server(name: str, config: JudgingConfig) -> str | None:
     """The address of the server that a judge is asked at, from the config or the environment, or
     the code that it is; None: the provider's own."""
-    if (server := server_of(name, config)) is not None:
-        return server.url or server.code
-    provider = provider_of(name, config)
+    provider, server = provider_of(name, config), server_of(name, config)
+    if server is not None:
+        own = server.url or server.code
+        return environment_url(provider) if own is None and server.provider is not None else own
     return config.base_urls.get(provider) or environment_url(provider)
 
 
 def key_variable(name: str, config: JudgingConfig) -> str | None:
     """The environment variable with a judge's key; None for a named server that wants none."""
-    if (server := server_of(name, config)) is not None:
-        return server.api_key_env
-    provider = provider_of(name, config)
-    return config.api_key_envs.get(provider, KEYS[provider])
+    provider, server = provider_of(name, config), server_of(name, config)
+    if server is None:
+        return config.api_key_envs.get(provider, KEYS[provider])
+    # OpenAI's key goes to OpenAI only
+    is_theirs = server.provider is not None and (server.url is None or provider != "openai")
+    return server.api_key_env or (KEYS[provider] if is_theirs else None)
 
 
 def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | None:
-    """What a judge's tokens cost: by the config, else by the table; None where neither says."""
+    """What a judge's tokens cost: by the config, else by the table; None where neither says. Of a
+    pool, what its dearest member's do."""
     if is_embedded(name):
         return FREE
     server = server_of(name, config)
     own = config.price.get(name) or (server.price if server is not None else None)
     if own is not None:
         return Price(**own.model_dump())
-    entry = table.models.get(name, ModelEntry())
+    if members := pool_members(name, config):
+        each = [price for one in members if (price := price_of(one, config, table)) is not None]
+        is_known = len(each) == len(members)
+        return max(each, key=lambda one: one.input_usd + one.output_usd) if is_known else None
+    entry = entry_of(name, config, table)
     if entry.input_usd is None and entry.output_usd is None:
         return None
     return Price(
@@ -429,7 +505,7 @@ def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | Non
 def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache:
     """What is known of a judge's prompt cache, without the secret. What it takes only at a price is
     not put into it where that price is not known."""
-    entry = table.models.get(name, ModelEntry())
+    entry = entry_of(name, config, table)
     price = None if is_embedded(name) else price_of(name, config, table)
     is_known = price is not None and price.cached_input_usd is not None
     if entry.cache_marks:
@@ -442,19 +518,25 @@ def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache
 
 
 def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
-    """Whether a judge may be asked through its provider's batch API, as far as is known."""
-    if is_embedded(name) or code_of(name, config) is not None:
+    """Whether a judge may be asked through its provider's batch API, as far as is known. A pool may
+    not: a batch belongs to one account, which alone can say what became of it."""
+    if is_embedded(name) or code_of(name, config) is not None or pool_members(name, config):
         return False
-    return table.models.get(name, ModelEntry()).takes_batches is not False
+    return entry_of(name, config, table).takes_batches is not False
 
 
 def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
     """The judges that may be asked and whose price is not known, fallbacks among them."""
-    asked = {name: None for choice in choices for name in choice.judges if name != RULES}
-    names = dict.fromkeys([*asked, *config.fallbacks]) if asked else {}
+    names = asked_judges(choices, config)
     return [name for name in names if price_of(name, config, table) is None]
+
+
+def asked_judges(choices: Iterable[JudgeAssignment], config: JudgingConfig) -> list[str]:
+    """The judges that may be asked, fallbacks among them."""
+    asked = [name for choice in choices for name in choice.judges if name != RULES]
+    return list(dict.fromkeys([*asked, *config.fallbacks])) if asked else []
 
 
 def may_bill(name: str, config: JudgingConfig) -> bool:
@@ -463,6 +545,8 @@ def may_bill(name: str, config: JudgingConfig) -> bool:
     named = server_of(name, config)
     if named is not None and named.code is not None:
         return False
+    if members := pool_members(name, config):
+        return any(may_bill(member, config) for member in members)
     server = own_server(name, config)
     return server is None or not is_private_host(host_of(server))
 
@@ -492,8 +576,9 @@ def embedded_model(choices: Mapping[str, JudgeAssignment]) -> str | None:
 def provider_of(name: str, config: JudgingConfig) -> Provider:
     """Whose protocol a judge speaks. Raises ConfigError for a name that is no judge."""
     provider, _, model = name.partition("/")
-    if model and provider in config.servers:
-        return "openai"
+    if model and (server := config.servers.get(provider)) is not None:
+        members = server.pool or (provider,)
+        return config.servers[members[0]].provider or "openai"
     if provider not in KEYS or not model:
         raise ConfigError(
             f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: "
@@ -509,8 +594,9 @@ def _is_reachable(name: str, config: JudgingConfig) -> bool:
     if variable is not None and api_key(variable) is not None:
         return True
     # A named server says itself whether it wants a key
+    named = server_of(name, config)
     return own_server(name, config) is not None and (
-        variable is None or server_of(name, config) is None
+        variable is None or named is None or (named.url is None and named.api_key_env is None)
     )
 
 
@@ -518,6 +604,16 @@ def check_judge(name: str, config: JudgingConfig) -> None:
     """Raises ConfigError for a name that is no judge, or whose key is not set."""
     if provider_of(name, config) == "google":
         require_package(GOOGLE_SDK)
+    if members := pool_members(name, config):
+        if config.mode == "batch":
+            raise ConfigError(
+                f"judging.mode is batch and judge {name} is a pool, whose servers are accounts of "
+                "their own; a batch belongs to one account. Name one of them "
+                f"({', '.join(members)}), or ask the pool live (judging.mode: live)"
+            )
+        for member in members:
+            check_judge(member, config)
+        return
     code = code_of(name, config)
     if code is not None and not callable(code.load()):
         raise ConfigError(

@@ -192,13 +192,17 @@ class JudgeSpec:
     """Which model judges, where, and with what parameters. `api_key_env` None: the provider's usual
     variable, and none at a base_url of one's own. `environment_url` is the server that the SDK
     finds in the environment where there is no `base_url`. `served` names what a server of the run's
-    own serves, whose address is another every time."""
+    own serves, whose address is another every time. `identity` is what calls are remembered by, in
+    place of name and address: the model's own name, where it does not matter whose account asks.
+    `is_providers`: the address is the provider's, also where it is given."""
 
     name: str
     model: str
     base_url: str | None = None
     environment_url: str | None = None
     served: str = ""
+    identity: str = ""
+    is_providers: bool = False
     api_key_env: str | None = None
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
@@ -232,6 +236,28 @@ class CallPolicy:
 
 
 @dataclass(frozen=True)
+class Route:
+    """A way to a judge's model, an account at an address: its client, what lets calls through, who
+    hears of them, and what they cost."""
+
+    wire: ProviderAdapter
+    gate: AdmissionPort
+    watch: CallObserver
+    price: Price
+
+
+class PoolPort(Protocol):
+    """Which route of several a call takes: see judges/limits/pool.py."""
+
+    def turn(
+        self,
+        enter: Callable[[str], AbstractAsyncContextManager[CallPermit]],
+        start_key: str | None,
+        failed_at: set[str],
+    ) -> AbstractAsyncContextManager[CallPermit]: ...
+
+
+@dataclass(frozen=True)
 class _Prepared:
     """A judgment with a rubric, made ready once: the request, the schema's digest, and about how
     many tokens both take."""
@@ -258,30 +284,35 @@ class Question:
 @dataclass
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
-    were `answered`, and the tokens of them all; `uncounted` of the calls did not tell theirs.
-    `key` is what it is remembered by; None: it is not."""
+    were `answered`, and the tokens of them all, by price; `uncounted` of the calls did not tell
+    theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last call,
+    `failed_at` those where it has failed."""
 
     judgment: type[BaseModel]
     prepared: _Prepared
     start: SharedStart | None
     key: str | None
-    price: Price
+    route: Route
+    failed_at: set[str] = field(default_factory=set)
     sent: int = 0
     answered: int = 0
     uncounted: int = 0
     usage: Usage = field(default_factory=Usage)
+    by_price: dict[Price, Usage] = field(default_factory=dict)
 
     @property
     def cost_usd(self) -> float:
-        return self.price.of(self.usage)
+        return sum((price.of(usage) for price, usage in self.by_price.items()), 0.0)
 
     @property
     def saved_usd(self) -> float:
-        return self.price.saved_on(self.usage)
+        return sum((price.saved_on(usage) for price, usage in self.by_price.items()), 0.0)
 
     def add_answer(self, usage: Usage) -> None:
         self.answered += 1
-        self.usage = self.usage + usage
+        self.usage, price = self.usage + usage, self.route.price
+        before = self.by_price.get(price)
+        self.by_price[price] = usage if before is None else before + usage
 
 
 class StructuredJudge:
@@ -293,11 +324,33 @@ class StructuredJudge:
     ) -> None:
         self.name, self.aclose = spec.name, close
         server = spec.served or spec.base_url or spec.environment_url or ""
-        self._identity = f"{spec.name} {server}".strip()
+        self._identity = spec.identity or f"{spec.name} {server}".strip()
         self._wire, self._price, self._access = wire, spec.price, access
+        self._routes = {spec.name: Route(wire, access.gate, access.watch, spec.price)}
+        self._pool: PoolPort | None = None
         self._cache, self._starts = spec.cache, StartQueue()
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
+
+    @classmethod
+    def of_pool(
+        cls,
+        spec: JudgeSpec,
+        members: Sequence[StructuredJudge],
+        pool: PoolPort,
+        access: CallPolicy,
+    ) -> StructuredJudge:
+        """One judge of several that ask the same model by the same protocol; `pool` says for each
+        call which of them, by name, is asked."""
+
+        async def close() -> None:
+            for member in members:
+                await member.aclose()
+
+        judge = cls(spec, members[0]._wire, access, close)
+        judge._pool = pool
+        judge._routes = {name: one for each in members for name, one in each._routes.items()}
+        return judge
 
     async def judge(
         self, messages: Sequence[Message], judgment: type[BaseModel], repeat: int = 0
@@ -484,9 +537,8 @@ class StructuredJudge:
 
     async def _ask(self, question: Question, key: str | None) -> Verdict:
         started = time.perf_counter()
-        pending = _PendingVerdict(
-            question.judgment, question.prepared, question.start, key, self._price
-        )
+        first = next(iter(self._routes.values()))
+        pending = _PendingVerdict(question.judgment, question.prepared, question.start, key, first)
         try:
             filled = await self._ask_until_it_fits(
                 pending, [message.model_dump() for message in question.messages]
@@ -496,9 +548,9 @@ class StructuredJudge:
             error.cost_usd, error.saved_usd = pending.cost_usd, pending.saved_usd
             error.calls = pending.answered
             _log_failed_call(self.name, error)
-            self._access.watch.settled(pending.sent, is_failed=not isinstance(error, Refused))
+            pending.route.watch.settled(pending.sent, is_failed=not isinstance(error, Refused))
             raise
-        self._access.watch.settled(pending.sent, is_failed=False)
+        pending.route.watch.settled(pending.sent, is_failed=False)
         return Verdict(
             judgment=filled,
             judge=self.name,
@@ -536,17 +588,31 @@ class StructuredJudge:
             raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
 
+    def _turn(
+        self, pending: _PendingVerdict, tokens: float
+    ) -> AbstractAsyncContextManager[CallPermit]:
+        """A call's turn at the provider; of a pool, at the member that is chosen."""
+        if self._pool is None:
+            return self._turn_at(pending, tokens, self.name)
+        start_key = None if pending.start is None else pending.start.key
+        enter = partial(self._turn_at, pending, tokens)
+        return self._pool.turn(enter, start_key, pending.failed_at)
+
     @asynccontextmanager
-    async def _turn(self, pending: _PendingVerdict, tokens: float) -> AsyncIterator[CallPermit]:
-        """A call's turn at the provider: behind the one that puts its start into the cache."""
+    async def _turn_at(
+        self, pending: _PendingVerdict, tokens: float, name: str
+    ) -> AsyncIterator[CallPermit]:
+        """A call's turn on one route: behind the one that puts its start into the cache there."""
+        route = pending.route = self._routes[name]
         if (start := pending.start) is None:
-            async with self._access.gate.turn(tokens) as permit:
+            async with route.gate.turn(tokens) as permit:
                 yield permit
             return
-        async with self._starts.turn(start.key) as turn:
+        key = start.key if self._pool is None else f"{start.key} {name}"
+        async with self._starts.turn(key) as turn:
             cached, answered = start.tokens if turn.is_cached else 0.0, pending.answered
             try:
-                async with self._access.gate.turn(tokens, cached) as permit:
+                async with route.gate.turn(tokens, cached) as permit:
                     yield permit
             finally:
                 if pending.answered > answered:
@@ -557,16 +623,19 @@ class StructuredJudge:
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
         kill can lose."""
+        wire = pending.route.wire
         with self._observe(pending):
             try:
-                request, start, wire = pending.prepared.request, pending.start, self._wire
+                request, start = pending.prepared.request, pending.start
                 if start is not None and isinstance(wire, CachingAdapter):
                     completion = await wire.send_shared(request, talk, start)
                 else:
                     completion = await wire.send(request, talk)
                 reply = wire.read(completion)
             except Exception as raised:  # of the SDK, or over an odd reply: ours from here on
-                error = self._to_judge_error(raised)
+                error = raised if isinstance(raised, JudgeError) else wire.translate(raised)
+                if error is None:
+                    error = JudgeError(f"the call could not be made: {type(raised).__name__}")
                 usage = Usage.of(error)
                 if usage != Usage():  # an odd reply may be paid for
                     permit.used = CallCost.from_usage(usage)
@@ -580,7 +649,8 @@ class StructuredJudge:
     @contextmanager
     def _observe(self, pending: _PendingVerdict) -> Iterator[None]:
         """Around a call: tells the observer that it was sent, and what became of it."""
-        self._access.watch.sent(is_again=pending.sent > 0)
+        route = pending.route
+        route.watch.sent(is_again=pending.sent > 0)
         pending.sent += 1
         before, uncounted = pending.usage, pending.uncounted
         outcome: Outcome = "abandoned"
@@ -596,9 +666,8 @@ class StructuredJudge:
         finally:
             used = pending.usage - before
             is_counted = pending.uncounted == uncounted
-            cost_usd = self._price.of(used)
-            self._access.watch.ended(
-                outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted
+            route.watch.ended(
+                outcome, CallCost.from_usage(used), route.price.of(used), is_counted=is_counted
             )
 
     async def _read_verdict(self, reply: Reply, pending: _PendingVerdict) -> BaseModel:
@@ -625,13 +694,6 @@ class StructuredJudge:
             **dict(pending.usage),
         )
         await self._access.calls.put(call)
-
-    def _to_judge_error(self, error: Exception) -> JudgeError:
-        if isinstance(error, JudgeError):
-            return error
-        return self._wire.translate(error) or JudgeError(
-            f"the call could not be made: {type(error).__name__}"
-        )
 
 
 def _log_failed_call(judge: str, error: JudgeError) -> None:

@@ -24,7 +24,8 @@ T = TypeVar("T")
 @dataclass(frozen=True)
 class RetryPolicy:
     """A throttled call waits as long as the provider says (else as a failure would) and is no try;
-    a failed one waits a random share of a doubling delay, up to `tries` tries. No call waits past
+    a failed one waits a random share of a doubling delay, up to `tries` tries; to ask another
+    member of a pool is no further try. No call waits past
     `ceiling_s` of wall clock in all; where a provider says to wait for longer than that, the
     admission decides when the next try goes."""
 
@@ -67,10 +68,12 @@ class RetryPolicy:
                 )
                 last: Throttled | Unavailable = error
             except Unavailable as error:
-                failures += 1
-                if failures >= self.tries or not is_admitted:
-                    raise
-                delay_s, last = self._backoff_s(failures), error
+                delay_s, last = SHORTEST_WAIT_S, error
+                if not error.is_for_another:
+                    failures += 1
+                    if failures >= self.tries or not is_admitted:
+                        raise
+                    delay_s = self._backoff_s(failures)
             left_s -= delay_s
             if left_s <= 0:
                 raise last

@@ -39,6 +39,8 @@ ON_RAY = {
     "driver_memory": "--units 10 20",
     "executors": "--units 3 --rows 2 --rounds 1",
     "judge_throughput": "--units 2 --latency-s 0.01",
+    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
+    "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",
     "overlap": "--samples 4",
     "rate_limits": "--seconds 0.5",
     "storm": "--units 2",

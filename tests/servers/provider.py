@@ -640,15 +640,15 @@ def serving(
     more: Callable[[Provider], Sequence[web.RouteDef]] = lambda provider: (),
     **options: Any,
 ) -> Iterator[Provider]:
-    """Runs a provider on a free port of 127.0.0.1, in a thread of its own. `options`: further
-    fields of Provider; `more`: routes beside its own."""
+    """Runs a provider on 127.0.0.1, in a thread of its own, on a free port unless `options` names
+    one: further fields of Provider. `more`: routes beside its own."""
     provider = Provider(reply, latency_s, window=SlidingWindow(limits or Limits()), **options)
     loop = asyncio.new_event_loop()
     started = threading.Event()
 
     def serve() -> None:
         asyncio.set_event_loop(loop)
-        runner = loop.run_until_complete(start(provider, more=more(provider)))
+        runner = loop.run_until_complete(start(provider, provider.port, more(provider)))
         started.set()
         loop.run_forever()
         loop.run_until_complete(runner.cleanup())

@@ -65,6 +65,7 @@ from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
 from memray_eval.judges.prompt_cache import ONLY_LAYOUT
+from memray_eval.judges.router import describe_pools
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
 
@@ -187,6 +188,8 @@ def prepare(
     time."""
     started = time.time()
     spec = resolve(config, generate_only)
+    for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
+        say(f"The judge {line}.")
     for name in spec.hidden_metrics:
         say(f"The metric {name} is built in, and counts; give your own another name.")
     check_prompts(spec.suite, spec.candidates)

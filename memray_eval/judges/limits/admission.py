@@ -18,7 +18,13 @@ from memray_eval.judges.call_metrics import (
     CallObserver,
     LimitSource,
 )
-from memray_eval.judges.limits.admission_options import AdmissionOptions, JudgeEndpoint, RunHooks
+from memray_eval.judges.limits.admission_options import (
+    AdmissionOptions,
+    JudgeEndpoint,
+    MemberRests,
+    Rest,
+    RunHooks,
+)
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.headers import limits_from_headers
 from memray_eval.judges.limits.limiter_member import NOTHING, CallPermit, LimiterMember
@@ -74,7 +80,11 @@ class AdmissionController:
         self._places = ResizableSemaphore(options.first_places)
         self._member = LimiterMember(judge.key, limiter, options, hooks)
         self._queue = SlotQueue(
-            self._member, hooks, lambda: self._stalls.start(), self._apply_grant
+            self._member,
+            hooks,
+            lambda: self._stalls.start(),
+            self._apply_grant,
+            moves_on=options.in_pool,
         )
         self._stalls = StallWatch(self._member, self._queue, self._notices, options, hooks)
         self._held_by: HeldBy | None = None
@@ -104,6 +114,17 @@ class AdmissionController:
             return BindingLimit(what=IN_FLIGHT, amount=places, source=source)
         return None
 
+    def rest(self) -> Rest | None:
+        """Why it lets no call through now; None: it does, were it as a probe."""
+        left_s = self._queue.paused_until - self._hooks.clock()
+        refused = Rest(left_s, Throttled("429: too many requests")) if left_s > 0.0 else None
+        return self._stalls.rest() or self._breaker.rest() or refused
+
+    def calls_per_min(self) -> float | None:
+        """How many calls like the last ones the limits allow; None: nothing limits them, as far as
+        is known."""
+        return self._member.calls_per_min(self._estimator.last)
+
     @asynccontextmanager
     async def turn(
         self, input_tokens: float, cached_tokens: float = 0.0
@@ -113,12 +134,15 @@ class AdmissionController:
         are rough figures, corrected by what earlier calls turned out to take.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled where it lets no call through, BudgetSpent at the
-        end of the money, Stopped when the run ends."""
+        reach, Throttled that is marked as stalled where it lets no call through, MemberRests in
+        place of a wait where it is in a pool, BudgetSpent at the end of the money, Stopped when the
+        run ends."""
         async with self._places:
             if self._hooks.is_stopping():
                 raise Stopped("the run is stopping")
             self._stalls.check()
+            if self._options.in_pool and self.rest() is not None:
+                raise MemberRests
             permit = CallPermit(input_tokens, self._estimator.estimate(input_tokens, cached_tokens))
             async with self._reserve_budget(permit):
                 with self._observer.waiting():
@@ -162,11 +186,15 @@ class AdmissionController:
             sent_at = await self._queue.wait(cost)
             try:
                 wait_s = self._breaker.admit()
-            except QuotaExhausted as error:
-                error.is_stalled = True
+            except JudgeError as error:
+                if self._options.in_pool:
+                    raise MemberRests from None
+                error.is_stalled = isinstance(error, QuotaExhausted)
                 raise
             if wait_s <= 0:
                 return sent_at
+            if self._options.in_pool:
+                raise MemberRests
             await self._hooks.sleep(wait_s)
 
     @asynccontextmanager
@@ -195,6 +223,8 @@ class AdmissionController:
             yield
         except JudgeError as error:
             self._breaker.failed(error)
+            if self._options.in_pool and self._breaker.is_open:
+                self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
                 error.retry_after_s = self._check_retry_after(error.retry_after_s)
             else:
@@ -235,10 +265,12 @@ class _CostEstimator:
     def __init__(self) -> None:
         self._ratio: float | None = None  # of real input tokens to those of the rough figure
         self._output_tokens = FIRST_OUTPUT_TOKENS
+        self.last = CallCost()
 
     def estimate(self, input_tokens: float, cached_tokens: float = 0.0) -> CallCost:
         ratio = self._ratio or 1.0
-        return CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
+        self.last = CallCost(input_tokens * ratio, self._output_tokens, cached_tokens * ratio)
+        return self.last
 
     def learn(self, permit: CallPermit) -> None:
         ratio = permit.used.input_tokens / max(1.0, permit.raw_input)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
+from memray_eval.errors import JudgeError
 
 
 class JudgeEndpoint(NamedTuple):
@@ -33,7 +34,8 @@ class AdmissionOptions:
 
     `member` names the actor, one of `members` of its `run` that share the limits. `limits` are what
     is known beforehand, firm when the user set them. A judge that has let no call through for
-    `patience_s`, waiting included, fails the calls that wait for it."""
+    `patience_s`, waiting included, fails the calls that wait for it. One `in_pool` raises
+    MemberRests instead of having them wait while it is down or refuses calls."""
 
     member: str
     run: str = ""
@@ -43,6 +45,7 @@ class AdmissionOptions:
     max_in_flight: int = 64
     max_output_tokens: int = 2048
     patience_s: float = 600.0
+    in_pool: bool = False
 
     @property
     def first_places(self) -> int:
@@ -53,6 +56,18 @@ class AdmissionOptions:
 
     def is_set_by_user(self, lane: str) -> bool:
         return self.is_firm and getattr(self.limits, lane) is not None
+
+
+class Rest(NamedTuple):
+    """Why a judge takes no call for so long; `is_final` where no waiting is worth it."""
+
+    left_s: float
+    error: JudgeError
+    is_final: bool = False
+
+
+class MemberRests(Exception):
+    """A pool's member takes no call now: it is for another member. No error of a row."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.admission_options import AdmissionOptions, RunHooks
 from memray_eval.judges.limits.rate_limiter import (
+    REQUESTS,
     CallCost,
     Grant,
     LimiterPort,
     Reservation,
     Standing,
+    known_lanes,
 )
 
 NOTHING = CallCost()
@@ -45,11 +47,22 @@ class LimiterMember:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._owed, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
+        self._told_at = -math.inf
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         # What was learnt goes along with each reservation, for a limiter that was restarted.
         self.told: RateLimits | None = None
         self.learnt_at = -math.inf
         self._found_per_min: float | None = None
+
+    def calls_per_min(self, cost: CallCost) -> float | None:
+        """How many calls of this cost the limits allow that are known; None: as many as one
+        likes."""
+        told, set_first = known_lanes(self.told or RateLimits()), known_lanes(self._options.limits)
+        if not self._options.is_firm:
+            found = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
+            told, set_first = set_first, found | told
+        known = told | set_first
+        return min((limit / max(1.0, cost.of(lane)) for lane, limit in known.items()), default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""
@@ -100,6 +113,10 @@ class LimiterMember:
             first_after_s = 0.0 if self._report is None else REPORT_S
             self._report = asyncio.create_task(self._send_reports(first_after_s))
 
+    def correct(self, more: CallCost) -> None:
+        """Notes what a call takes beyond the cost that its slot was reserved for."""
+        self._owed = self._owed.plus(more)
+
     def close(self) -> None:
         if self._report is not None:
             self._report.cancel()
@@ -112,6 +129,10 @@ class LimiterMember:
                 await self._hooks.sleep(after_s)
             if not self._done and not self._answered and self._owed == NOTHING:
                 return
+            left_s = self._told_at + REPORT_S - self._hooks.clock()
+            if after_s and left_s > 0:  # a reservation has taken along what there was till then
+                after_s = left_s
+                continue
             with suppress(Exception):  # a limiter that starts anew has no use for the report
                 await self._limiter.reserve(self._reservation(()))
             after_s = REPORT_S
@@ -119,6 +140,7 @@ class LimiterMember:
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         owed, done, answered = self._owed, self._done, self._answered
         self._owed, self._done, self._answered = NOTHING, 0, 0
+        self._told_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
             member=self._options.member,

@@ -190,7 +190,8 @@ def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> openai.AsyncOpen
 def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
     options = client_options(spec.timeout_s, access.gate.observe_headers)
     client = open_client(spec, options)
-    is_openai = spec.base_url is None and spec.environment_url is None
+    is_own_server = spec.base_url is not None or spec.environment_url is not None
+    is_openai = spec.is_providers or not is_own_server
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
     wire = OpenAIAdapter(client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked)

@@ -1,0 +1,205 @@
+"""Limits of large accounts: calls are planned in groups and asked for in bulk, which passes no
+limit, wastes none, and costs the limiter a message now and then instead of one a call."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from itertools import pairwise
+
+import pytest
+
+from memray_eval.config.sections import RateLimits
+from memray_eval.judges.limits.limiter_member import REPORT_S
+from memray_eval.judges.limits.rate_limiter import (
+    GROUP_S,
+    LATE_S,
+    LEAST_TURN,
+    MESSAGES_PER_S,
+    CallCost,
+    Grant,
+    Limiter,
+    RatePacer,
+    Reservation,
+)
+from tests.benchmarks.large_limits import STORIES, Setting, Story, simulate
+from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, settled, start
+from tests.unit.judges.limits.test_rate_limiter import (
+    EPOCH,
+    Slot,
+    clock,
+    most,
+    of_any_size,
+    one,
+    run,
+    saturate,
+)
+
+LARGE = RateLimits(requests_per_min=60_000, tokens_per_min=60e6)
+SECONDS = 75.0
+
+
+@pytest.mark.parametrize("largest", [500.0, 8000.0])
+def test_groups_pass_no_limit_in_any_stretch_and_use_it(largest: float) -> None:
+    """The largest of these calls takes as much as eight of the average that fits."""
+    pace = RatePacer(LARGE, is_firm=True)
+    slots = saturate(pace, of_any_size(largest, 1), EPOCH + SECONDS, chunk=300)
+    calls, tokens = LARGE.requests_per_min or 0, LARGE.tokens_per_min or 0
+    assert most(slots, one) <= calls
+    assert most(slots, lambda cost: cost.tokens) <= tokens
+    minutes = SECONDS / 60
+    by_calls = len(slots) / (calls * minutes)
+    by_tokens = sum(slot.cost.tokens for slot in slots) / (tokens * minutes)
+    assert max(by_calls, by_tokens) >= 0.98
+    gaps = [after.at - before.at for before, after in pairwise(slots)]
+    assert min(gaps) >= 0.0, "in order"
+    assert most(slots, one, span_s=1.0) <= 1.2 * calls / 60, "evenly, but for a group"
+    assert GROUP_S <= LATE_S / 10
+
+
+def test_small_limits_are_planned_call_by_call() -> None:
+    pace = RatePacer(RateLimits(requests_per_min=600), is_firm=True)
+    times = pace.reserve([CallCost(1000, 300)] * 40, EPOCH)
+    assert [after - before for before, after in pairwise(times)] == pytest.approx(
+        [60.7 / 600] * (len(times) - 1), abs=1e-5
+    )
+
+
+def ask(member: str, calls: int, limits: RateLimits = LARGE) -> Reservation:
+    return Reservation("judge", member, (CallCost(700, 300),) * calls, limits, is_firm=True)
+
+
+def test_members_gather_as_long_as_all_their_messages_are_few() -> None:
+    async def main() -> None:
+        limiter, grants = Limiter(clock=clock), list[Grant]()
+        for number in range(64):
+            grants.append(await limiter.reserve(ask(str(number), 1)))
+        assert grants[-1].gather_s == pytest.approx(64 / MESSAGES_PER_S)
+        few = RateLimits(requests_per_min=60 * MESSAGES_PER_S)
+        small = Limiter(clock=clock)
+        for number in range(64):
+            grant = await small.reserve(ask(str(number), 1, few))
+        assert grant.gather_s == 0.0, "there are few messages anyway"
+        granted = await limiter.reserve(ask("1", 200))
+        assert LEAST_TURN <= len(granted.times) <= 40, "twice what it sends meanwhile"
+
+    run(main())
+
+
+class Gathering(Scripted):
+    """A limiter that has slots from `lead_s` on, as many as are asked for."""
+
+    def __init__(self, gather_s: float, lead_s: float) -> None:
+        super().__init__()
+        self._gather_s, self._lead_s = gather_s, lead_s
+        self.asked_at = list[float]()
+
+    async def reserve(self, wanted: Reservation) -> Grant:
+        if not wanted.costs:
+            return await super().reserve(wanted)
+        self.asked.append(wanted)
+        self.asked_at.append(clock() - EPOCH)
+        times = (clock() + self._lead_s,) * len(wanted.costs)
+        return Grant(times, gather_s=self._gather_s)
+
+
+async def call_steadily(limiter: Scripted, per_s: float, seconds: float) -> Calls:
+    gate, call = gate_to(limiter, max_in_flight=500), Calls()
+    tasks: list[asyncio.Task[object]] = []
+    for _ in range(int(per_s * seconds)):
+        tasks += start(1, lambda: call(gate))  # type: ignore[arg-type]
+        await asyncio.sleep(1 / per_s)
+    await settled(tasks)
+    await gate.aclose()
+    return call
+
+
+def test_calls_whose_slots_are_ahead_gather_and_are_not_sent_later_for_it() -> None:
+    async def main() -> None:
+        limiter = Gathering(gather_s=0.5, lead_s=2.0)
+        call = await call_steadily(limiter, per_s=40, seconds=10)
+        assert len(call.sent) == 400
+        assert len(limiter.asked) <= 10 / 0.5 + 3
+        gaps = [after - before for before, after in pairwise(limiter.asked_at)]
+        assert min(gaps[1:]) >= 0.5 - 1e-6
+        # No more is asked for than waits
+        assert sum(len(wanted.costs) for wanted in limiter.asked) == 400
+
+    run(main())
+
+
+def test_calls_that_go_at_once_have_spare_slots_and_do_not_wait() -> None:
+    """One message for the calls of 0.4 s; slots that come too late for any are few."""
+
+    async def main() -> None:
+        limiter, took = Gathering(gather_s=0.5, lead_s=0.0), list[float]()
+        gate = gate_to(limiter, max_in_flight=500)
+
+        async def one_call() -> None:
+            began = clock()
+            async with gate.turn(1000) as permit:
+                took.append(clock() - began)
+                permit.used = CallCost(1000, 300)
+                await asyncio.sleep(1.0)
+
+        tasks = []
+        for _ in range(400):
+            tasks.append(asyncio.create_task(one_call()))
+            await asyncio.sleep(1 / 40)
+        await asyncio.gather(*tasks)
+        await gate.aclose()
+        assert max(took) <= 0.01
+        assert len(limiter.asked) <= 60
+        assert sum(len(wanted.costs) for wanted in limiter.asked) <= 1.3 * 400
+
+    run(main())
+
+
+def test_what_a_call_takes_beyond_a_spare_slot_is_reported() -> None:
+    async def main() -> None:
+        limiter = Gathering(gather_s=0.5, lead_s=0.0)
+        gate, sizes = gate_to(limiter, max_in_flight=500), [1000.0, 9000.0]
+
+        async def one_call(tokens: float) -> None:
+            async with gate.turn(tokens) as permit:
+                permit.used = permit.estimate  # as was estimated
+                await asyncio.sleep(0.01)
+
+        for number in range(200):
+            await one_call(sizes[number % 2])
+            await asyncio.sleep(1 / 40)
+        await asyncio.sleep(2 * REPORT_S)
+        await gate.aclose()
+        everything: Sequence[Reservation] = [*limiter.asked, *limiter.reports]
+        reserved = sum(cost.input_tokens for wanted in limiter.asked for cost in wanted.costs)
+        owed = sum(wanted.owed.input_tokens for wanted in everything)
+        assert owed != 0
+        unused = sum(len(wanted.costs) for wanted in limiter.asked) - 200
+        assert 0 <= unused <= 60
+        # What is used, and at most the slots that came to nothing
+        assert 100 * 10_000 <= reserved + owed <= 100 * 10_000 + unused * 9000
+
+    run(main())
+
+
+@pytest.mark.heavy
+@pytest.mark.parametrize("story", [STORIES[0], STORIES[4]])
+def test_a_large_limit_is_used_evenly_with_few_messages(story: Story) -> None:
+    """The figures of 100,000 requests/min over 64 actors are in tests/benchmarks."""
+    limits = RateLimits(requests_per_min=12_000, tokens_per_min=24e6)
+    setting = Setting(story, members=32, limits=limits, latency_s=1.0, seconds=50.0, seed=1)
+    found = simulate(setting, settled_s=20.0)
+    assert found.refused == 0
+    assert found.use_requests >= 0.98
+    assert found.jain >= 0.99
+    assert found.messages_per_s <= 1.5 * MESSAGES_PER_S, "200 calls a second"
+
+
+def test_slots_of_a_group_keep_their_order_for_the_window() -> None:
+    """A group counts to its last call: until then a minute holds all of it."""
+    pace = RatePacer(RateLimits(requests_per_min=6000), is_firm=True)
+    slots, now = list[Slot](), EPOCH
+    while now < EPOCH + 70:
+        slots += [Slot(at) for at in pace.reserve([CallCost()] * 500, now)]
+        now += 0.05
+    assert most(slots, one) <= 6000
