@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import RateLimits
+from memray_eval.config.sections import RateLimits, least_of
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.errors import ConfigError, JudgeError, describe_error
 from memray_eval.execution.capacity import Capacity
@@ -582,7 +582,7 @@ def _bound_group(
             change="server.actors or server.max_in_flight",
         )
     engines, change = (
-        spec.engine_of(group[0].model).replicas,
+        least_of(spec.engine_of(group[0].model).replicas),
         "engine.replicas, or a faster engine",
     )
     for use in site.engines if site is not None else ():
