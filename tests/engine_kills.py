@@ -1,9 +1,10 @@
 """What becomes of a run whose engines die, or whose cluster grows and shrinks: `python -m
-tests.engine_kills [CASE]...` prints the table, about half a minute a line.
+tests.engine_kills [CASE]...` prints the table, a minute a line on two cores.
 
 Each case is a run of the command line on a cluster of its own: several nodes of this machine with
 GPUs that are not there, and in vLLM's place tests/clusters/dying_engine.py, whose engines are real
-processes and count what they are asked. `vllm` has two real engines of the embedded model."""
+processes and count what they are asked. With MEMRAY_EVAL_ENGINES=1 two real engines of the
+embedded model come last."""
 
 from __future__ import annotations
 
@@ -20,6 +21,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from memray_eval.config.sections import EngineConfig
 from tests.clusters.dying_engine import Deaths, Start, most_at_once, read_asked, read_starts
 
 if TYPE_CHECKING:
@@ -27,7 +29,8 @@ if TYPE_CHECKING:
 
 UNITS, BATCH, AT_ONCE = 160, 2, 2  # rows, rows of a batch, batches in flight in an engine
 KILL_AT = 30  # prompts asked, when a case begins to meddle
-LIMIT_S = 240.0
+REAL_KILL_AT = 12
+LIMIT_S = 500.0
 REPOSITORY = Path(__file__).parent.parent
 RANGE = {"min": 1, "max": 4}
 NO_DEATHS = Deaths()
@@ -62,6 +65,14 @@ def kill_child(stage: Stage) -> None:
 
 def kill_actor(stage: Stage) -> None:
     os.kill(stage.starts(4)[0].pid, signal.SIGKILL)
+
+
+def kill_one_of_two(stage: Stage) -> None:
+    os.kill(stage.starts(2)[0].pid, signal.SIGKILL)
+
+
+def kill_core_of_two(stage: Stage) -> None:
+    os.kill(stage.starts(2)[0].child, signal.SIGKILL)
 
 
 def kill_all(stage: Stage) -> None:
@@ -112,6 +123,7 @@ class Case:
     told: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     units: int = UNITS
+    is_real: bool = False
 
 
 LOST = BATCH * AT_ONCE  # prompts that one engine works on
@@ -245,6 +257,40 @@ CASES: Mapping[str, Case] = {
 }
 
 
+# Two real engines on CPUs: minutes, and 8 GB of memory
+REAL_UNITS = 48
+REAL_CASES: Mapping[str, Case] = {
+    "vllm-actor": Case(
+        tried="two vLLM engines; the actor of one, kill -9",
+        did="the other took its prompts",
+        meddle=kill_one_of_two,
+        replicas=2,
+        nodes=(0,),
+        engines=(2, 3),
+        repeats=LOST,
+        options={"cpus": 1.0, "device": "cpu"},
+        units=REAL_UNITS,
+        is_real=True,
+    ),
+    "vllm-core": Case(
+        tried="two vLLM engines; the EngineCore process of one, kill -9",
+        did="the other took its prompts",
+        meddle=kill_core_of_two,
+        replicas=2,
+        nodes=(0,),
+        engines=(2, 3),
+        repeats=LOST,
+        options={
+            "cpus": 1.0,
+            "device": "cpu",
+            "engine_kwargs": {"distributed_executor_backend": "mp"},
+        },
+        units=REAL_UNITS,
+        is_real=True,
+    ),
+}
+
+
 @dataclass(frozen=True)
 class Played:
     """What came of a case: the exit code, rows and units in the records (-1: no run folder), failed
@@ -331,8 +377,10 @@ def main(names: Sequence[str]) -> int:
     n_wrong = 0
     print("| tried | what happened | rows of units | asked again | engines | s |")
     print("|---|---|---|---|---|---|", flush=True)
-    for name in names or CASES:
-        case, played = CASES[name], play(name)
+    cases = {**CASES, **REAL_CASES}
+    real = REAL_CASES if "MEMRAY_EVAL_ENGINES" in os.environ else {}
+    for name in names or [*CASES, *real]:
+        case, played = cases[name], play(name)
         wrong = problems(case, played)
         n_wrong += bool(wrong)
         happened = f"**{'; '.join(wrong)}**" if wrong else case.did
@@ -349,14 +397,16 @@ def main(names: Sequence[str]) -> int:
 
 def job(case: Case, folder: Path) -> dict[str, Any]:
     options = dict(case.options)
+    ours = {key: options.pop(key) for key in list(options) if key in EngineConfig.model_fields}
     rows = [
-        {"id": f"s{n}", "query": f"What is fact {n}?", "context": f"Text {n}.", "answers": ["x"]}
-        for n in range(UNITS)
+        {"id": f"s{n}", "query": f"What is fact {n}?", "answers": ["x"]}
+        | {"context": f"Text {n}.", "metadata": {"rule": "qa_f1"}}
+        for n in range(max(case.units, UNITS if not case.is_real else 0))
     ]
     data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
     engine = {"device": "gpu", "replicas": case.replicas, "cpus": 0.1, "batch_size": BATCH}
-    engine |= {"concurrent_batches": AT_ONCE, "starts_at_once": options.pop("starts_at_once", 2)}
+    engine |= {"concurrent_batches": AT_ONCE, **ours}
     return {
         "suite": "longbench",
         "dataset": str(data),
@@ -364,7 +414,7 @@ def job(case: Case, folder: Path) -> dict[str, Any]:
         "metrics": ["rule_score"],
         "judge": "rules",
         "engine": engine,
-        "cluster": {"no_progress_timeout_s": 90},
+        "cluster": {"no_progress_timeout_s": 300 if case.is_real else 90},
         "out": str(folder / "out"),
         **options,
     }
@@ -376,23 +426,30 @@ def play_here(name: str, folder: Path) -> int:
     from ray.cluster_utils import Cluster
     from ray.util.placement_group import placement_group_table
 
-    from memray_eval.cli import program
+    from memray_eval.cli import main as command_line
     from memray_eval.execution.ray import engine
     from memray_eval.execution.ray.cluster import _QUIET
-    from tests.clusters.dying_engine import dying_engine
+    from tests.clusters.dying_engine import counted_engine, dying_engine
 
-    case = CASES[name]
+    case = {**CASES, **REAL_CASES}[name]
     os.environ.update({name: value for name, value in _QUIET.items() if name not in os.environ})
     head = {"num_cpus": case.head_cpus, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(num_cpus=2, num_gpus=gpus) for gpus in case.nodes]
     ray.init(address=cluster.address, log_to_driver=False)
-    engine.telling_engine = lambda context: dying_engine(folder, deaths=case.deaths)
+    vllm_engine = engine.telling_engine
+
+    def counting(context: Any) -> type:
+        if case.is_real:
+            return counted_engine(vllm_engine(context), folder)
+        return dying_engine(folder, deaths=case.deaths)
+
+    engine.telling_engine = counting
     path = folder / "job.yaml"
     path.write_text(json.dumps(job(case, folder)))
 
     def meddle() -> None:
-        while len(read_asked(folder)) < KILL_AT:
+        while len(read_asked(folder)) < (REAL_KILL_AT if case.is_real else KILL_AT):
             time.sleep(0.05)
         case.meddle(Stage(cluster, nodes, folder))
 
@@ -400,7 +457,7 @@ def play_here(name: str, folder: Path) -> int:
     sys.argv = ["memray-eval", "run", str(path)]
     code: Any = 0
     try:
-        program()
+        command_line()
     except SystemExit as end:
         code = end.code
     left = [one for one in placement_group_table().values() if one["state"] != "REMOVED"]
