@@ -16,7 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,6 +102,10 @@ def lose_and_grow(stage: Stage) -> None:
     stage.add_node(gpus=2)
 
 
+def add_cpus(stage: Stage) -> None:
+    stage.nodes.append(stage.cluster.add_node(num_cpus=4))
+
+
 def do_nothing(stage: Stage) -> None:
     pass
 
@@ -121,6 +126,7 @@ class Case:
     repeats: int = 0
     code: int = 0
     told: str = ""
+    judges: int = 0
     options: Mapping[str, Any] = field(default_factory=dict)
     units: int = UNITS
     is_real: bool = False
@@ -177,7 +183,7 @@ CASES: Mapping[str, Case] = {
         deaths=Deaths(times=99),
         engines=(0, 1, 2, 3),
         code=3,
-        told="an engine of embedded died 3 times while it started\n  The last lines of its log:",
+        told="an engine of embedded died 3 times while it started\nThe last lines of its log:\n  ",
         units=-1,
     ),
     "always-error": Case(
@@ -240,13 +246,19 @@ CASES: Mapping[str, Case] = {
         replicas={"min": 6, "max": 8},
         engines=(0,),
         code=3,
-        told="the plan needs 6 GPUs and the running Ray has 4",
+        told="the plan needs 6 GPUs and the cluster at",
         units=-1,
     ),
     "judges": Case(
-        tried="1 to 3 judge actors, as the cluster has CPUs",
-        did="all units were judged",
-        options={"judging": {"actors": {"min": 1, "max": 3}}},
+        tried="1 to 3 judge actors of a CPU each, room for one; a node with CPUs comes",
+        did="three judged",
+        meddle=add_cpus,
+        replicas=2,
+        nodes=(2,),
+        head_cpus=2,
+        engines=(2,),
+        judges=3,
+        options={"metrics": ["empathy"], "judge": "openai/judge"},
     ),
     "staggered": Case(
         tried="four engines of one node, one load at a time",
@@ -295,7 +307,7 @@ REAL_CASES: Mapping[str, Case] = {
 class Played:
     """What came of a case: the exit code, rows and units in the records (-1: no run folder), failed
     units, prompts asked again, engines that came up, loads at once on a node, seconds, groups left,
-    and what the command line said."""
+    judge actors at most, and what the command line said."""
 
     code: int
     rows: int
@@ -304,6 +316,7 @@ class Played:
     repeats: int
     engines: int
     at_once: int
+    judges: int
     seconds: float
     groups_left: int
     said: str
@@ -344,6 +357,7 @@ def _count(folder: Path, code: int, seconds: float, said: str) -> Played:
         repeats=len(asked) - len(set(asked)),
         engines=len(starts),
         at_once=most_at_once(starts) if starts else 0,
+        judges=int(judges.read_text()) if (judges := folder / "judges").exists() else 0,
         seconds=seconds,
         groups_left=int(left.read_text()) if left.exists() else -1,
         said=said,
@@ -363,6 +377,8 @@ def problems(case: Case, played: Played) -> list[str]:
         found.append(f"{played.engines} engines came up")
     if played.at_once > case.options.get("starts_at_once", 2):
         found.append(f"{played.at_once} loaded at once on a node")
+    if case.judges and played.judges != case.judges:
+        found.append(f"{played.judges} judge actors")
     if case.told not in played.said:
         found.append(f"it did not say {case.told!r}")
     if "Traceback" in played.said:
@@ -395,7 +411,7 @@ def main(names: Sequence[str]) -> int:
     return n_wrong
 
 
-def job(case: Case, folder: Path) -> dict[str, Any]:
+def job(case: Case, folder: Path, address: str) -> dict[str, Any]:
     options = dict(case.options)
     ours = {key: options.pop(key) for key in list(options) if key in EngineConfig.model_fields}
     rows = [
@@ -414,13 +430,44 @@ def job(case: Case, folder: Path) -> dict[str, Any]:
         "metrics": ["rule_score"],
         "judge": "rules",
         "engine": engine,
-        "cluster": {"no_progress_timeout_s": 300 if case.is_real else 90},
+        "cluster": {"no_progress_timeout_s": 300 if case.is_real else 90, "address": address},
         "out": str(folder / "out"),
         **options,
     }
 
 
-def play_here(name: str, folder: Path) -> int:
+@contextmanager
+def judging(folder: Path) -> Iterator[dict[str, Any]]:
+    """A judge's server, and the section of a job whose judges ask it."""
+    from tests.servers.judgments import judgment_reply
+    from tests.servers.provider import serving
+
+    os.environ["OPENAI_API_KEY"] = "key-of-nobody"  # before Ray's workers start
+    with serving(judgment_reply, latency_s=1.0) as server:
+        yield {
+            "actors": {"min": 1, "max": 3},
+            "cpus": 1.0,
+            "max_in_flight": 2,
+            "base_urls": {"openai": server.base_url},
+            "cache": str(folder / "calls.sqlite"),
+        }
+
+
+def watch_judges(folder: Path) -> None:
+    """Writes down how many judge actors there were at most."""
+    import ray
+
+    most = 0
+    while True:
+        time.sleep(0.5)
+        with suppress(Exception):  # Ray is not there yet, or no more
+            actors = ray._private.state.actors().values()
+            up = [actor for actor in actors if actor["State"] == "ALIVE"]
+            most = max(most, sum("JudgeRecords" in actor["ActorClassName"] for actor in up))
+            (folder / "judges").write_text(str(most))
+
+
+def play_here(name: str, folder: Path, stack: ExitStack) -> int:
     """A case in this process; its exit code is that of the command line."""
     import ray
     from ray.cluster_utils import Cluster
@@ -436,7 +483,18 @@ def play_here(name: str, folder: Path) -> int:
     head = {"num_cpus": case.head_cpus, "include_dashboard": False}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes = [cluster.add_node(num_cpus=2, num_gpus=gpus) for gpus in case.nodes]
-    ray.init(address=cluster.address, log_to_driver=False)
+    # A node that is added later is added by a thread, where no handler can be set
+    ray._private.utils.set_sigterm_handler = lambda handler: None
+    end_connection = ray.shutdown
+
+    def count_groups() -> None:  # before they end with the command line's job
+        if ray.is_initialized():
+            groups = placement_group_table().values()
+            left = sum(group["state"] != "REMOVED" for group in groups)
+            (folder / "groups").write_text(str(left))
+        end_connection()
+
+    ray.shutdown = count_groups
     vllm_engine = engine.telling_engine
 
     def counting(context: Any) -> type:
@@ -446,7 +504,11 @@ def play_here(name: str, folder: Path) -> int:
 
     engine.telling_engine = counting
     path = folder / "job.yaml"
-    path.write_text(json.dumps(job(case, folder)))
+    written = job(case, folder, cluster.address)
+    if case.judges:
+        written["judging"] = stack.enter_context(judging(folder))
+        threading.Thread(target=watch_judges, args=(folder,), daemon=True).start()
+    path.write_text(json.dumps(written))
 
     def meddle() -> None:
         while len(read_asked(folder)) < (REAL_KILL_AT if case.is_real else KILL_AT):
@@ -460,14 +522,12 @@ def play_here(name: str, folder: Path) -> int:
         command_line()
     except SystemExit as end:
         code = end.code
-    left = [one for one in placement_group_table().values() if one["state"] != "REMOVED"]
-    (folder / "groups").write_text(str(len(left)))
-    ray.shutdown()
     cluster.shutdown()
     return int(code or 0)
 
 
 if __name__ == "__main__":
     if sys.argv[1:2] == ["--play"]:
-        sys.exit(play_here(sys.argv[2], Path(sys.argv[3])))
+        with ExitStack() as closing:
+            sys.exit(play_here(sys.argv[2], Path(sys.argv[3]), closing))
     sys.exit(main(sys.argv[1:]))

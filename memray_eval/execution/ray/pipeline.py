@@ -48,6 +48,7 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_servers,
 )
 from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine_start import LOG_HEADING
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.execution.ray.ray_compat import (
     is_repeated_task,
@@ -69,7 +70,11 @@ FEW_UNITS = 64  # of a run whose blocks are written as they come, a file each
 GROWS_ABOVE = 0.75
 SHRINKS_BELOW = -1.0  # never
 
-_OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
+# An error of ours in the text of Ray's, with the end of an engine's log where it has one
+_OURS = re.compile(
+    rf"^memray_eval\.errors\.(?P<kind>\w+): (?P<told>.+(?:\n{LOG_HEADING}(?:\n  .*)+)?)$",
+    re.MULTILINE,
+)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 # A stage takes a block as it comes: nothing waits to fill a batch
