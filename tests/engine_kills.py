@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 UNITS, BATCH, AT_ONCE = 160, 2, 2  # rows, rows of a batch, batches in flight in an engine
 KILL_AT = 30  # prompts asked, when a case begins to meddle
-REAL_KILL_AT = 12
 LIMIT_S = 500.0
 REPOSITORY = Path(__file__).parent.parent
 RANGE = {"min": 1, "max": 4}
@@ -130,6 +129,8 @@ class Case:
     options: Mapping[str, Any] = field(default_factory=dict)
     units: int = UNITS
     is_real: bool = False
+    row_s: float = 0.3
+    kill_at: int = KILL_AT
 
 
 LOST = BATCH * AT_ONCE  # prompts that one engine works on
@@ -169,6 +170,15 @@ CASES: Mapping[str, Case] = {
         meddle=lose_node,
         head_cpus=0,
         repeats=NOTICED,
+    ),
+    "node-at-the-end": Case(
+        tried="the same when all prompts are under way",
+        did="engines whose own prompts were done stayed for the others'",
+        meddle=lose_node,
+        repeats=2 * LOST,
+        units=4 * LOST,
+        row_s=15.0,
+        kill_at=4 * LOST,
     ),
     "node-replaced": Case(
         tried="a node with two engines, and another comes",
@@ -283,6 +293,7 @@ REAL_CASES: Mapping[str, Case] = {
         options={"cpus": 1.0, "device": "cpu"},
         units=REAL_UNITS,
         is_real=True,
+        kill_at=12,
     ),
     "vllm-core": Case(
         tried="two vLLM engines; the EngineCore process of one, kill -9",
@@ -299,6 +310,7 @@ REAL_CASES: Mapping[str, Case] = {
         },
         units=REAL_UNITS,
         is_real=True,
+        kill_at=12,
     ),
 }
 
@@ -417,7 +429,7 @@ def job(case: Case, folder: Path, address: str) -> dict[str, Any]:
     rows = [
         {"id": f"s{n}", "query": f"What is fact {n}?", "answers": ["x"]}
         | {"context": f"Text {n}.", "metadata": {"rule": "qa_f1"}}
-        for n in range(max(case.units, UNITS if not case.is_real else 0))
+        for n in range(UNITS if case.units < 0 else case.units)
     ]
     data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
@@ -500,7 +512,7 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
     def counting(context: Any) -> type:
         if case.is_real:
             return counted_engine(vllm_engine(context), folder)
-        return dying_engine(folder, deaths=case.deaths)
+        return dying_engine(folder, case.row_s, deaths=case.deaths)
 
     engine.telling_engine = counting
     path = folder / "job.yaml"
@@ -511,7 +523,7 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
     path.write_text(json.dumps(written))
 
     def meddle() -> None:
-        while len(read_asked(folder)) < (REAL_KILL_AT if case.is_real else KILL_AT):
+        while len(read_asked(folder)) < case.kill_at:
             time.sleep(0.05)
         case.meddle(Stage(cluster, nodes, folder))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
+IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -121,8 +123,8 @@ def add_engines(
         )
 
     def start(placed: Mapping[str, Any]) -> Any:
-        actor = ray.remote(RemoteEngineActor).options(max_restarts=-1, **where, **placed)
-        return actor.remote(*engine)
+        forever = {"max_restarts": -1, "max_task_retries": -1}
+        return ray.remote(RemoteEngineActor).options(**forever, **where, **placed).remote(*engine)
 
     return map_batches_placed(
         dataset,
@@ -162,7 +164,8 @@ class EngineActor:
 
 
 class RemoteEngineActor(EngineActor):
-    """An engine that clients ask, as an actor of its own. One that cannot start tells them why."""
+    """An engine that clients ask, as an actor of its own: its own client, and those whose engine is
+    lost. One that cannot start tells them why."""
 
     def __init__(
         self,
@@ -173,6 +176,7 @@ class RemoteEngineActor(EngineActor):
         context: StageContext | None,
     ) -> None:
         self._failure: GenerationError | None = None
+        self._n_asked, self._idle_since = 0, time.monotonic()
         try:
             # What is stored is given to rows by the client that asks
             super().__init__(make_stage, options, model, at_once, None)
@@ -185,9 +189,19 @@ class RemoteEngineActor(EngineActor):
         if self._failure is not None:
             raise self._failure
 
+    async def is_idle(self) -> bool:
+        """Whether nobody has asked it anything for IDLE_S."""
+        return not self._n_asked and time.monotonic() - self._idle_since >= IDLE_S
+
+    @ray.method(max_task_retries=0)  # who asks asks again, and perhaps another
     async def answer(self, table: pa.Table) -> pa.Table:
         await self.ready()
-        return pa.concat_tables([answered async for answered in self(table)])
+        self._n_asked += 1
+        try:
+            return pa.concat_tables([answered async for answered in self(table)])
+        finally:
+            self._n_asked -= 1
+            self._idle_since = time.monotonic()
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:

@@ -24,7 +24,7 @@ MOST_STARTS = 3  # of one engine, each of which died, before it is given up
 LAST_LINES, LINE_CHARS = 15, 300  # of its log, in the message that says so
 LOG_HEADING = "The last lines of its log:"
 TURN_S = 0.2  # between two looks whether it is this engine's turn
-TELL_S = 1.0  # for a warning to leave a process that ends
+TELL_S = 0.3  # for a warning to leave a process that ends
 # A setting, a model or an image that is not right: the next start would fail by it too
 _LASTING = (ValueError, TypeError, LookupError, OSError, ImportError, AttributeError)
 

@@ -109,12 +109,13 @@ class NodeReservation:
 
 
 class _Engine(NamedTuple):
-    """An engine's placement group, when it was asked for, and what has started in it, where that is
-    no actor of Ray Data's."""
+    """An engine's placement group, and when it was asked for. Where the engine is no actor of Ray
+    Data's: itself, and its word that it is up."""
 
     group: PlacementGroup
     since: float
     actor: Any = None
+    up: Any = None
 
 
 class EnginePlacement:
@@ -170,12 +171,12 @@ class EnginePlacement:
         return {"scheduling_strategy": _inside(group), "name": name}
 
     def next_client(self, start: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
-        """Has `start` start an engine, an actor with these options of Ray's; returns those of its
-        client, which Ray Data is about to start."""
+        """Has `start` start an engine, an actor with these options of Ray's that has the methods of
+        RemoteEngineActor; returns those of its client, which Ray Data is about to start."""
         name, group = self._next_place("client")
         actor = start({"scheduling_strategy": _inside(group), "name": engine_name(name)})
         with self._lock:
-            self._engines[name] = _Engine(group, time.monotonic(), actor)
+            self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
         return {"name": name}
 
     def _next_place(self, kind: str) -> tuple[str, PlacementGroup]:
@@ -193,12 +194,12 @@ class EnginePlacement:
         """Removes the group of each engine that has ended and whose place no other has taken."""
         ended_at: dict[str, float] = {}
         while not self._is_over.wait(POLL_S):
-            ended: list[str] = []
-            with suppress(Exception), self._lock:  # Ray is gone: the pipeline tells of it
-                now, listed = time.monotonic(), set(ray.util.list_named_actors())
-                old = [name for name, one in self._engines.items() if now - one.since >= ENDED_S]
-                self._let_go([name for name in old if name not in listed])
-                gone = self._engines.keys() - self._living()
+            ended, unwanted = list[str](), list[str]()
+            with suppress(Exception):  # Ray is gone: the pipeline tells of it
+                unwanted = self._find_unwanted()
+            with suppress(Exception), self._lock:
+                self._let_go(unwanted)
+                now, gone = time.monotonic(), self._engines.keys() - self._living()
                 ended_at = {name: ended_at.get(name, now) for name in gone}
                 ended = [name for name, at in ended_at.items() if now - at >= ENDED_S]
                 for name in ended:
@@ -206,10 +207,34 @@ class EnginePlacement:
             if ended and self._on_end is not None:
                 self._on_end()
 
+    def _find_unwanted(self) -> list[str]:
+        """The clients that have ended and whose engines are of no use to the others: clients whose
+        own engines are lost may still ask them."""
+        now, listed = time.monotonic(), set(ray.util.list_named_actors())
+        with self._lock:
+            left = {
+                name: one
+                for name, one in self._engines.items()
+                if one.actor is not None and name not in listed and now - one.since >= ENDED_S
+            }
+        if not left:
+            return []
+        up, _ = ray.wait([one.up for one in left.values()], num_returns=len(left), timeout=0)
+        serving = {
+            one.actor.is_idle.remote(): name
+            for name, one in left.items()
+            if one.up in up and _is_placed(one.group)
+        }
+        unwanted = [name for name in left if name not in serving.values()]
+        if serving:
+            replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
+            unwanted += [serving[reply] for reply in replies if ray.get(reply)]
+        return unwanted
+
     def _let_go(self, clients: Sequence[str]) -> None:
         """Ends the engines of these clients, once they have answered what they were asked."""
         for name in clients:
-            self._engines[name] = self._engines[name]._replace(actor=None)
+            self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
         """The names whose engine, or its client, runs, is about to, or is started anew by Ray. By
@@ -229,6 +254,10 @@ def pipeline_of(name: str) -> str | None:
     actor's."""
     words = name.split()
     return words[2] if len(words) == 4 and words[0] == _NAME else None
+
+
+def _is_placed(group: PlacementGroup) -> bool:
+    return bool(placement_group_table(group).get("state") == "CREATED")
 
 
 def _inside(group: PlacementGroup) -> PlacementGroupSchedulingStrategy:

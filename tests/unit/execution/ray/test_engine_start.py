@@ -21,6 +21,7 @@ from memray_eval.execution.ray.engine_start import (
     start_engine,
     turn_on_node,
 )
+from memray_eval.execution.ray.pipeline import _to_eval_error
 
 
 class Context:
@@ -167,3 +168,15 @@ def test_the_turn_of_a_process_that_died_is_free(tmp_path: Path) -> None:
         engine_start.tempfile.tempdir = before
         os.close(reading)
         os.close(writing)
+
+
+def test_the_end_of_a_log_comes_through_rays_errors_with_its_error() -> None:
+    told = "an engine of m died 3 times while it started"
+    log = "The last lines of its log:\n  loading\n    out of memory"
+    text = f"The actor died\n  File x\nmemray_eval.errors.GenerationError: {told}\n{log}\n\nMore"
+    error = _to_eval_error(ray.exceptions.RaySystemError(text), "m")
+    assert type(error) is GenerationError
+    assert str(error) == f"{told}\n{log}"
+    without = f"memray_eval.errors.GenerationError: {told}; it wrote no log\nMore\n  of it"
+    error = _to_eval_error(ray.exceptions.RaySystemError(without), "m")
+    assert str(error) == f"{told}; it wrote no log"
