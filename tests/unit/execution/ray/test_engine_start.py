@@ -177,6 +177,6 @@ def test_the_end_of_a_log_comes_through_rays_errors_with_its_error() -> None:
     error = _to_eval_error(ray.exceptions.RaySystemError(text), "m")
     assert type(error) is GenerationError
     assert str(error) == f"{told}\n{log}"
-    without = f"memray_eval.errors.GenerationError: {told}; it wrote no log\nMore\n  of it"
+    without = f"It died\nmemray_eval.errors.GenerationError: {told}; it wrote no log\nMore\n  of it"
     error = _to_eval_error(ray.exceptions.RaySystemError(without), "m")
     assert str(error) == f"{told}; it wrote no log"
