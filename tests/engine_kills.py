@@ -356,7 +356,8 @@ def _count(folder: Path, code: int, seconds: float, said: str) -> Played:
 
     rows, units, failed = -1, -1, -1
     for path in folder.glob("out/*/run.yaml"):
-        records = list(RunFolder(str(path.parent)).each())
+        run = RunFolder(str(path.parent))
+        records = list(run.each()) if run.parts() else []
         rows, units = len(records), len({record.unit_id for record in records})
         failed = sum(record.is_failed for record in records)
     asked, starts = read_asked(folder), read_starts(folder)
@@ -526,6 +527,7 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
         while len(read_asked(folder)) < case.kill_at:
             time.sleep(0.05)
         case.meddle(Stage(cluster, nodes, folder))
+        threading.Event().wait()  # a node that this thread has added ends with it
 
     threading.Thread(target=meddle, daemon=True).start()
     sys.argv = ["memray-eval", "run", str(path)]
