@@ -142,7 +142,8 @@ class EngineActor:
     """One vLLM engine behind Ray Data LLM's stage for it. `make_stage` makes the stage's class here
     in the actor: vLLM takes 15 s of processor time to import, which the driver need not spend
     before it can start an actor that spends them again. At most `at_once` engines of its node load
-    their model at a time (None: all)."""
+    their model at a time (None: all). One that cannot start says why when it is asked: Ray prints
+    the traceback of what a constructor raises."""
 
     def __init__(
         self,
@@ -154,9 +155,15 @@ class EngineActor:
     ) -> None:
         asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._add_stored = load_stored(context)
-        self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
+        self._failure: GenerationError | None = None
+        try:
+            self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
+        except GenerationError as error:
+            self._failure = error
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
         async for answered in self._stage({_ROWS: table.to_pylist()}):
@@ -165,7 +172,7 @@ class EngineActor:
 
 class RemoteEngineActor(EngineActor):
     """An engine that clients ask, as an actor of its own: its own client, and those whose engine is
-    lost. One that cannot start tells them why."""
+    lost."""
 
     def __init__(
         self,
@@ -175,14 +182,9 @@ class RemoteEngineActor(EngineActor):
         at_once: int | None,
         context: StageContext | None,
     ) -> None:
-        self._failure: GenerationError | None = None
+        # What is stored is given to rows by the client that asks
+        super().__init__(make_stage, options, model, at_once, None)
         self._n_asked, self._idle_since = 0, time.monotonic()
-        try:
-            # What is stored is given to rows by the client that asks
-            super().__init__(make_stage, options, model, at_once, None)
-        except GenerationError as error:
-            logger.error("%s", error)
-            self._failure = error
 
     async def ready(self) -> None:
         """Returns as soon as the engine is up; raises GenerationError where it never will be."""
@@ -195,7 +197,6 @@ class RemoteEngineActor(EngineActor):
 
     @ray.method(max_task_retries=0)  # who asks asks again, and perhaps another
     async def answer(self, table: pa.Table) -> pa.Table:
-        await self.ready()
         self._n_asked += 1
         try:
             return pa.concat_tables([answered async for answered in self(table)])

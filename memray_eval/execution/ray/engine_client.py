@@ -49,10 +49,16 @@ class EngineClient:
         self._up: list[Any] = []  # engines to ask while the own one is not there
         self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
         self._add_stored = load_stored(context)
-        if self._add_stored is None:
-            self._wait_for_own()
+        self._failure: GenerationError | None = None
+        try:
+            if self._add_stored is None:
+                self._wait_for_own()
+        except GenerationError as error:  # Ray prints the traceback of what a constructor raises
+            self._failure = error
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
         answered = None

@@ -44,7 +44,7 @@ def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | Non
     if len(outputs) >= MOST_STARTS:  # all of them killed: no start has come to its error
         record.unlink()
         raise _give_up(model, f"died {MOST_STARTS} times while it started", outputs[-1])
-    with record.open("a", encoding="utf-8") as file:
+    with suppress(OSError), record.open("a", encoding="utf-8") as file:
         file.write(f"{worker_output_path()}\n")
     try:
         with turn_on_node(ray.get_runtime_context().get_node_id(), at_once):
@@ -52,7 +52,7 @@ def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | Non
     except Exception as error:  # user's settings, a model, a driver: vLLM raises whatever comes
         n_failed, reason = len(outputs) + 1, hide_held_keys(describe_error(error))
         if isinstance(error, _LASTING) or n_failed >= MOST_STARTS:
-            record.unlink()
+            record.unlink(missing_ok=True)
             times = f"{n_failed} times" if n_failed > 1 else "at its start"
             raise _give_up(model, f"failed {times}: {reason}", worker_output_path()) from error
         logger.warning(
@@ -65,7 +65,7 @@ def start_engine(make_stage: Callable[[], Stage], model: str, at_once: int | Non
         )
         time.sleep(TELL_S)
         os._exit(1)
-    record.unlink()
+    record.unlink(missing_ok=True)
     return stage
 
 
