@@ -169,6 +169,7 @@ CASES: Mapping[str, Case] = {
         did="clients came up elsewhere and asked the other two",
         meddle=lose_node,
         head_cpus=0,
+        engines=(4, 5, 6),
         repeats=NOTICED,
     ),
     "node-at-the-end": Case(

@@ -209,14 +209,15 @@ class EnginePlacement:
 
     def _find_unwanted(self) -> list[str]:
         """The clients that have ended and whose engines are of no use to the others: clients whose
-        own engines are lost may still ask them."""
+        own engines are lost ask them."""
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
-            left = {
+            old = {
                 name: one
                 for name, one in self._engines.items()
-                if one.actor is not None and name not in listed and now - one.since >= ENDED_S
+                if one.actor is not None and now - one.since >= ENDED_S
             }
+        left = {name: one for name, one in old.items() if name not in listed}
         if not left:
             return []
         up, _ = ray.wait([one.up for one in left.values()], num_returns=len(left), timeout=0)
@@ -226,7 +227,9 @@ class EnginePlacement:
             if one.up in up and _is_placed(one.group)
         }
         unwanted = [name for name in left if name not in serving.values()]
-        if serving:
+        # A client whose engine has lost its node may be about to ask: Ray may start it anew too
+        has_lost = any(name in listed and not _is_placed(one.group) for name, one in old.items())
+        if serving and not has_lost:
             replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
             unwanted += [serving[reply] for reply in replies if ray.get(reply)]
         return unwanted
