@@ -7,9 +7,17 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
-from pydantic import BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 from typing_extensions import TypedDict
 
+from memray_eval.config.problems import describe
 from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
@@ -23,6 +31,59 @@ Positive = Annotated[float, Field(gt=0)]
 # YAML reads off as false
 NameOrOff = Annotated[str, BeforeValidator(lambda value: "off" if value is False else value)]
 Count = Annotated[int, Field(ge=1)]
+
+
+class CountRange(Frozen):
+    """From `min` to `max` of something: a run starts with what there is room for, `min` at least,
+    and takes more as the cluster grows."""
+
+    min: Count = 1
+    max: Count
+
+    @model_validator(mode="after")
+    def _is_in_order(self) -> CountRange:
+        if self.min > self.max:
+            raise ValueError(f"min is {self.min}, which is more than max, {self.max}")
+        return self
+
+
+def _check_count(value: Any) -> Any:
+    """A number or a range, checked as the one that it is meant as: pydantic would tell of both."""
+    try:
+        if isinstance(value, CountRange):
+            return value
+        if isinstance(value, Mapping):
+            return CountRange.model_validate(value)
+        return TypeAdapter(Count).validate_python(value)
+    except ValidationError as error:
+        # A misspelt key is told of before the key that it leaves missing
+        told = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
+        raise ValueError(
+            f"{told[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
+        ) from None
+
+
+Counts = Annotated[Count | CountRange, BeforeValidator(_check_count)]
+CountsOrNone = Annotated[
+    Count | CountRange | None,
+    BeforeValidator(lambda value: None if value is None else _check_count(value)),
+]
+
+
+def least_of(counts: int | CountRange) -> int:
+    """How many there are at least."""
+    return counts.min if isinstance(counts, CountRange) else counts
+
+
+def most_of(counts: int | CountRange) -> int:
+    """How many there are at most."""
+    return counts.max if isinstance(counts, CountRange) else counts
+
+
+def counts_text(counts: int | CountRange) -> str:
+    """A number or a range in words: `2`, or `1 to 8`."""
+    least, most = least_of(counts), most_of(counts)
+    return f"{least}" if least == most else f"{least} to {most}"
 
 
 # Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
@@ -67,7 +128,9 @@ MEASURED_KEYS = (
 
 
 class EngineConfig(Frozen):
-    """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices.
+    """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
+    of a range as many as find room, and more as the cluster grows. Engines of one node load their
+    model `starts_at_once` at a time: more would only share its disk and its network.
 
     `device: auto` takes GPUs where the cluster has any, else the CPU. An engine answers
     `max_num_seqs` prompts at once; where none is given, execution/plan.py's table has one by device
@@ -75,7 +138,8 @@ class EngineConfig(Frozen):
     flight in each engine: where none is given, as many as keep it busy. `dtype: auto` is the
     model's own type on a GPU; on a CPU, bfloat16 where it computes in it, else float32."""
 
-    replicas: Count = 1
+    replicas: Counts = 1
+    starts_at_once: Count | None = 2
     tensor_parallel: Count = 1
     pipeline_parallel: Count = 1
     device: Literal["auto", "cpu", "gpu"] = "auto"
@@ -262,7 +326,8 @@ class BatchConfig(Frozen):
 
 class JudgingConfig(Frozen):
     """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
-    `actors` actors. Unless set, both follow from the limits and the expected `latency_s` of a call.
+    `actors` actors, of which a range grows with the cluster. Unless set, both follow from the
+    limits and the expected `latency_s` of a call.
 
     `limits` by judge (provider/model) replace those of the judge table and are kept whatever the
     provider's headers say; others are learnt from the provider's answers. `price` by judge, in US
@@ -290,7 +355,7 @@ class JudgingConfig(Frozen):
     another in the other. With `exclude_own_family` a juror of a candidate's own model family does
     not vote. `servers` are those of the job, which RunConfig hands on."""
 
-    actors: Count | None = None
+    actors: CountsOrNone = None
     cpus: Positive = 0.1
     max_in_flight: Count | None = None
     latency_s: Positive = 3.0

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 from pydantic import BaseModel
 
-from memray_eval.config.sections import EngineTimes, RateLimits
+from memray_eval.config.sections import EngineTimes, RateLimits, least_of
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
 from memray_eval.errors import ConfigError, JudgeError
@@ -589,7 +589,7 @@ def _bound_group(
             change="server.actors or server.max_in_flight",
         )
     engines, change = (
-        spec.engine_of(group[0].model).replicas,
+        least_of(spec.engine_of(group[0].model).replicas),
         "engine.replicas, or a faster engine",
     )
     for use in site.engines if site is not None else ():

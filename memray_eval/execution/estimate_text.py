@@ -67,7 +67,13 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
         )
     for engine in use.engines:
         size = f"of {engine.gpus} GPU{'s' * (engine.gpus > 1)}" if engine.gpus else "on CPUs"
-        yield f"  engines of {engine.model}: {engine.replicas} {size} each; {engine.fit} would fit"
+        grows = (
+            f" (the least of engine.replicas, which lets them grow to {engine.most})"
+            if engine.most > engine.replicas
+            else ""
+        )
+        told = f"{engine.replicas} {size} each{grows}; {engine.fit} would fit"
+        yield f"  engines of {engine.model}: {told}"
     yield f"  nodes of {use.where} ({use.kind}), for {duration_text(made.wall_s)}:"
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]

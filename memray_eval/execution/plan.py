@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from memray_eval.config.sections import AffectConfig, EngineConfig
+from memray_eval.config.sections import AffectConfig, EngineConfig, least_of, most_of
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
@@ -77,8 +77,17 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """How many judge actors a run has: as configured, else one per CPU, up to MOST_JUDGES."""
-    return spec.judging.actors or max(1, min(MOST_JUDGES, int(cpus)))
+    """How many judge actors a run has at first: as configured, else one per CPU, up to
+    MOST_JUDGES."""
+    if spec.judging.actors is not None:
+        return least_of(spec.judging.actors)
+    return max(1, min(MOST_JUDGES, int(cpus)))
+
+
+def most_judge_actors(spec: RunSpec, cpus: float) -> int:
+    """How many judge actors a run has at most, as its cluster grows."""
+    asked = spec.judging.actors
+    return judge_actors(spec, cpus) if asked is None else most_of(asked)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -270,7 +279,7 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
     return [
         Pool(
             name=ENGINES,
-            actors=engine.replicas * engine.pipeline_parallel,
+            actors=least_of(engine.replicas) * engine.pipeline_parallel,
             cpus=engine.cpus * workers,
             gpus=float(workers) if on_gpu else 0.0,
             memory_gib=memory / engine.pipeline_parallel,
@@ -278,6 +287,21 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
         ),
     ]
+
+
+def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capacity) -> int:
+    """How many engines of a model begin: of a range as many as find room beside all else that the
+    run has, the least at any rate. `pools` have the least of them."""
+    least, most = least_of(engine.replicas), most_of(engine.replicas)
+    own = next((pool for pool in pools if pool.name == ENGINES), None)
+    for replicas in range(most, least, -1) if own is not None else ():
+        actors = replicas * engine.pipeline_parallel
+        grown = [
+            pool.model_copy(update={"actors": actors}) if pool is own else pool for pool in pools
+        ]
+        if explain_lack(grown, capacity) is None:
+            return replicas
+    return least
 
 
 def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:

@@ -18,6 +18,7 @@ from memray_eval.execution.plan import (
     explain_lack,
     judge_actors,
     judging_pools,
+    most_judge_actors,
     pipeline_pools,
     tail_pools,
 )
@@ -70,8 +71,13 @@ def schedule(
 
 
 def judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
-    """The judge actors of each pipeline of a wave, which share what a run has."""
+    """The judge actors of each pipeline of a wave at first, which share what a run has."""
     return max(1, judge_actors(spec, cpus) // len(wave))
+
+
+def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: float) -> int:
+    """The judge actors of each pipeline of a wave at most, as the cluster grows."""
+    return max(1, most_judge_actors(spec, cpus) // len(wave))
 
 
 def wave_pools(

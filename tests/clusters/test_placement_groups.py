@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 import ray
-from ray.data import DataContext
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
 from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine_start import MOST_STARTS
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -99,10 +99,9 @@ def test_an_engine_that_crashes_in_its_constructor_starts_anew_in_its_group(
     assert groups() == []
 
 
-def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
+def test_an_engine_that_fails_in_its_constructor_starts_anew_in_its_group(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(DataContext.get_current(), "max_consecutive_actor_init_deaths", 1)
     monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
@@ -113,6 +112,8 @@ def test_an_engine_in_the_place_of_one_that_died_takes_over_its_group(
 def test_a_pipeline_that_fails_gives_its_groups_back(
     deaths: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    for start in range(1, MOST_STARTS):
+        (deaths / f"death-{start}").touch()
     monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
     with pytest.raises(ray.exceptions.RayError, match="no kernel image"):
         generate()

@@ -16,6 +16,7 @@ from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
     free_resources,
     held_resources,
+    is_lost,
     is_repeated_task,
     living_jobs,
     local_node,
@@ -102,3 +103,14 @@ def test_a_living_job_is_told_with_what_it_runs() -> None:
     jobs = living_jobs()
     assert list(jobs) == [ray.get_runtime_context().get_job_id()]
     assert "pytest" in next(iter(jobs.values()))
+
+
+def test_an_actor_that_ended_is_lost_to_who_has_called_it() -> None:
+    holder = Holder.options(num_cpus=0).remote()  # type: ignore[attr-defined]
+    ray.get(holder.node.remote())
+    assert not is_lost(holder)
+    ray.kill(holder)
+    deadline = time.monotonic() + 20
+    while not is_lost(holder):
+        assert time.monotonic() < deadline
+        time.sleep(0.1)

@@ -18,7 +18,7 @@ from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig
+from memray_eval.config.sections import JudgingConfig, most_of
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
@@ -159,7 +159,9 @@ def resolve_reading(config: RunConfig) -> ReadSpec:
         limit_order=config.limit_order,
         skip_invalid=config.skip_invalid,
         engines=max(
-            config.engine_of(candidate.model).replicas if candidate.backend == "vllm" else 1
+            most_of(config.engine_of(candidate.model).replicas)
+            if candidate.backend == "vllm"
+            else 1
             for candidate in config.candidates
         ),
     )

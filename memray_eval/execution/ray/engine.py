@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from functools import partial
 from pathlib import Path
@@ -13,12 +14,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import ray
 from ray.data import ActorPoolStrategy, Dataset
 
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import EngineConfig, least_of, most_of
+from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device
 from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, RECORD, SAMPLING, TOKENS
 from memray_eval.execution.ray.cluster import QUIET_VLLM
+from memray_eval.execution.ray.engine_client import EngineClient
+from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -38,6 +43,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
+IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
 _ROWS = "rows"  # the column that Ray Data LLM's stage takes and gives rows in
 
 
@@ -48,15 +54,31 @@ def add_engines(
     device: Device,
     placement: EnginePlacement,
     context: StageContext | None = None,
+    at_first: int | None = None,
+    is_on_cluster: bool = True,
+    label_selector: Mapping[str, str] | None = None,
 ) -> Dataset:
     """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) ->
-    rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`.
+    rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first` of them, where
+    `config.replicas` is a range (None: the least).
+
+    On a cluster Ray Data's own actors are clients (EngineClient), kept off the nodes that
+    `label_selector` excludes: an actor whose node is lost waits for another of the kind, and Ray
+    Data would leave it the rows that it has. A machine's own Ray has one node, which does not grow.
 
     A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
-    to the counter of the run's `context`, and an engine that was lost and is started anew takes the
+    to the counter of the run's `context`, and an actor that was lost and is started anew takes the
     responses in the run's folder.
     """
-    logger.info("starting %d engines of %s on the %s", config.replicas, model, device)
+    least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
+    most = most_of(config.replicas) if is_on_cluster else at_first
+    logger.info(
+        "starting %d engines of %s on the %s%s",
+        at_first,
+        model,
+        device,
+        f", up to {most} as the cluster grows" if most > at_first else "",
+    )
     # The driver is quieter than its engines, whose warnings the run's log takes
     level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
     environment = engine_environment(config, model, device)
@@ -72,35 +94,115 @@ def add_engines(
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
+    engine = (partial(telling_engine, context), stage, model, config.starts_at_once, context)
+    where = {
+        "accelerator_type": config.accelerator_type,
+        "runtime_env": {"env_vars": environment},
+        **_actor_resources(config, device),
+    }
+    compute = ActorPoolStrategy(
+        min_size=least,
+        initial_size=at_first,
+        max_size=most,
+        max_concurrent_calls_per_actor=config.concurrent_batches,
+    )
+    options = {
+        "batch_format": "pyarrow",
+        "batch_size": config.batch_size,
+        "zero_copy_batch": True,
+        "compute": compute,
+    }
+    if not is_on_cluster:
+        return map_batches_placed(
+            dataset,
+            EngineActor,
+            placement.next_engine,
+            fn_constructor_args=engine,
+            **options,
+            **where,
+        )
+
+    def start(placed: Mapping[str, Any]) -> Any:
+        forever = {"max_restarts": -1, "max_task_retries": -1}
+        return ray.remote(RemoteEngineActor).options(**forever, **where, **placed).remote(*engine)
+
     return map_batches_placed(
         dataset,
-        EngineActor,
-        placement.next_engine,
-        batch_format="pyarrow",
-        batch_size=config.batch_size,
-        zero_copy_batch=True,
-        fn_constructor_args=(partial(telling_engine, context), stage),
-        compute=ActorPoolStrategy(
-            size=config.replicas, max_concurrent_calls_per_actor=config.concurrent_batches
-        ),
-        accelerator_type=config.accelerator_type,
-        runtime_env={"env_vars": environment},
-        **_actor_resources(config, device),
+        EngineClient,
+        partial(placement.next_client, start),
+        fn_constructor_args=(model, least, context, load_stored),
+        num_cpus=0,
+        label_selector=label_selector,
+        **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
+        **options,
     )
 
 
 class EngineActor:
     """One vLLM engine behind Ray Data LLM's stage for it. `make_stage` makes the stage's class here
     in the actor: vLLM takes 15 s of processor time to import, which the driver need not spend
-    before it can start an actor that spends them again."""
+    before it can start an actor that spends them again. At most `at_once` engines of its node load
+    their model at a time (None: all). One that cannot start says why when it is asked: Ray prints
+    the traceback of what a constructor raises."""
 
-    def __init__(self, make_stage: Callable[[], type], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        make_stage: Callable[[], type],
+        options: Mapping[str, Any],
+        model: str,
+        at_once: int | None,
+        context: StageContext | None,
+    ) -> None:
         asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
-        self._stage = make_stage()(**asked, **options)
+        self._add_stored = load_stored(context)
+        self._failure: GenerationError | None = None
+        try:
+            self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
+        except GenerationError as error:
+            self._failure = error
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
+        if self._add_stored is not None:
+            table = await asyncio.to_thread(self._add_stored, table)
         async for answered in self._stage({_ROWS: table.to_pylist()}):
             yield pa.Table.from_pylist(answered[_ROWS], schema=ANSWER_SCHEMA)
+
+
+class RemoteEngineActor(EngineActor):
+    """An engine that clients ask, as an actor of its own: its own client, and those whose engine is
+    lost."""
+
+    def __init__(
+        self,
+        make_stage: Callable[[], type],
+        options: Mapping[str, Any],
+        model: str,
+        at_once: int | None,
+        context: StageContext | None,
+    ) -> None:
+        # What is stored is given to rows by the client that asks
+        super().__init__(make_stage, options, model, at_once, None)
+        self._n_asked, self._idle_since = 0, time.monotonic()
+
+    async def ready(self) -> None:
+        """Returns as soon as the engine is up; raises GenerationError where it never will be."""
+        if self._failure is not None:
+            raise self._failure
+
+    async def is_idle(self) -> bool:
+        """Whether nobody has asked it anything for IDLE_S."""
+        return not self._n_asked and time.monotonic() - self._idle_since >= IDLE_S
+
+    @ray.method(max_task_retries=0)  # who asks asks again, and perhaps another
+    async def answer(self, table: pa.Table) -> pa.Table:
+        self._n_asked += 1
+        try:
+            return pa.concat_tables([answered async for answered in self(table)])
+        finally:
+            self._n_asked -= 1
+            self._idle_since = time.monotonic()
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
@@ -191,8 +293,7 @@ def engine_environment(config: EngineConfig, model: str, device: Device) -> dict
 def telling_engine(context: StageContext | None) -> type:
     """Ray Data LLM's engine actor, which also tells why an answer ended and how much of a prompt
     came from the prefix cache, takes prompts as bytes, hands none of their tokens on, and sends
-    what vLLM and its processes warn of to the run's counter. One that is started anew, since its
-    node was lost, asks for no response that the run's folder has."""
+    what vLLM and its processes warn of to the run's counter."""
 
     class TellingEngine(engine_stage_class()):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -200,11 +301,6 @@ def telling_engine(context: StageContext | None) -> type:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
             self._told: dict[int, dict[str, Any]] = {}
-            self._take_stored: Callable[[list[dict[str, Any]]], None] | None = None
-            if context is not None and is_restarted_actor():
-                # What this actor is to make again was written before it was started
-                index = RunFolder(context.folder).index_responses()
-                self._take_stored = partial(take_stored, context=context, index=index)
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
@@ -220,12 +316,6 @@ def telling_engine(context: StageContext | None) -> type:
 
             self.llm._generate_async = generate_and_tell
 
-        async def udf(self, batch: list[dict[str, Any]]) -> AsyncIterator[dict[str, Any]]:
-            if self._take_stored is not None:
-                await asyncio.to_thread(self._take_stored, batch)
-            async for answer in super().udf(batch):
-                yield answer
-
         async def _generate_with_error_handling(
             self, row: dict[str, Any], batch_uuid: Any
         ) -> dict[str, Any]:
@@ -238,6 +328,23 @@ def telling_engine(context: StageContext | None) -> type:
             return {**answer, **told, "prompt_token_ids": None}
 
     return TellingEngine
+
+
+def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
+    """For an actor that Ray started anew, since it or its node was lost: what puts the responses
+    that the run's folder has into rows of ENGINE_SCHEMA, so that none is asked for again. None for
+    any other actor."""
+    if context is None or not is_restarted_actor():
+        return None
+    # What this actor is to make again was written before it was started
+    index = RunFolder(context.folder).index_responses()
+
+    def add_stored(table: pa.Table) -> pa.Table:
+        rows = table.to_pylist()
+        take_stored(rows, context, index)
+        return pa.Table.from_pylist(rows, schema=table.schema)
+
+    return add_stored
 
 
 def take_stored(

@@ -8,19 +8,19 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from dataclasses import replace
 from functools import partial
 
-from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import GenerationError, ServiceLost
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches_here
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.plan import (
     SERVER_GIB,
-    Device,
     Pool,
     engine_device,
+    engines_at_first,
     explain_lack,
     fit_engine,
     judge_pool,
     judging_pools,
+    most_judge_actors,
 )
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.judge_server import judge_server
@@ -49,6 +49,7 @@ from memray_eval.execution.schedule import (
     Wave,
     Work,
     judge_actors_per_pipeline,
+    most_judge_actors_per_pipeline,
     pools_beside,
     run_waves,
     schedule,
@@ -150,6 +151,7 @@ class _RayRun:
                 reservation=self.plan.reservation or NodeReservation(),
                 tasks_at_once=max(2, int(capacity.cpus) // 4),
                 judge_actors=pool.actors,
+                most_judge_actors=most_judge_actors(spec, judge_cpus),
                 judge_tasks=pool.tasks,
             )
             if order == "together":
@@ -179,8 +181,7 @@ class _RayRun:
                 judge_waiting(shared, group)
             if self._is_generated(state) or shared.context.is_stopping():
                 return
-            fitted = replace(shared, engine=self._fitted_engine(group, setup.device))
-            self._run_pipeline(fitted, group, on_engine_end)
+            self._run_pipeline(self._with_engine(shared, group), group, on_engine_end)
 
         self._run_waves(setup, waves, run_group)
 
@@ -230,13 +231,18 @@ class _RayRun:
             if tails:
                 names = ", ".join(one.name for group in wave for one in group)
                 logger.info("%s: starting beside the end of the models before", names)
-            shared = replace(
-                setup,
-                judge_actors=judge_actors_per_pipeline(spec, wave, capacity.cpus)
-                if scores
-                else setup.judge_actors,
-                label_selector=cluster.select_cpu_nodes(find_pools(tails, wave)),
-            )
+            pools = find_pools(tails, wave)
+            shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
+            if scores:
+                shared = replace(
+                    shared,
+                    judge_actors=judge_actors_per_pipeline(spec, wave, capacity.cpus),
+                    most_judge_actors=most_judge_actors_per_pipeline(spec, wave, capacity.cpus),
+                )
+            if len(wave) == 1:  # the models of a larger one would take the same room
+                engine = spec.engine_of(wave[0][0].model)
+                at_first = engines_at_first(engine, pools, capacity)
+                shared = replace(shared, engines_at_first=at_first)
             return partial(run_group, shared)
 
         run_waves(waves, begin, has_room, setup.context.counter.stop)
@@ -252,8 +258,7 @@ class _RayRun:
 
         def generate_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
             if not setup.context.is_stopping():
-                engine = self._fitted_engine(group, setup.device)
-                generate_responses(replace(shared, engine=engine), group, on_engine_end)
+                generate_responses(self._with_engine(shared, group), group, on_engine_end)
 
         self._run_waves(setup, waves, generate_group, scores=False)
 
@@ -295,11 +300,12 @@ class _RayRun:
     def _is_generated(self, state: ResumeState) -> bool:
         return len(state.finished) + len(state.generated) >= self.plan.n_units
 
-    def _fitted_engine(self, group: Group, device: Device) -> EngineConfig:
-        """The engine of a group's model, with batches for contexts as long as the dataset's."""
+    def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
+        """With the engine of a group's model, and batches for contexts as long as the dataset's."""
         found = self.plan.found
         mean_chars = found.context_chars / max(1, found.n_samples)
-        return fit_engine(self.spec.engine_of(group[0].model), mean_chars, device)
+        engine = fit_engine(self.spec.engine_of(group[0].model), mean_chars, setup.device)
+        return replace(setup, engine=engine)
 
     @contextmanager
     def _services(self, members: int, max_in_flight: int) -> Iterator[RayServices | None]:

@@ -17,7 +17,7 @@ from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
 
 from memray_eval import errors
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
 from memray_eval.execution.affect_stage import EnrichSamples
@@ -48,6 +48,7 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_servers,
 )
 from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine_start import LOG_HEADING
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.execution.ray.ray_compat import (
     is_repeated_task,
@@ -64,8 +65,16 @@ from memray_eval.types import EXISTING, Candidate
 logger = logging.getLogger(__name__)
 
 FEW_UNITS = 64  # of a run whose blocks are written as they come, a file each
+# Blocks given to a pool's actors over those that they work on at once, counting the actors that
+# start: a third of the actors may be starting at a time
+GROWS_ABOVE = 0.75
+SHRINKS_BELOW = -1.0  # never
 
-_OURS = re.compile(r"^(?:memray_eval\.errors\.)(?P<kind>\w+): (?P<told>.+)$", re.MULTILINE)
+# An error of ours in the text of Ray's, with the end of an engine's log where it has one
+_OURS = re.compile(
+    rf"^memray_eval\.errors\.(?P<kind>\w+): (?P<told>.+(?:\n{LOG_HEADING}(?:\n  .*)+)?)$",
+    re.MULTILINE,
+)
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 # A stage takes a block as it comes: nothing waits to fill a batch
@@ -79,7 +88,9 @@ BLOCKS = {
 class PipelineSetup:
     """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
     pipeline's model, `services` are those of the run's judges, None where no model judges.
-    `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere."""
+    `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere.
+    `engines_at_first` begin where the config has a range (None: the least), and `judge_actors` grow
+    to `most_judge_actors`."""
 
     plan: RunPlan
     context: StageContext
@@ -90,7 +101,9 @@ class PipelineSetup:
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None
     tasks_at_once: int = 2
+    engines_at_first: int | None = None
     judge_actors: int = 1
+    most_judge_actors: int = 1
     judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
@@ -252,6 +265,11 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
     context.issue_detectors_config.detectors = []
     context.execution_no_progress_timeout_s = no_progress_timeout_s
     context.max_errored_blocks = 0
+    # An elastic pool grows when its actors have work, not only when blocks queue at each of them,
+    # and keeps what it has to the end of its input: an engine takes minutes to load its model
+    scaling = context.autoscaling_config
+    scaling.actor_pool_util_upscaling_threshold = GROWS_ABOVE
+    scaling.actor_pool_util_downscaling_threshold = SHRINKS_BELOW
     # A stage with fewer blocks than workers
     warnings.filterwarnings("ignore", "The (maximum|minimum) number of concurrent")
 
@@ -372,8 +390,19 @@ def add_generation(
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
     else:
+        at_first = setup.engines_at_first
+        if at_first is not None:  # no more than there are blocks for
+            at_first = max(least_of(setup.engine.replicas), min(at_first, setup.blocks))
         answers = add_engines(
-            dataset, setup.engine, candidate.model, setup.device, placement, setup.context
+            dataset,
+            setup.engine,
+            candidate.model,
+            setup.device,
+            placement,
+            setup.context,
+            at_first=at_first,
+            is_on_cluster=bool(setup.plan.capacity.nodes),
+            label_selector=setup.label_selector,
         )
         answered = answers.map_batches(
             collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
@@ -398,7 +427,8 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
                 count_siblings(spec.candidates),
             ),
             compute=ActorPoolStrategy(
-                size=min(setup.judge_actors, inputs),
+                min_size=min(setup.judge_actors, inputs),
+                max_size=min(max(setup.judge_actors, setup.most_judge_actors), inputs),
                 max_tasks_in_flight_per_actor=setup.judge_tasks,
                 max_concurrent_calls_per_actor=setup.judge_tasks,
             ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from memray_eval.config.sections import EngineConfig
+from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.plan import (
@@ -24,11 +24,12 @@ from memray_eval.types import Frozen
 
 
 class EngineUse(Frozen):
-    """The engines of one model: how many it is to have, how many would find room at most, and the
-    GPUs of each."""
+    """The engines of one model: how many it is to have, at least and at most, how many would find
+    room at most, and the GPUs of each."""
 
     model: str
     replicas: int
+    most: int
     fit: int
     gpus: int
 
@@ -62,7 +63,8 @@ def plan_placement(
         group.name: max(one.nodes[group.name] for one in placed) for group in cluster_spec.groups
     }
     short = [
-        f"engine.replicas is {use.replicas}, and {use.fit} fit ({use.model})"
+        f"engine.replicas{'' if use.replicas == use.most else '.min'} is {use.replicas}, and "
+        f"{use.fit} fit ({use.model})"
         for use in engines
         if use.fit < use.replicas
     ]
@@ -113,7 +115,8 @@ def _engine_use(
         raise ConfigError(_explain_no_room(cluster_spec, model, engine, cpus, gpus))
     return EngineUse(
         model=model,
-        replicas=engine.replicas,
+        replicas=least_of(engine.replicas),
+        most=most_of(engine.replicas),
         fit=stages // engine.pipeline_parallel,
         gpus=gpus * engine.pipeline_parallel,
     )

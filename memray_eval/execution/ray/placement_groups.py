@@ -108,12 +108,22 @@ class NodeReservation:
             self._held.append((spec, spec.create(name)))
 
 
-class EnginePlacement:
-    """The placement groups of one pipeline's engines, an engine each. At the block's end they are
-    removed, once the engines have ended.
+class _Engine(NamedTuple):
+    """An engine's placement group, and when it was asked for. Where the engine is no actor of Ray
+    Data's: itself, and its word that it is up."""
 
-    With `on_end` another model waits for their nodes: each group is then removed as soon as its
-    engine has ended, for want of more to answer, and `on_end` is called in a thread."""
+    group: PlacementGroup
+    since: float
+    actor: Any = None
+    up: Any = None
+
+
+class EnginePlacement:
+    """The placement groups of one pipeline's engines, an engine each. A group is removed when its
+    engine has ended, for want of more to answer, and all are at the block's end.
+
+    `on_end`, where another model waits for the nodes, is called in a thread when a group was
+    removed before the block's end."""
 
     def __init__(
         self,
@@ -122,15 +132,12 @@ class EnginePlacement:
         on_end: Callable[[], None] | None = None,
     ) -> None:
         self._spec, self._reservation, self._on_end = spec, reservation, on_end
-        self._engines: dict[str, PlacementGroup] = {}  # by the name of the engine's actor
+        self._pipeline = uuid.uuid4().hex
+        self._engines: dict[str, _Engine] = {}  # by the name of Ray Data's actor
         self._lock, self._is_over = threading.Lock(), threading.Event()
 
     def __enter__(self) -> EnginePlacement:
-        if self._on_end is not None:
-            told = (self._on_end,)
-            threading.Thread(
-                target=self._give_back, args=told, daemon=True, name="engine-ends"
-            ).start()
+        threading.Thread(target=self._give_back, daemon=True, name="engine-ends").start()
         return self
 
     def __exit__(
@@ -143,49 +150,122 @@ class EnginePlacement:
         deadline = time.monotonic() + (LEAVE_S if error is None else FAILED_LEAVE_S)
         try:
             with suppress(Exception):  # Ray is gone, and its groups with it
+                with self._lock:
+                    self._let_go(list(self._engines))
                 while time.monotonic() < deadline and self._living():
                     time.sleep(0.1)
+                for client in self._engines.keys() & set(ray.util.list_named_actors()):
+                    ray.kill(ray.get_actor(client))  # it may wait for an engine that never came
         finally:
             with self._lock:
-                for group in self._engines.values():
-                    remove_group(group)
+                for engine in self._engines.values():
+                    remove_group(engine.group)
                 self._engines.clear()
 
     def next_engine(self) -> dict[str, Any]:
-        """Ray's options for the next engine's actor; Ray Data calls this for each that it starts.
+        """Ray's options for the next engine that is an actor of Ray Data's own, which calls this
+        for each that it starts."""
+        name, group = self._next_place("engine")
+        with self._lock:
+            self._engines[name] = _Engine(group, time.monotonic())
+        return {"scheduling_strategy": _inside(group), "name": name}
 
-        One that replaces an engine which died in its constructor takes over its group: with one
-        more, a second set of nodes would be bought. (One that dies later is started anew by Ray, in
-        its own.)"""
+    def next_client(self, start: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
+        """Has `start` start an engine, an actor with these options of Ray's that has the methods of
+        RemoteEngineActor; returns those of its client, which Ray Data is about to start."""
+        name, group = self._next_place("client")
+        actor = start({"scheduling_strategy": _inside(group), "name": engine_name(name)})
+        with self._lock:
+            self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
+        return {"name": name}
+
+    def _next_place(self, kind: str) -> tuple[str, PlacementGroup]:
+        """A name, and a group. What replaces an engine that died in its constructor takes over its
+        group: with one more, a second set of nodes would be bought. (One that dies later is started
+        anew by Ray, in its own.)"""
         with self._lock:
             if died := self._engines.keys() - self._living():
-                group = self._engines.pop(died.pop())
+                group = self._engines.pop(died.pop()).group
             else:
                 group = self._reservation.take(self._spec) or self._spec.create("")
-            name = f"{_NAME} engine {uuid.uuid4().hex}"
-            self._engines[name] = group
-        placed = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
-        return {"scheduling_strategy": placed, "name": name}
+        return f"{_NAME} {kind} {self._pipeline} {uuid.uuid4().hex}", group
 
-    def _give_back(self, on_end: Callable[[], None]) -> None:
+    def _give_back(self) -> None:
         """Removes the group of each engine that has ended and whose place no other has taken."""
         ended_at: dict[str, float] = {}
         while not self._is_over.wait(POLL_S):
-            ended: list[str] = []
-            with suppress(Exception), self._lock:  # Ray is gone: the pipeline tells of it
-                now, living = time.monotonic(), self._living()
-                gone = self._engines.keys() - living
+            ended, unwanted = list[str](), list[str]()
+            with suppress(Exception):  # Ray is gone: the pipeline tells of it
+                unwanted = self._find_unwanted()
+            with suppress(Exception), self._lock:
+                self._let_go(unwanted)
+                now, gone = time.monotonic(), self._engines.keys() - self._living()
                 ended_at = {name: ended_at.get(name, now) for name in gone}
                 ended = [name for name, at in ended_at.items() if now - at >= ENDED_S]
                 for name in ended:
-                    remove_group(self._engines.pop(name))
-            if ended:
-                on_end()
+                    remove_group(self._engines.pop(name).group)
+            if ended and self._on_end is not None:
+                self._on_end()
+
+    def _find_unwanted(self) -> list[str]:
+        """The clients that have ended and whose engines are of no use to the others: clients whose
+        own engines are lost ask them."""
+        now, listed = time.monotonic(), set(ray.util.list_named_actors())
+        with self._lock:
+            old = {
+                name: one
+                for name, one in self._engines.items()
+                if one.actor is not None and now - one.since >= ENDED_S
+            }
+        left = {name: one for name, one in old.items() if name not in listed}
+        if not left:
+            return []
+        up, _ = ray.wait([one.up for one in left.values()], num_returns=len(left), timeout=0)
+        serving = {
+            one.actor.is_idle.remote(): name
+            for name, one in left.items()
+            if one.up in up and _is_placed(one.group)
+        }
+        unwanted = [name for name in left if name not in serving.values()]
+        # A client whose engine has lost its node may be about to ask: Ray may start it anew too
+        has_lost = any(name in listed and not _is_placed(one.group) for name, one in old.items())
+        if serving and not has_lost:
+            replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
+            unwanted += [serving[reply] for reply in replies if ray.get(reply)]
+        return unwanted
+
+    def _let_go(self, clients: Sequence[str]) -> None:
+        """Ends the engines of these clients, once they have answered what they were asked."""
+        for name in clients:
+            self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
-        """The names of the engines that run, are about to, or are started anew by Ray. By Ray's
-        list of names: `ray.get_actor` goes on finding an actor that died in its constructor."""
-        return self._engines.keys() & set(ray.util.list_named_actors()) if self._engines else set()
+        """The names whose engine, or its client, runs, is about to, or is started anew by Ray. By
+        Ray's list of names: `ray.get_actor` goes on finding an actor that died in its
+        constructor."""
+        listed = set(ray.util.list_named_actors()) if self._engines else set()
+        return {name for name in self._engines if not listed.isdisjoint((name, engine_name(name)))}
+
+
+def engine_name(client: str) -> str:
+    """The name of a client's engine."""
+    return client.replace(f"{_NAME} client ", f"{_NAME} engine ", 1)
+
+
+def pipeline_of(name: str) -> str | None:
+    """What all engines and clients of one pipeline have in their names; None for any other
+    actor's."""
+    words = name.split()
+    return words[2] if len(words) == 4 and words[0] == _NAME else None
+
+
+def _is_placed(group: PlacementGroup) -> bool:
+    return bool(placement_group_table(group).get("state") == "CREATED")
+
+
+def _inside(group: PlacementGroup) -> PlacementGroupSchedulingStrategy:
+    """In a group, with all that is started from there."""
+    return PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
 
 
 def accelerator_share(kind: str) -> dict[str, float]:

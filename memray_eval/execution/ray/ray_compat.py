@@ -46,6 +46,16 @@ def is_restarted_actor() -> bool:
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
+def is_lost(actor: Any) -> bool:
+    """Whether an actor that this process has called is down, for good or until Ray has started it
+    anew, as far as this process knows: Ray tells of an actor's state through the dashboard only,
+    which a cluster may lack."""
+    from ray.core.generated.gcs_pb2 import ActorTableData
+
+    state = actor._get_local_state()
+    return state in (ActorTableData.ActorState.RESTARTING, ActorTableData.ActorState.DEAD)
+
+
 def set_repartition_options(dataset: Dataset, **options: Any) -> None:
     """Gives the tasks of a repartition that was just added these options of Ray's. It takes none
     itself, and its tasks want a whole CPU each: beside an engine on two CPUs they would wait for

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from memray_eval.config.sections import least_of
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import engine_device
@@ -35,7 +36,7 @@ def wait_for_room(
         for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
             if candidate.backend == "vllm":
                 engine = spec.engine_of(candidate.model)
-                engines += [group_of_engine(engine, device)] * engine.replicas
+                engines += [group_of_engine(engine, device)] * least_of(engine.replicas)
     pools = pools_in_turn(spec, capacity, device, order)[0]
     return cluster.wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
 

@@ -62,7 +62,7 @@ def judging(tmp_path: Path, **settings: Any) -> RunConfig:
     )
 
 
-def generating(replicas: int = 1, **changes: Any) -> RunConfig:
+def generating(replicas: int | dict[str, int] = 1, **changes: Any) -> RunConfig:
     """The 120 shipped samples for one model on GPUs, no judge."""
     data = {
         "dataset": str(SAMPLES),
@@ -154,6 +154,16 @@ def test_of_more_engines_than_fit_only_those_that_do_are_counted() -> None:
     assert made.cluster is not None
     assert made.cluster.problems == ("engine.replicas is 40, and 6 fit (m)",)
     assert "  PROBLEM: engine.replicas is 40, and 6 fit (m)" in estimate_lines(made)
+
+
+def test_of_a_range_of_engines_the_least_is_counted_and_the_range_told() -> None:
+    ranging, fixed = (
+        estimate_of(generating(replicas=replicas), samples=60_000, cluster_spec=OFFER)
+        for replicas in ({"min": 2, "max": 8}, 2)
+    )
+    assert (ranging.wall_s, ranging.bottleneck) == (fixed.wall_s, fixed.bottleneck)
+    (line,) = [line for line in estimate_lines(ranging) if "engines of m" in line]
+    assert "2 of 1 GPU each (the least of engine.replicas, which lets them grow to 8)" in line
 
 
 def test_models_that_answer_one_after_the_other_take_the_sum() -> None:

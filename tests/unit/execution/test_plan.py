@@ -14,8 +14,10 @@ from memray_eval.execution.plan import (
     JudgePool,
     check_room,
     engine_device,
+    engines_at_first,
     fit_engine,
     judge_pool,
+    most_judge_actors,
     pipeline_pools,
 )
 from memray_eval.execution.prepare import resolve
@@ -69,6 +71,40 @@ def test_what_could_hang_is_refused_with_what_to_change(
     with pytest.raises(ResourceError, match=told) as raised:
         check_room(pipeline_pools(job, job.candidates, device), there)
     assert raised.value.exit_code == 3
+
+
+@pytest.mark.parametrize(
+    ("replicas", "gpus", "begin"),
+    [
+        ({"min": 1, "max": 8}, 3, 3),
+        ({"min": 1, "max": 2}, 3, 2),
+        ({"min": 2, "max": 8}, 1, 2),  # too few: the check of room tells of that
+        (4, 8, 4),
+    ],
+)
+def test_of_a_range_as_many_engines_begin_as_find_room(
+    replicas: Any, gpus: float, begin: int
+) -> None:
+    job = config(engine={"replicas": replicas, "device": "gpu", "cpus": 0.1})
+    pools = pipeline_pools(job, job.candidates, "gpu")
+    there = capacity(64, gpus)
+    assert engines_at_first(job.engine, pools, there) == begin
+    nodes = tuple(Node(cpus=8, gpus=1) for _ in range(int(gpus)))
+    on_nodes = there.model_copy(update={"nodes": nodes})
+    assert engines_at_first(job.engine, pools, on_nodes) == begin
+
+
+def test_a_plan_needs_the_least_of_a_range() -> None:
+    job = config(
+        engine={"replicas": {"min": 2, "max": 8}, "device": "gpu"},
+        judging={"actors": {"min": 2, "max": 6}, "cpus": 1.0},
+    )
+    pool = judge_pool(job, 64, 16)
+    assert (pool.actors, most_judge_actors(job, 64)) == (2, 6)
+    pools = pipeline_pools(job, job.candidates, "gpu", judge_actors=pool.actors)
+    check_room(pools, capacity(8, 2))
+    with pytest.raises(ResourceError, match=r"the plan needs 2 GPUs and this machine has 1;"):
+        check_room(pools, capacity(8, 1))
 
 
 def test_gpus_are_taken_where_there_are_any() -> None:

@@ -400,6 +400,15 @@ def test_more_engines_than_fit_are_a_problem_not_a_refusal(tmp_path: Path) -> No
     assert (found.nodes["small"], found.nodes["large"]) == (8, 2)
 
 
+def test_a_range_of_engines_is_placed_with_its_least(tmp_path: Path) -> None:
+    found = site(tmp_path, config(replicas={"min": 3, "max": 30}))
+    assert (found.engines[0].replicas, found.engines[0].most) == (3, 30)
+    assert not any("engine.replicas" in problem for problem in found.problems)
+    assert (found.nodes["small"], found.nodes["large"]) == (3, 0)
+    short = site(tmp_path, config(replicas={"min": 30, "max": 40}))
+    assert short.problems == ("engine.replicas.min is 30, and 24 fit (m)",)
+
+
 def test_all_workers_together_are_no_more_than_the_launcher_allows(tmp_path: Path) -> None:
     found = site(tmp_path, config(replicas=6, accelerator_type="T4"), document=launcher())
     assert found.engines[0].fit == 4

@@ -1,0 +1,165 @@
+"""What Ray Data hands rows to on a cluster: a client for each engine. It needs no GPU, so that it
+outlives the engine and the engine's node."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from typing import Any
+
+import pyarrow as pa
+import ray
+from ray.exceptions import RayError, RayTaskError
+
+from memray_eval.errors import GenerationError
+from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
+from memray_eval.execution.ray.ray_compat import is_lost
+from memray_eval.execution.stage_context import StageContext
+
+READY_S = 1.0  # in which an engine that is up says so
+LOOK_S = 5.0  # between two looks which engines are up, while a client's own is not
+SURE_S = 30.0  # before a run is stopped for want of engines
+
+logger = logging.getLogger(__name__)
+
+
+class EngineClient:
+    """Has one engine answer rows and, while that one is not up, any other of the pipeline: what was
+    asked of an engine that died is asked again.
+
+    Ray starts a dead engine anew where there is room for it. One that fails to start for good is
+    done without as long as `least` others are up, else GenerationError says why. `add_stored` gives
+    rows the responses that the run's folder has, where Ray started this actor anew."""
+
+    def __init__(
+        self,
+        model: str,
+        least: int,
+        context: StageContext | None,
+        load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
+    ) -> None:
+        self._model, self._least, self._context = model, least, context
+        name = str(ray.get_runtime_context().get_actor_name())
+        self._pipeline, self._own_name = pipeline_of(name), engine_name(name)
+        self._own: Any = None
+        self._up: list[Any] = []  # engines to ask while the own one is not there
+        self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
+        self._add_stored = load_stored(context)
+        self._failure: GenerationError | None = None
+        try:
+            if self._add_stored is None:
+                self._wait_for_own()
+        except GenerationError as error:  # Ray prints the traceback of what a constructor raises
+            self._failure = error
+
+    async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
+        if self._add_stored is not None:
+            table = await asyncio.to_thread(self._add_stored, table)
+        answered = None
+        while answered is None:
+            engine = self._own or await self._any_engine()
+            answered = await self._ask(engine, table)
+        yield answered
+
+    async def _ask(self, engine: Any, table: pa.Table) -> pa.Table | None:
+        """The engine's answers; None where it was lost. A call to an actor that Ray cannot start
+        anew yet would wait as long as that, so it is given up."""
+        call = asyncio.ensure_future(engine.answer.remote(table))
+        try:
+            while not (await asyncio.wait({call}, timeout=READY_S))[0]:
+                if is_lost(engine):
+                    call.cancel()
+                    self._note_loss(engine, "it is started anew")
+                    return None
+            answered: pa.Table = call.result()
+            return answered
+        except GenerationError as error:  # it was started anew, in vain
+            self._note_loss(engine, str(error))
+        except RayTaskError:  # of the stage: it would come again
+            raise
+        except RayError as error:
+            self._note_loss(engine, type(error).__name__)
+        return None
+
+    def _note_loss(self, engine: Any, reason: str) -> None:
+        self._up = [one for one in self._up if one is not engine]
+        if engine is self._own:
+            self._own = None
+            logger.warning("an engine of %s was lost: %s", self._model, reason)
+            self._say(
+                f"An engine of {self._model} was lost; what it was asked is asked of another, or "
+                "of itself when it is up again."
+            )
+
+    async def _any_engine(self) -> Any:
+        async with self._look:
+            while self._own is None:
+                if not self._up or time.monotonic() - self._looked_at >= LOOK_S:
+                    await asyncio.to_thread(self._find_engines)
+                if self._up:
+                    break
+        return self._own or random.choice(self._up)
+
+    def _wait_for_own(self) -> None:
+        """Waits until this client's engine is up, which may have to wait for its node first."""
+        while self._own is None:
+            try:
+                engine = ray.get_actor(self._own_name)
+            except ValueError:
+                raise GenerationError(f"an engine of {self._model} was given back") from None
+            with suppress(RayError):  # it died, or its node: it is started anew
+                try:
+                    ray.get(engine.ready.remote())
+                    self._own = engine
+                except GenerationError:
+                    self._find_engines()
+                    return
+            time.sleep(0.1)
+
+    def _find_engines(self) -> None:
+        """Looks which engines of the pipeline are up. Raises GenerationError where this client's
+        own has failed for good and too few others are."""
+        self._up, failure = self._look_around(READY_S)
+        if failure is not None and len(self._up) < self._least:  # one that is busy may take longer
+            self._up, failure = self._look_around(SURE_S)
+        self._looked_at = time.monotonic()
+        if failure is not None and len(self._up) < self._least:
+            raise GenerationError(failure)
+        if failure is not None and not self._has_told:
+            self._has_told = True
+            self._say(f"The run goes on with {len(self._up)} engines: {failure.splitlines()[0]}")
+        if not self._up:
+            time.sleep(READY_S)
+
+    def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
+        """The engines of the pipeline that say within this time that they are up, and why this
+        client's own has failed, if it has."""
+        asked = dict[Any, tuple[str, Any]]()
+        for name in ray.util.list_named_actors():
+            if pipeline_of(name) == self._pipeline and name == engine_name(name):
+                with suppress(ValueError):  # it has ended meanwhile
+                    engine = ray.get_actor(name)
+                    asked[engine.ready.remote()] = name, engine
+        up, failure = list[Any](), None
+        replies = ray.wait(list(asked), num_returns=len(asked), timeout=within_s) if asked else [[]]
+        for reply in replies[0]:
+            name, engine = asked[reply]
+            try:
+                ray.get(reply)
+                up.append(engine)
+                self._own = engine if name == self._own_name else self._own
+            except GenerationError as error:
+                failure = str(getattr(error, "cause", error)) if name == self._own_name else failure
+            except RayError:  # it has died since
+                pass
+        return up, failure
+
+    def _say(self, line: str) -> None:
+        if self._context is not None:
+            self._context.counter.add_line(line)

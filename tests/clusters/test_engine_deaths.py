@@ -1,0 +1,67 @@
+"""Engines that die while they answer, and pools that grow: the rest is tried by `python -m
+tests.engine_kills`, with whole runs, whose cases are tests where MEMRAY_EVAL_KILLS is set."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import ray
+
+from memray_eval.config.sections import EngineConfig
+from memray_eval.execution.plan import fit_engine
+from memray_eval.execution.ray import engine
+from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.pipeline import set_up_data_context
+from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
+from tests.clusters.conftest import Nodes
+from tests.clusters.dying_engine import dying_engine, read_asked, read_starts
+from tests.clusters.observing import groups
+from tests.engine_kills import CASES, play, problems
+
+ROWS, BATCH, AT_ONCE = 40, 2, 2
+
+
+def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = {"replicas": {"min": 1, "max": 2}, "device": "gpu", "cpus": 0.1, "batch_size": BATCH}
+    config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
+    config = fit_engine(config, 1.0, "gpu")
+    made = dying_engine(tmp_path, row_s=0.2, load_s=0.1)
+    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    set_up_data_context(no_progress_timeout_s=60)
+
+    def kill_first() -> None:
+        while len(read_starts(tmp_path)) < 2:  # the second came by itself
+            time.sleep(0.05)
+        os.kill(read_starts(tmp_path)[0].pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_first, daemon=True).start()
+    rows = [
+        {"row": row, "prompt_tokens_int32": f"{row}".encode(), "sampling_params": {"seed": row}}
+        for row in range(ROWS)
+    ]
+    with EnginePlacement(group_of_engine(config, "gpu"), NodeReservation()) as placement:
+        asked = ray.data.from_items(rows, override_num_blocks=ROWS // BATCH)
+        answered = add_engines(asked, config, "embedded", "gpu", placement)
+        assert len(list(answered.iter_rows())) == ROWS
+    assert len(read_starts(tmp_path)) in (2, 3), "the dead one comes up again, if there is time"
+    again = len(read_asked(tmp_path)) - ROWS
+    assert len(set(read_asked(tmp_path))) == ROWS
+    assert 0 <= again <= BATCH * AT_ONCE, "what it worked on"
+    assert groups() == []
+
+
+@pytest.mark.skipif(
+    "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a case: set MEMRAY_EVAL_KILLS=1"
+)
+@pytest.mark.parametrize("name", list(CASES))
+def test_a_case_of_the_table(name: str) -> None:
+    played = play(name)
+    print(played.said)
+    assert problems(CASES[name], played) == []

@@ -1,0 +1,88 @@
+"""How many engines and judge actors a run has: a number, or a range."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from memray_eval.config.loading import load_config
+from memray_eval.config.sections import CountRange, EngineConfig, counts_text, least_of, most_of
+from memray_eval.errors import ConfigError
+
+JOB = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}]}
+HINT = "; write a number from 1 up, or a range such as {min: 1, max: 8}"
+
+
+def loaded(tmp_path: Path, section: str, key: str, value: Any) -> Any:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB | {section: {key: value}}))
+    return getattr(getattr(load_config(path, {}, []), section), key)
+
+
+@pytest.mark.parametrize(("section", "key"), [("engine", "replicas"), ("judging", "actors")])
+@pytest.mark.parametrize(
+    ("value", "least", "most", "text"),
+    [
+        (3, 3, 3, "3"),
+        ({"min": 1, "max": 8}, 1, 8, "1 to 8"),
+        ({"max": 8}, 1, 8, "1 to 8"),
+        ({"min": 4, "max": 4}, 4, 4, "4"),
+    ],
+)
+def test_a_number_or_a_range(
+    tmp_path: Path, section: str, key: str, value: Any, least: int, most: int, text: str
+) -> None:
+    counts = loaded(tmp_path, section, key, value)
+    assert isinstance(counts, CountRange if isinstance(value, dict) else int)
+    assert (least_of(counts), most_of(counts), counts_text(counts)) == (least, most, text)
+
+
+@pytest.mark.parametrize(("section", "key"), [("engine", "replicas"), ("judging", "actors")])
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (0, "Input should be greater than or equal to 1"),
+        (-2, "Input should be greater than or equal to 1"),
+        ("two", "Input should be a valid integer, unable to parse string as an integer"),
+        (1.5, "Input should be a valid integer, got a number with a fractional part"),
+        ([1, 8], "Input should be a valid integer"),
+        ({"min": 4, "max": 2}, "min is 4, which is more than max, 2"),
+        ({"min": 0, "max": 2}, "min: Input should be greater than or equal to 1"),
+        ({"min": 1, "max": "many"}, "max: Input should be a valid integer, unable to parse"),
+        ({"min": 1}, "max: missing"),
+        ({"min": 1, "mx": 8}, "mx: no such key; did you mean 'max'?"),
+    ],
+)
+def test_what_is_neither_is_told_of_once(
+    tmp_path: Path, section: str, key: str, value: Any, told: str
+) -> None:
+    with pytest.raises(ConfigError) as raised:
+        loaded(tmp_path, section, key, value)
+    (line,) = [line for line in str(raised.value).splitlines() if key in line]
+    assert f"{section}.{key}: {told}" in line
+    assert line.endswith(HINT)
+    assert "CountRange" not in str(raised.value)
+
+
+def test_a_range_outlives_the_file_that_a_run_keeps_of_its_job() -> None:
+    engine = EngineConfig.model_validate({"replicas": {"min": 2, "max": 4}})
+    assert engine.model_dump(mode="json")["replicas"] == {"min": 2, "max": 4}
+    assert EngineConfig.model_validate(engine.model_dump(mode="json")) == engine
+    assert EngineConfig().model_dump(mode="json")["replicas"] == 1
+
+
+@pytest.mark.parametrize("words", ["engine.replicas={min: 1, max: 8}", "engine.replicas=8"])
+def test_set_takes_both(tmp_path: Path, words: str) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB))
+    assert most_of(load_config(path, {}, [words]).engine.replicas) == 8
+
+
+def test_set_changes_one_end_of_a_range(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(JOB | {"engine": {"replicas": {"min": 1, "max": 8}}}))
+    changed = load_config(path, {}, ["engine.replicas.max=4"])
+    assert changed.engine.replicas == CountRange(min=1, max=4)
