@@ -4,7 +4,7 @@ record that it cannot work on."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,10 +18,21 @@ from memray_eval.execution.run_counter import StageReports
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table_apart, to_table_apart
-from memray_eval.types import Record, Response
+from memray_eval.results.schema import (
+    from_table_apart,
+    to_score_lists,
+    to_table,
+    to_table_apart,
+)
+from memray_eval.types import ComputedScore, Record, Response, Score
 
 logger = logging.getLogger(__name__)
+
+
+def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Record:
+    """The record with these scores."""
+    given = (one.to_score() if isinstance(one, ComputedScore) else one for one in scores)
+    return record.model_copy(update={"scores": tuple(given)})
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,18 @@ class StageContext:
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
+
+    def to_scored_table(
+        self, records: Sequence[Record], outcomes: Sequence[Sequence[ComputedScore | Score]]
+    ) -> pa.Table:
+        """The records with the scores that each was given."""
+        try:
+            return to_table(records, to_score_lists(outcomes))
+        except Exception:  # one of them holds what Arrow cannot
+            scored = [
+                add_scores(record, scores) for record, scores in zip(records, outcomes, strict=True)
+            ]
+            return self.to_table(scored, "judge")
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))

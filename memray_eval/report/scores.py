@@ -69,9 +69,11 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group."""
+    named = {key for text in _first_metadata(records) for key in json.loads(text or "{}")}
+    if not named.intersection(CLUSTER_KEYS):
+        return None
     read = records.to_table(columns=["sample_id", METADATA])
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
-    named = {key for text in texts[:_LOOKED_AT].to_pylist() for key in json.loads(text or "{}")}
     for key in CLUSTER_KEYS:
         if key in named:
             found = [
@@ -80,6 +82,17 @@ def find_cluster(records: pads.Dataset) -> str | None:
             if 1 < len(set(found)) < len(found):
                 return key
     return None
+
+
+def _first_metadata(records: pads.Dataset) -> list[str | None]:
+    """The metadata of the first _LOOKED_AT samples."""
+    found: dict[str, str | None] = {}
+    for file in records.get_fragments():
+        table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
+        found |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
+        if len(found) >= _LOOKED_AT:
+            break
+    return list(found.values())[:_LOOKED_AT]
 
 
 def read_scores(

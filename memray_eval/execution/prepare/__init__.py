@@ -462,6 +462,7 @@ def scan_dataset(
         rows_per_shard=(read.rows_per_block or read.batch_size)
         if read.limit is None
         else read.block_rows,
+        most_rows=0 if read.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
