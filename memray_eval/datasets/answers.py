@@ -139,17 +139,20 @@ def candidate_name(fields: Mapping[str, Any]) -> str:
     )
 
 
-def parse_answer(raw: Any, suite: str, checks_spelling: bool = True) -> Record:
+def parse_answer(
+    raw: Any, suite: str, checks_spelling: bool = True, is_renamed: bool = False
+) -> Record:
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
     `model` (or `model_name`) and `candidate` name who answered; `rename_aliases` says what else
-    the fields may be called. Raises InvalidSample with every fault."""
+    the fields may be called, and has been called already where the row `is_renamed`, which is
+    changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise InvalidSample(
             [Fault(message=f"a row must be a JSON object, not {type(raw).__name__}")]
         )
-    fields = rename_aliases(raw)
+    fields = raw if is_renamed else rename_aliases(raw)
     candidate = _pop_candidate(fields)
     response = _pop_response(fields)
     if "sample_id" in fields:

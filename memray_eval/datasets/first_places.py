@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -47,34 +46,55 @@ class FirstPlaces:
             self._texts[number] = place
         self._n += 1
         if self._n > _MOST_FULL * len(numbers):
-            self._resize(2 * len(numbers))
+            self._fill(2 * len(numbers), self._filled(), self._packed())
         return None
 
     def isdisjoint(self, other: FirstPlaces) -> bool:
-        return not np.isin(self._filled(), other._filled()).any()
+        wanted = other._filled()
+        numbers = np.frombuffer(self._numbers, np.uint64)
+        slots = wanted & np.uint64(numbers.size - 1)
+        while wanted.size:
+            there = numbers[slots]
+            if (there == wanted).any():
+                return False
+            wanted, slots = wanted[there != 0], slots[there != 0]
+            slots = (slots + np.uint64(1)) & np.uint64(numbers.size - 1)
+        return True
 
     def update(self, other: FirstPlaces) -> None:
         """Adds the ids of another, none of which is here."""
+        numbers, packed = other._filled(), other._packed()
+        for word, theirs in other._words.items():
+            own = self._words.setdefault(word, len(self._words) + 1)
+            packed = _rename_word(packed, other._packed(), theirs, own)
+        self._texts |= other._texts
         size = len(self._numbers)
         while self._n + len(other) > _MOST_FULL * size:
             size *= 2
-        if size > len(self._numbers):
-            self._resize(size)
-        for slot, number in other._slots():
-            self.find_or_add(number, other._place_at(slot))
-
-    def _slots(self) -> Iterator[tuple[int, int]]:
-        """Each filled slot, and the number there."""
-        return ((slot, number) for slot, number in enumerate(self._numbers) if number)
+        self._n += len(other)
+        self._fill(
+            size,
+            np.concatenate([self._filled(), numbers]),
+            np.concatenate([self._packed(), packed]),
+        )
 
     def _filled(self) -> Numbers:
         numbers = np.frombuffer(self._numbers, np.uint64)
         return numbers[numbers != 0]
 
+    def _packed(self) -> Numbers:
+        """The packed place of each filled slot."""
+        places = np.frombuffer(self._places, np.uint64)
+        return places[np.frombuffer(self._numbers, np.uint64) != 0]
+
     def _pack(self, place: str) -> int:
         """A place as a number, 0 where it is not a word and a number."""
-        word, _, digits = place.rpartition(" ")
-        if not (digits.isascii() and digits.isdigit()) or (digits[0] == "0" and digits != "0"):
+        word, blank, digits = place.rpartition(" ")
+        if (
+            not blank
+            or not (digits.isascii() and digits.isdigit())
+            or (digits[0] == "0" and digits != "0")
+        ):
             return 0
         number = int(digits)
         if number >> _NUMBER_BITS or (word not in self._words and len(self._words) == _MOST_WORDS):
@@ -88,13 +108,9 @@ class FirstPlaces:
         word = list(self._words)[(packed >> _NUMBER_BITS) - 1]
         return f"{word} {packed & ((1 << _NUMBER_BITS) - 1)}"
 
-    def _resize(self, size: int) -> None:
-        """Moves all to a table of so many slots: round by round, each id to the first slot that is
-        free from its own on."""
-        old_numbers = np.frombuffer(self._numbers, np.uint64)
-        filled = np.flatnonzero(old_numbers)
-        numbers = old_numbers[filled]
-        packed = np.frombuffer(self._places, np.uint64)[filled]
+    def _fill(self, size: int, numbers: Numbers, packed: Numbers) -> None:
+        """Puts all into a table of so many slots: round by round, each id into the first slot that
+        is free from its own on."""
         table, places = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
         slots, left = numbers & np.uint64(size - 1), np.arange(numbers.size)
         while left.size:
@@ -105,3 +121,10 @@ class FirstPlaces:
             left = left[~placed]
             slots[left] = (slots[left] + np.uint64(1)) & np.uint64(size - 1)
         self._numbers, self._places = array("Q", table.tobytes()), array("Q", places.tobytes())
+
+
+def _rename_word(packed: Numbers, as_before: Numbers, word: int, own: int) -> Numbers:
+    """The packed places with another number for one word."""
+    rest = packed & np.uint64((1 << _NUMBER_BITS) - 1)
+    is_word = as_before >> np.uint64(_NUMBER_BITS) == word
+    return np.where(is_word, np.uint64(own << _NUMBER_BITS) | rest, packed)

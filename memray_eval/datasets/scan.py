@@ -4,6 +4,7 @@ shards that tasks will read."""
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.first_places import FirstPlaces
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
@@ -30,6 +32,8 @@ T = TypeVar("T")
 # Begins the fingerprint of a scan that is made of its samples' digests. Until then it was one of
 # all samples' texts, which only one process can make.
 FINGERPRINT_2 = "2:"
+# A long Parquet file is scanned in stretches of so many rows, up to so many of them
+STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 
 
 @dataclass
@@ -101,6 +105,8 @@ def scan(
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
     is_plain = limit is None and not fingerprint_1 and on_taken is None
     if each_source is not None and is_plain:
+        if not reading.by_context:
+            sources = [one for source in sources for one in _cut_long(source)]
         work = partial(
             scan_source,
             reading=reading,
@@ -113,6 +119,19 @@ def scan(
     return _scan_first(
         sources, reading, limit, rows, grown, engines, on_problem, fingerprint_1, on_taken
     )
+
+
+def _cut_long(source: Shard) -> Iterator[Shard]:
+    """A source that anybody can begin to read anywhere, as stretches of it to scan apart."""
+    rows = count_rows(source.path) if source.kind == "parquet" and not source.published else 0
+    stretch = max(STRETCH_ROWS, math.ceil(rows / MOST_STRETCHES))
+    if rows <= stretch:
+        yield source
+        return
+    for start in range(0, rows, stretch):
+        # The last one ends where the file does, whatever that is by then
+        stop = start + stretch if start + stretch < rows else None
+        yield source.model_copy(update={"start": start, "stop": stop})
 
 
 def _scan_first(
@@ -178,7 +197,8 @@ def scan_source(
     for entry in _read(source, reading.files):
         if found.n_samples == limit:
             break
-        found.context_files.update(context_file_of(entry))
+        if files := context_file_of(entry):
+            found.context_files.update(files)
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
             found.n_invalid += 1
@@ -198,7 +218,8 @@ def scan_source(
             found.n_samples += 1
             context = (outcome.sample if isinstance(outcome, Record) else outcome).context
             found.context_chars += len(context or "")
-            found.suites.update(_named_suites(entry, reading))
+            if suites := _named_suites(entry, reading):
+                found.suites.update(suites)
             sharder.add(entry, True, context)
     found.shards.extend(sharder.finish())
     return done

@@ -8,30 +8,31 @@ import math
 from functools import lru_cache
 from typing import Any
 
-from memray_eval.types.base import dumps
+from memray_eval.types.base import Frozen, dumps
 from memray_eval.types.responses import Candidate, Response
 from memray_eval.types.samples import Sample
 from memray_eval.types.scores import Record
 
 _quote = json.encoder.encode_basestring
-_SAMPLE_FIELDS = tuple(sorted(Sample.model_fields))
-_RESPONSE_FIELDS = tuple(sorted(Response.model_fields))
+_TEXTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
 
 
 def sample_to_json(sample: Sample) -> str:
     """A sample. Raises ValueError where it holds what JSON cannot."""
-    fields = ",".join([f'"{name}":{field_to_json(sample, name)}' for name in _SAMPLE_FIELDS])
-    return f"{{{fields}}}"
+    parts = _SAMPLE_PARTS.copy()
+    for name in sample.model_fields_set:
+        parts[_SAMPLE_PLACES[name]] = f'"{name}":{field_to_json(sample, name)}'
+    return f"{{{','.join(parts)}}}"
 
 
 def record_to_json(record: Record) -> str:
     """A record. Raises ValueError where it holds what JSON cannot."""
-    scores = dumps([score.model_dump(mode="json") for score in record.scores])
+    scores = [score.model_dump(mode="json") for score in record.scores]
     return (
         f'{{"candidate":{_candidate_to_json(record.candidate)},'
         f'"response":{_response_to_json(record.response)},'
         f'"sample":{sample_to_json(record.sample)},'
-        f'"scores":{scores},"unit_id":{_quote(record.unit_id)}}}'
+        f'"scores":{dumps(scores) if scores else "[]"},"unit_id":{_quote(record.unit_id)}}}'
     )
 
 
@@ -44,6 +45,8 @@ def field_to_json(sample: Sample, name: str) -> str:
         return "null"
     if not value:
         return "{}" if isinstance(value, dict) else "[]"
+    if name in _TEXTS:
+        return f"[{','.join(map(_quote, value))}]"
     if name == "history":
         value = [turn.model_dump() for turn in value]
     elif name == "metadata" and not all(map(_is_plain, value.values())):
@@ -65,14 +68,28 @@ def _candidate_to_json(candidate: Candidate) -> str:
 def _response_to_json(response: Response | None) -> str:
     if response is None:
         return "null"
-    values = vars(response)
-    if not all(map(_is_plain, values.values())):
-        return dumps(response.model_dump(mode="json"))
-    fields = ",".join([f'"{name}":{_scalar_to_json(values[name])}' for name in _RESPONSE_FIELDS])
-    return f"{{{fields}}}"
+    parts = _RESPONSE_PARTS.copy()
+    for name in response.model_fields_set:
+        value = getattr(response, name)
+        if not _is_plain(value):
+            return dumps(response.model_dump(mode="json"))
+        text = _quote(value) if isinstance(value, str) else json.dumps(value)
+        parts[_RESPONSE_PLACES[name]] = f'"{name}":{text}'
+    return f"{{{','.join(parts)}}}"
 
 
-def _scalar_to_json(value: str | float | None) -> str:
-    if value is None:
-        return "null"
-    return _quote(value) if isinstance(value, str) else json.dumps(value)
+def _default_parts(model: type[Frozen]) -> tuple[list[str], dict[str, int]]:
+    """The fields of a model with their defaults as JSON, in the order of `dumps`, and the place of
+    each: what was not set has its default."""
+    names = sorted(model.model_fields)
+    defaults = {name: model.model_fields[name] for name in names}
+    parts = [
+        f'"{name}":'
+        + ("" if field.is_required() else json.dumps(field.get_default(call_default_factory=True)))
+        for name, field in defaults.items()
+    ]
+    return parts, {name: place for place, name in enumerate(names)}
+
+
+_SAMPLE_PARTS, _SAMPLE_PLACES = _default_parts(Sample)
+_RESPONSE_PARTS, _RESPONSE_PLACES = _default_parts(Response)
