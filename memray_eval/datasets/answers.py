@@ -21,6 +21,7 @@ from memray_eval.types import (
     split_thinking,
     unit_id,
 )
+from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
@@ -188,7 +189,7 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
     if config is not None:
         try:
             return (
-                _candidate_of(config)
+                candidate_from_json(config)
                 if isinstance(config, str)
                 else Candidate.model_validate(config)
             )
@@ -205,10 +206,6 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
             ) from None
     label = next((str(value) for value in (name, model) if value), EXISTING)
     return _existing_candidate(label, str(model or label))
-
-
-# Few candidates answer many rows
-_candidate_of = lru_cache(256)(Candidate.model_validate_json)
 
 
 @lru_cache(256)

@@ -146,7 +146,8 @@ class ScoreAnswers:
 
     def __call__(self, table: pa.Table) -> pa.Table:
         context, metrics = self.context, pick(self.metrics, self.options)
-        records = _read_new(table, self.reading, self.resume_state, context)
+        read = _read_new(table, self.reading, self.resume_state, context)
+        records, rows, broken = context.to_rows(read)
         outcomes: list[list[ComputedScore | Score]] = []
         failed: list[int] = []
         with report_block(context.counter, "judge") as done:
@@ -159,11 +160,13 @@ class ScoreAnswers:
                 outcomes.append(self._score(record, metrics))
                 if any(isinstance(one, Score) and one.status == "error" for one in outcomes[-1]):
                     failed.append(number)
-            done.rows, done.failed = len(outcomes), len(failed)
+            n = len(outcomes)
+            done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
         if failed:
             first = failed[0]
             context.note_failures([add_scores(records[first], outcomes[first])])
-        return context.to_scored_table(records[: len(outcomes)], outcomes)
+        scored = context.add_score_column(rows.slice(0, n), records[:n], outcomes)
+        return pa.concat_tables([scored, broken])
 
     def _score(self, record: Record, metrics: Sequence[Metric]) -> list[ComputedScore | Score]:
         try:

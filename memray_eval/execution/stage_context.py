@@ -19,6 +19,8 @@ from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    as_stored,
     from_table_apart,
     to_score_lists,
     to_table,
@@ -77,17 +79,30 @@ class StageContext:
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
 
-    def to_scored_table(
-        self, records: Sequence[Record], outcomes: Sequence[Sequence[ComputedScore | Score]]
-    ) -> pa.Table:
-        """The records with the scores that each was given."""
+    def to_rows(self, records: Sequence[Record]) -> tuple[list[Record], pa.Table, pa.Table]:
+        """Records that were read, as they read back from their rows, and those rows. One that Arrow
+        cannot hold is an error of its unit in both; one that reads as no record even then comes as
+        a row of its own, in the second table."""
         try:
-            return to_table(records, to_score_lists(outcomes))
+            return list(map(as_stored, records)), to_table(records), RECORD_SCHEMA.empty_table()
+        except Exception:
+            kept, broken = self.from_table(self.to_table(records, "read"), "judge")
+            return kept, to_table(kept), broken
+
+    def add_score_column(
+        self,
+        rows: pa.Table,
+        records: Sequence[Record],
+        outcomes: Sequence[Sequence[ComputedScore | Score]],
+    ) -> pa.Table:
+        """The rows of these records with the scores that each was given."""
+        try:
+            column = to_score_lists(outcomes)
         except Exception:  # one of them holds what Arrow cannot
-            scored = [
-                add_scores(record, scores) for record, scores in zip(records, outcomes, strict=True)
-            ]
-            return self.to_table(scored, "judge")
+            scored = map(add_scores, records, outcomes)
+            return self.to_table(list(scored), "judge")
+        place = RECORD_SCHEMA.get_field_index("scores")
+        return rows.set_column(place, RECORD_SCHEMA.field(place), column)
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))

@@ -14,8 +14,8 @@ import numpy as np
 import pyarrow as pa
 
 from memray_eval.errors import describe_error
-from memray_eval.types import Candidate, ComputedScore, Record, Response, Sample, Score, Usage
-from memray_eval.types.json_text import field_to_json
+from memray_eval.types import ComputedScore, Record, Response, Sample, Score, Usage
+from memray_eval.types.json_text import candidate_from_json, field_to_json, is_plain_json
 
 SCORE_TYPE = pa.struct(
     [
@@ -72,9 +72,8 @@ RECORD_SCHEMA = pa.schema(
 )
 
 
-def to_table(records: Iterable[Record], scores: pa.ListArray | None = None) -> pa.Table:
-    """Converts records to a table with RECORD_SCHEMA, with `scores` in place of their own if given.
-    A sample's context is left out."""
+def to_table(records: Iterable[Record]) -> pa.Table:
+    """Converts records to a table with RECORD_SCHEMA. A sample's context is left out."""
     held = list(records)
     samples = [record.sample for record in held]
     responses = [record.response for record in held]
@@ -95,15 +94,22 @@ def to_table(records: Iterable[Record], scores: pa.ListArray | None = None) -> p
         columns[column] = [
             None if response is None else getattr(response, field) for response in responses
         ]
-    columns["scores"] = scores
-    if scores is None:
-        columns["scores"] = [[_to_score_row(one) for one in record.scores] for record in held]
-    arrays = [
-        values if isinstance(values, pa.Array) else pa.array(values, field.type)
-        for field in RECORD_SCHEMA
-        for values in [columns[field.name]]
-    ]
+    columns["scores"] = [[_to_score_row(one) for one in record.scores] for record in held]
+    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def as_stored(record: Record) -> Record:
+    """The record as it reads back from its row: without the sample's context, and its metadata as
+    JSON has them."""
+    sample, update = record.sample, dict[str, Any]()
+    if sample.context is not None:
+        update["context"] = None
+    if not all(map(is_plain_json, sample.metadata.values())):
+        update["metadata"] = json.loads(field_to_json(sample, "metadata"))
+    if not update:
+        return record
+    return record.model_copy(update={"sample": sample.model_copy(update=update)})
 
 
 def to_score_lists(outcomes: Sequence[Sequence[ComputedScore | Score]]) -> pa.ListArray:
@@ -248,7 +254,7 @@ def to_row(record: Record) -> dict[str, Any]:
 
 def from_row(row: Mapping[str, Any]) -> Record:
     sample = {"id": row["sample_id"], **{name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}}
-    sample.update({name: json.loads(row[name]) for name in SAMPLE_JSON})
+    sample.update({name: _from_json(row[name]) for name in SAMPLE_JSON})
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
@@ -259,10 +265,16 @@ def from_row(row: Mapping[str, Any]) -> Record:
     return Record(
         unit_id=row["unit_id"],
         sample=Sample.model_validate(sample),
-        candidate=Candidate.model_validate_json(row["candidate_config"]),
+        candidate=candidate_from_json(row["candidate_config"]),
         response=response,
         scores=tuple(_from_score_row(score) for score in row["scores"] or ()),
     )
+
+
+def _from_json(text: str) -> Any:
+    if text == "{}":  # as most are
+        return {}
+    return [] if text == "[]" else json.loads(text)
 
 
 def _to_score_row(score: Score) -> dict[str, Any]:
@@ -272,9 +284,13 @@ def _to_score_row(score: Score) -> dict[str, Any]:
     return row
 
 
+_NO_USAGE = Usage()
+
+
 def _from_score_row(row: Mapping[str, Any]) -> Score:
     # What parts of older versions do not have is null, or missing: nothing was cached then.
-    usage = Usage(**{name: row.get(name) or 0 for name in Usage.model_fields})
+    tokens = {name: count for name in Usage.model_fields if (count := row.get(name))}
+    usage = Usage(**tokens) if tokens else _NO_USAGE
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
     fields["saved_usd"] = fields.get("saved_usd") or 0.0
     return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

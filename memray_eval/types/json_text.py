@@ -49,15 +49,19 @@ def field_to_json(sample: Sample, name: str) -> str:
         return f"[{','.join(map(_quote, value))}]"
     if name == "history":
         value = [turn.model_dump() for turn in value]
-    elif name == "metadata" and not all(map(_is_plain, value.values())):
+    elif name == "metadata" and not all(map(is_plain_json, value.values())):
         value = sample.model_dump(mode="json", include={name})[name]
     return dumps(value)
 
 
-def _is_plain(value: Any) -> bool:
+def is_plain_json(value: Any) -> bool:
     """Whether JSON has the value as it is."""
     kind = type(value)
     return kind in (str, int, bool) or value is None or (kind is float and math.isfinite(value))
+
+
+# Few candidates answer many rows
+candidate_from_json = lru_cache(256)(Candidate.model_validate_json)
 
 
 @lru_cache(256)
@@ -71,7 +75,7 @@ def _response_to_json(response: Response | None) -> str:
     parts = _RESPONSE_PARTS.copy()
     for name in response.model_fields_set:
         value = getattr(response, name)
-        if not _is_plain(value):
+        if not is_plain_json(value):
             return dumps(response.model_dump(mode="json"))
         text = _quote(value) if isinstance(value, str) else json.dumps(value)
         parts[_RESPONSE_PLACES[name]] = f'"{name}":{text}'
