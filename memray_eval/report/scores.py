@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are no
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
 MOST_GROUPS = 50
+_FILES_AT_ONCE = 4
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 _NAN = np.float64(np.nan)
@@ -104,7 +106,10 @@ def read_scores(
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
-    read = [_read_file(file, candidate, columns) for file in records.get_fragments()]
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        read = list(
+            pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
+        )
     units = pa.concat_tables([one.units for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
