@@ -79,13 +79,15 @@ class FirstPlaces:
         )
 
     def _filled(self) -> Numbers:
-        numbers = np.frombuffer(self._numbers, np.uint64)
-        return numbers[numbers != 0]
+        numbers: Numbers = np.frombuffer(self._numbers, np.uint64)
+        found: Numbers = numbers[numbers != 0]
+        return found
 
     def _packed(self) -> Numbers:
         """The packed place of each filled slot."""
-        places = np.frombuffer(self._places, np.uint64)
-        return places[np.frombuffer(self._numbers, np.uint64) != 0]
+        places: Numbers = np.frombuffer(self._places, np.uint64)
+        found: Numbers = places[np.frombuffer(self._numbers, np.uint64) != 0]
+        return found
 
     def _pack(self, place: str) -> int:
         """A place as a number, 0 where it is not a word and a number."""

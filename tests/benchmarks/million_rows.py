@@ -54,7 +54,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.child:
         what, *arguments = options.child
-        print(json.dumps({"run": run_and_render, "view": open_view}[what](*arguments)))
+        print(json.dumps((open_view if what == "view" else run_and_render)(*arguments)))
         return
     with tempfile.TemporaryDirectory() as passing:
         measure_all(options, Path(options.keep or passing))
@@ -172,7 +172,7 @@ class WorkerWatch:
         return self._most / 1e6
 
 
-def run_and_render(data: str, out: str) -> dict[str, Any]:
+def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
     """A run over the answers of a file, and its page, in this process."""
     from memray_eval.config.schema import RunConfig
     from memray_eval.execution.prepare import run
