@@ -46,7 +46,7 @@ class FirstPlaces:
             self._texts[number] = place
         self._n += 1
         if self._n > _MOST_FULL * len(numbers):
-            self._fill(2 * len(numbers), self._filled(), self._packed())
+            self._resize(2 * len(numbers))
         return None
 
     def isdisjoint(self, other: FirstPlaces) -> bool:
@@ -68,15 +68,13 @@ class FirstPlaces:
             own = self._words.setdefault(word, len(self._words) + 1)
             packed = _rename_word(packed, other._packed(), theirs, own)
         self._texts |= other._texts
-        size = len(self._numbers)
-        while self._n + len(other) > _MOST_FULL * size:
-            size *= 2
         self._n += len(other)
-        self._fill(
-            size,
-            np.concatenate([self._filled(), numbers]),
-            np.concatenate([self._packed(), packed]),
-        )
+        if self._n > _MOST_FULL * len(self._numbers):
+            size = len(self._numbers)
+            while self._n > _MOST_FULL * size:
+                size *= 2
+            self._resize(size)
+        self._insert(numbers, packed)
 
     def _filled(self) -> Numbers:
         numbers: Numbers = np.frombuffer(self._numbers, np.uint64)
@@ -110,19 +108,24 @@ class FirstPlaces:
         word = list(self._words)[(packed >> _NUMBER_BITS) - 1]
         return f"{word} {packed & ((1 << _NUMBER_BITS) - 1)}"
 
-    def _fill(self, size: int, numbers: Numbers, packed: Numbers) -> None:
-        """Puts all into a table of so many slots: round by round, each id into the first slot that
-        is free from its own on."""
-        table, places = np.zeros(size, np.uint64), np.zeros(size, np.uint64)
-        slots, left = numbers & np.uint64(size - 1), np.arange(numbers.size)
+    def _resize(self, size: int) -> None:
+        numbers, packed = self._filled(), self._packed()
+        self._numbers, self._places = array("Q", bytes(8 * size)), array("Q", bytes(8 * size))
+        self._insert(numbers, packed)
+
+    def _insert(self, numbers: Numbers, packed: Numbers) -> None:
+        """Puts ids into the table, none of which is there: round by round, each into the first slot
+        that is free from its own on."""
+        table, places = (np.frombuffer(of, np.uint64) for of in (self._numbers, self._places))
+        last = np.uint64(table.size - 1)
+        slots, left = numbers & last, np.arange(numbers.size)
         while left.size:
             free = left[table[slots[left]] == 0]
             table[slots[free]] = numbers[free]  # of several that want a slot, the last has it
             placed = table[slots[left]] == numbers[left]
             places[slots[left[placed]]] = packed[left[placed]]
             left = left[~placed]
-            slots[left] = (slots[left] + np.uint64(1)) & np.uint64(size - 1)
-        self._numbers, self._places = array("Q", table.tobytes()), array("Q", places.tobytes())
+            slots[left] = (slots[left] + np.uint64(1)) & last
 
 
 def _rename_word(packed: Numbers, as_before: Numbers, word: int, own: int) -> Numbers:
