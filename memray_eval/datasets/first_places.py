@@ -11,6 +11,7 @@ _SMALLEST = 1 << 10  # slots
 _MOST_FULL = 2 / 3
 _MOST_WORDS = 256
 _NUMBER_BITS = 48
+_MOST_NUMBER = (1 << _NUMBER_BITS) - 1
 
 Numbers = npt.NDArray[np.uint64]
 
@@ -63,10 +64,14 @@ class FirstPlaces:
 
     def update(self, other: FirstPlaces) -> None:
         """Adds the ids of another, none of which is here."""
-        numbers, packed = other._filled(), other._packed()
-        for word, theirs in other._words.items():
+        numbers, theirs = other._filled(), other._packed()
+        packed = theirs.copy()
+        for word, number in other._words.items():
             own = self._words.setdefault(word, len(self._words) + 1)
-            packed = _rename_word(packed, other._packed(), theirs, own)
+            is_word = theirs >> np.uint64(_NUMBER_BITS) == number
+            packed[is_word] = theirs[is_word] & np.uint64(_MOST_NUMBER) | np.uint64(
+                own << _NUMBER_BITS
+            )
         self._texts |= other._texts
         self._n += len(other)
         if self._n > _MOST_FULL * len(self._numbers):
@@ -97,7 +102,7 @@ class FirstPlaces:
         ):
             return 0
         number = int(digits)
-        if number >> _NUMBER_BITS or (word not in self._words and len(self._words) == _MOST_WORDS):
+        if number > _MOST_NUMBER or (word not in self._words and len(self._words) == _MOST_WORDS):
             return 0
         return self._words.setdefault(word, len(self._words) + 1) << _NUMBER_BITS | number
 
@@ -106,7 +111,7 @@ class FirstPlaces:
         if not packed:
             return self._texts[self._numbers[slot]]
         word = list(self._words)[(packed >> _NUMBER_BITS) - 1]
-        return f"{word} {packed & ((1 << _NUMBER_BITS) - 1)}"
+        return f"{word} {packed & _MOST_NUMBER}"
 
     def _resize(self, size: int) -> None:
         numbers, packed = self._filled(), self._packed()
@@ -126,10 +131,3 @@ class FirstPlaces:
             places[slots[left[placed]]] = packed[left[placed]]
             left = left[~placed]
             slots[left] = (slots[left] + np.uint64(1)) & last
-
-
-def _rename_word(packed: Numbers, as_before: Numbers, word: int, own: int) -> Numbers:
-    """The packed places with another number for one word."""
-    rest = packed & np.uint64((1 << _NUMBER_BITS) - 1)
-    is_word = as_before >> np.uint64(_NUMBER_BITS) == word
-    return np.where(is_word, np.uint64(own << _NUMBER_BITS) | rest, packed)
