@@ -24,6 +24,7 @@ from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
+    ComputedScore,
     Figure,
     FigureForm,
     Frozen,
@@ -394,15 +395,38 @@ def score_by_vectors(
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
     """The score of a computed metric; not applicable where `applies` says why."""
+    found = compute_score(metric, sample, response)
+    return found.to_score() if isinstance(found, ComputedScore) else found
+
+
+def compute_score(
+    metric: ComputedMetric, sample: Sample, response: Response
+) -> ComputedScore | Score:
+    """The score of a computed metric, in its short form where it is one: nothing is left to be
+    validated or converted."""
     if (without := unscorable(metric, sample, response)) is not None:
         return without
     try:
         scorer = metric.scorer(sample)
     except Exception as error:
         return failed_score(metric, error)
-    return _outcome(
-        metric, sample, response, scorer, lambda: (metric.measure(sample, response), None)
-    )
+    try:
+        measured = metric.measure(sample, response)
+    except Refused as error:
+        return _refused(metric, error, scorer)
+    except Exception as error:
+        return failed_score(metric, error, scorer)
+    if type(measured) is MetricValue and type(scorer) is str:
+        value, parts = measured
+        is_plain = type(value) is float and type(parts) in (dict, MappingProxyType)
+        if is_plain and math.isfinite(value) and all(map(_is_plain_part, parts.items())):
+            return ComputedScore(metric.name, value, scorer, parts)
+    return _outcome(metric, sample, response, scorer, lambda: (measured, None))
+
+
+def _is_plain_part(part: tuple[Any, Any]) -> bool:
+    name, value = part
+    return type(name) is str and type(value) is float
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
@@ -455,10 +479,15 @@ def _outcome(
         if not math.isfinite(score.value or 0.0):
             raise ValueError(f"the metric's value is {score.value}, which is no figure")
         return score
-    except Refused as error:  # a verdict that does not say what this metric asks
-        return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
+    except Refused as error:
+        return _refused(metric, error, judge)
     except Exception as error:
         return failed_score(metric, error, judge)
+
+
+def _refused(metric: Metric, error: Refused, judge: str) -> Score:
+    """The score where a verdict does not say what the metric asks."""
+    return Score(metric=metric.name, status="abstained", judge=judge, error=f"Refused: {error}")
 
 
 @dataclass(frozen=True)

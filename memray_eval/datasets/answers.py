@@ -4,6 +4,7 @@ responses_*.json, of JSONL or Parquet."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from pydantic import ValidationError
@@ -20,6 +21,7 @@ from memray_eval.types import (
     split_thinking,
     unit_id,
 )
+from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
@@ -40,6 +42,13 @@ TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
 _OUR_FIELDS = ("unit_id", "scores", "candidate_config")
+# The columns of a response beside its text and error, and the fields that they are
+_OTHER_COLUMNS = {
+    column: field
+    for field, (column, _) in RESPONSE_COLUMNS.items()
+    if column not in ("response", "error")
+}
+_NO_RESPONSE = Response().__dict__
 
 
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,17 +140,20 @@ def candidate_name(fields: Mapping[str, Any]) -> str:
     )
 
 
-def parse_answer(raw: Any, suite: str, checks_spelling: bool = True) -> Record:
+def parse_answer(
+    raw: Any, suite: str, checks_spelling: bool = True, is_renamed: bool = False
+) -> Record:
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
     `model` (or `model_name`) and `candidate` name who answered; `rename_aliases` says what else
-    the fields may be called. Raises InvalidSample with every fault."""
+    the fields may be called, and has been called already where the row `is_renamed`, which is
+    changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise InvalidSample(
             [Fault(message=f"a row must be a JSON object, not {type(raw).__name__}")]
         )
-    fields = rename_aliases(raw)
+    fields = raw if is_renamed else rename_aliases(raw)
     candidate = _pop_candidate(fields)
     response = _pop_response(fields)
     if "sample_id" in fields:
@@ -158,12 +170,13 @@ def parse_answer(raw: Any, suite: str, checks_spelling: bool = True) -> Record:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:
         raise InvalidSample(faults, sample.id)
-    return Record(
-        unit_id=unit_id(sample.id, candidate, suite),
-        sample=sample,
-        candidate=candidate,
-        response=response,
-    )
+    parts = {
+        "unit_id": unit_id(sample.id, candidate, suite),
+        "sample": sample,
+        "candidate": candidate,
+        "response": response,
+    }
+    return Record.trusted({**parts, "scores": ()}, set(parts))
 
 
 def _pop_candidate(fields: dict[str, Any]) -> Candidate:
@@ -176,7 +189,7 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
     if config is not None:
         try:
             return (
-                Candidate.model_validate_json(config)
+                candidate_from_json(config)
                 if isinstance(config, str)
                 else Candidate.model_validate(config)
             )
@@ -192,17 +205,19 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
                 [Fault(field="candidate_config", message=text)], sample_id
             ) from None
     label = next((str(value) for value in (name, model) if value), EXISTING)
-    return Candidate(name=label, model=str(model or label), backend=EXISTING)
+    return _existing_candidate(label, str(model or label))
+
+
+@lru_cache(256)
+def _existing_candidate(name: str, model: str) -> Candidate:
+    return Candidate(name=name, model=model, backend=EXISTING)
 
 
 def _pop_response(fields: dict[str, Any]) -> Response | None:
     """Takes the response out of a row; None if it has neither a text nor an error."""
-    names = {
-        column: field
-        for field, (column, _) in RESPONSE_COLUMNS.items()
-        if column not in ("response", "error")
+    given = {
+        field: fields.pop(column) for column, field in _OTHER_COLUMNS.items() if column in fields
     }
-    given = {field: fields.pop(column) for column, field in names.items() if column in fields}
     error = fields.pop("error", None)
     texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
     if not texts and error is None:
@@ -218,6 +233,8 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
             {"thinking": output.thinking, "thinking_blocks": output.blocks} if output.blocks else {}
         ),
     }
+    if not given and error is None and type(output.text) is str:
+        return Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
     try:
         return Response.model_validate({**given, **content, "error": error})
     except ValidationError as invalid:

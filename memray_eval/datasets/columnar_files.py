@@ -16,6 +16,7 @@ from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import locate
 
 BATCH_BYTES = 16 << 20  # decoded at once
+_MOST_ROWS = 2048
 # Columns of a Parquet file that may hold JSON text.
 _JSON_COLUMNS = ("memory", "history", "traits", "emotion", "metadata")
 
@@ -35,6 +36,16 @@ def read_parquet(shard: Shard) -> Iterator[Entry]:
         yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
 
 
+def count_rows(path: str) -> int:
+    """The rows of a Parquet file by its footer; 0 where it has none that can be read."""
+    filesystem, inner = locate(path)
+    try:
+        with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
+            return int(file.metadata.num_rows)
+    except (pa.ArrowException, OSError, ValueError):
+        return 0
+
+
 def _read_row_range(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     """Reads rows `start` to `stop`, a batch at a time, out of the row groups that hold them."""
     groups: list[int] = []
@@ -50,20 +61,44 @@ def _read_row_range(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
         return
     position = first
     for batch in file.iter_batches(_rows_at_once(file, groups[0]), row_groups=groups):
-        size = batch.nbytes // max(1, batch.num_rows)
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
-            if shard.stop is not None and position >= shard.stop:
-                return
-            if position >= shard.start:
-                place, number = f"row {position + 1}", position + 1
-                yield shard.entry(position, number, place, _parse_row(row), size, number)
-            position += 1
+        if shard.stop is not None and position >= shard.stop:
+            return
+        yield from _read_stretch(batch, shard, position)
+        position += batch.num_rows
+
+
+def _read_stretch(batch: pa.RecordBatch, shard: Shard, first: int) -> Iterator[Entry]:
+    """The rows of a batch, which begins at row `first`, that a shard from `start` to `stop` has."""
+    begin = max(0, shard.start - first)
+    end = batch.num_rows if shard.stop is None else min(batch.num_rows, shard.stop - first)
+    if begin >= end:
+        return
+    size = batch.nbytes // batch.num_rows
+    rows = _parse_rows(batch.slice(begin, end - begin))
+    for number, row in enumerate(rows, first + begin + 1):
+        yield shard.entry(number - 1, number, f"row {number}", row, size, number)
+
+
+def _take_rows(
+    batch: pa.RecordBatch, shard: Shard, first: int, wanted: list[int]
+) -> dict[int, Entry]:
+    """The rows of a batch, which begins at row `first`, that are among the sorted `wanted`."""
+    mine = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + batch.num_rows)]
+    if not mine:
+        return {}
+    taken = batch.take(pa.array([row - first for row in mine], pa.int64()))
+    size = taken.nbytes // taken.num_rows
+    return {
+        row: shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
+        for row, raw in zip(mine, _parse_rows(taken), strict=True)
+    }
 
 
 def _rows_at_once(file: pq.ParquetFile, group: int) -> int:
     """How many rows make a batch of about BATCH_BYTES: few where contexts are long."""
     meta = file.metadata.row_group(group)
-    return max(1, min(256, BATCH_BYTES * int(meta.num_rows) // max(1, int(meta.total_byte_size))))
+    fitting = BATCH_BYTES * int(meta.num_rows) // max(1, int(meta.total_byte_size))
+    return max(1, min(_MOST_ROWS, fitting))
 
 
 def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
@@ -77,12 +112,7 @@ def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
         for batch in (
             file.iter_batches(_rows_at_once(file, index), row_groups=[index]) if here else ()
         ):
-            mine = [row for row in here if position <= row < position + batch.num_rows]
-            taken = batch.take(pa.array([row - position for row in mine], pa.int64()))
-            size = taken.nbytes // max(1, taken.num_rows)
-            for row, raw in zip(mine, taken.to_pylist(maps_as_pydicts="lossy"), strict=True):
-                place = f"row {row + 1}"
-                found[row] = shard.entry(row, row + 1, place, _parse_row(raw), size, row + 1)
+            found |= _take_rows(batch, shard, position, here)
             position += batch.num_rows
         first += rows
     return (found[row] for row in shard.take)
@@ -91,23 +121,13 @@ def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
 def read_arrow(shard: Shard) -> Iterator[Entry]:
     """Reads the rows of an Arrow stream or file, as Hugging Face saves datasets."""
     filesystem, inner = locate(shard.path)
-    wanted, position, kept = frozenset(shard.take), 0, dict[int, Entry]()
+    wanted, position, kept = sorted(shard.take), 0, dict[int, Entry]()
     try:
         for batch in _read_arrow_batches(filesystem, inner):
-            size = batch.nbytes // max(1, batch.num_rows)
-            for offset in range(batch.num_rows):
-                row = position + offset
-                if (
-                    row in wanted
-                    if wanted
-                    else row >= shard.start and (shard.stop is None or row < shard.stop)
-                ):
-                    raw = _parse_row(batch.slice(offset, 1).to_pylist(maps_as_pydicts="lossy")[0])
-                    entry = shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
-                    if wanted:
-                        kept[row] = entry
-                    else:
-                        yield entry
+            if wanted:
+                kept |= _take_rows(batch, shard, position, wanted)
+            else:
+                yield from _read_stretch(batch, shard, position)
             position += batch.num_rows
     except (
         pa.ArrowException,
@@ -141,19 +161,45 @@ def _drop_binary(value: Any) -> Any:
     return None if isinstance(value, bytes) else value
 
 
-def _parse_row(row: dict[str, Any]) -> dict[str, Any] | InvalidSample:
-    """A row as JSON would have it: JSON text is parsed, and keys that Arrow filled with null are
+def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
+    """Rows as JSON would have them: JSON text is parsed, and keys that Arrow filled with null are
     dropped."""
-    out: dict[str, Any] = {}
-    for name, value in row.items():
-        if isinstance(value, str) and name in _JSON_COLUMNS:
-            try:
-                out[name] = parse_json(value.encode())
-            except InvalidSample as error:
-                return InvalidSample(
-                    [Fault(field=name, message=fault.message) for fault in error.faults],
-                    str(row.get("id") or ""),
-                )
-        elif (plain := _drop_binary(value)) is not None:
-            out[name] = plain
-    return out
+    names = batch.schema.names
+    columns = [_plain_values(column) for column in batch.columns]
+    broken: dict[int, InvalidSample] = {}
+    for place, name in enumerate(names):
+        if name in _JSON_COLUMNS:
+            columns[place] = _parse_texts(name, columns[place], broken)
+    rows: list[dict[str, Any] | InvalidSample] = [
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in zip(*columns, strict=True)
+    ]
+    for number, invalid in broken.items():
+        row = rows[number]
+        invalid.sample_id = str(row.get("id") or "") if isinstance(row, dict) else ""
+        rows[number] = invalid
+    return rows
+
+
+def _plain_values(column: pa.Array) -> list[Any]:
+    """The values of a column, without what JSON cannot hold."""
+    if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
+        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return found
+    values = column.to_pylist(maps_as_pydicts="lossy")
+    is_plain = pa.types.is_primitive(column.type) or pa.types.is_boolean(column.type)
+    return values if is_plain else [_drop_binary(value) for value in values]
+
+
+def _parse_texts(name: str, values: list[Any], broken: dict[int, InvalidSample]) -> list[Any]:
+    """A column's texts as the JSON that they are; those that are none join `broken`, by row, unless
+    a column before was broken there."""
+    parsed: list[Any] = []
+    for number, value in enumerate(values):
+        try:
+            parsed.append(parse_json(value.encode()) if isinstance(value, str) else value)
+        except InvalidSample as error:
+            parsed.append(None)
+            faults = [Fault(field=name, message=fault.message) for fault in error.faults]
+            broken.setdefault(number, InvalidSample(faults))
+    return parsed

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 import numpy as np
@@ -24,6 +25,19 @@ _QUOTE = 2
 _KINDS = np.zeros(256, dtype=np.int8)
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
 LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
+# Fields of a sample of which a text, or a list of texts, needs no further look
+_TEXTS = frozenset(
+    ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
+)
+_PLAIN_LISTS = frozenset(("answers", "classes"))
+_EMPTY = {
+    **dict.fromkeys((*LISTS, "history"), list),
+    **dict.fromkeys(("memory", "traits", "emotion", "metadata"), dict),
+}
+_DEFAULTS: dict[str, Any] = {
+    name: "" if field.is_required() else field.get_default(call_default_factory=True)
+    for name, field in Sample.model_fields.items()
+}
 
 
 Escaped = Annotated[str, BeforeValidator(escape_controls)]
@@ -157,15 +171,17 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in Sample.model_fields:
+        if key in _DEFAULTS:
             if value is not None and key != "suite":
                 fields[key] = value
-        elif checks_spelling and (hint := nearest(str(key), Sample.model_fields)):
+        elif checks_spelling and (hint := _nearest_field(str(key))):
             faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
         else:
             own[str(key)] = value
     if own and isinstance(fields.get("metadata", {}), dict):
         fields["metadata"] = {**own, **fields.get("metadata", {})}
+    if not faults and (plain := _plain_sample(fields)) is not None:
+        return plain
     faults.extend(_find_wrong_lists(fields))
     try:
         sample = Sample.model_validate(fields)
@@ -179,6 +195,43 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
         if not faults:
             return sample
     raise InvalidSample(faults, sample_id)
+
+
+def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
+    """The sample, where its fields are texts and lists of texts and nothing is to be converted or
+    compared, as those of most rows are; None where pydantic has to look at them."""
+    values = _DEFAULTS.copy()
+    values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
+    for name, value in fields.items():
+        kind = type(value)
+        if kind is str and name in _TEXTS:
+            values[name] = value
+        elif kind is list and name in _PLAIN_LISTS and all(type(one) is str for one in value):
+            values[name] = tuple(value)
+        elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
+            values[name] = value.copy()
+        elif value or _EMPTY.get(name) is not kind:
+            return None
+    if not (_is_name(values["id"]) and _is_name(values["query"])):
+        return None
+    return Sample.trusted(values, set(fields))
+
+
+def _is_name(text: str) -> bool:
+    """Whether it is a text that is not empty and that UTF-8 can hold."""
+    if text.isascii():
+        return text != ""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+@lru_cache(1024)
+def _nearest_field(name: str) -> str | None:
+    """The field of a sample that a name looks like a misspelling of."""
+    return nearest(name, Sample.model_fields)
 
 
 def _find_wrong_lists(fields: dict[str, Any]) -> Iterator[Fault]:

@@ -58,7 +58,9 @@ class SampleReader:
     def record(self, entry: Entry) -> Record | None:
         """Parses an entry into a record; None if its task is not wanted. Raises InvalidSample with
         every fault."""
-        record = parse_answer(self._read_fields(entry), self.suite, self.columns is None)
+        is_renamed = self.adapt is no_adaptation
+        fields = self._read_fields(entry)
+        record = parse_answer(fields, self.suite, self.columns is None, is_renamed)
         return record if self._is_wanted(record.sample) else None
 
     def sample(self, entry: Entry) -> Sample | None:

@@ -4,6 +4,7 @@ shards that tasks will read."""
 from __future__ import annotations
 
 import hashlib
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ from functools import partial
 from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
+from memray_eval.datasets.columnar_files import count_rows
+from memray_eval.datasets.first_places import FirstPlaces
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
@@ -20,7 +23,8 @@ from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.datasets.sources import entries, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
-from memray_eval.types import Record, Sample, dumps
+from memray_eval.types import Record, Sample
+from memray_eval.types.json_text import record_to_json, sample_to_json
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
@@ -28,6 +32,8 @@ T = TypeVar("T")
 # Begins the fingerprint of a scan that is made of its samples' digests. Until then it was one of
 # all samples' texts, which only one process can make.
 FINGERPRINT_2 = "2:"
+# A long Parquet file is scanned in stretches of so many rows, up to so many of them
+STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 
 
 @dataclass
@@ -51,12 +57,12 @@ class Scan:
 @dataclass
 class SourceScan:
     """What a scan found in one source. `digests` are those of its samples, 16 bytes each in order;
-    `seen` has the place of each sample by its id's hash, and `problems` are those that nobody was
+    `seen` has the place of each sample by its id, and `problems` are those that nobody was
     told of yet."""
 
     found: Scan = field(default_factory=Scan)
     digests: bytearray = field(default_factory=bytearray)
-    seen: dict[bytes, str] = field(default_factory=dict)
+    seen: FirstPlaces = field(default_factory=FirstPlaces)
     problems: list[Problem] = field(default_factory=list)
 
 
@@ -72,6 +78,7 @@ def scan(
     limit: int | None = None,
     order: LimitOrder = "spread",
     rows_per_shard: int | Callable[[int], int] = 64,
+    most_rows: int = 0,
     on_problem: ProblemHandler,
     engines: float = 1,
     each_source: EachSource | None = None,
@@ -82,7 +89,8 @@ def scan(
 
     A `limit` takes that many valid samples: the first, or spread over tasks and scenarios
     (`Spread`). A spread limit reads on until nothing more can be taken, and does not check what it
-    will not take. `rows_per_shard` may be a function of the number of samples taken. `engines` will
+    will not take. `rows_per_shard` may be a function of the number of samples taken; shards of a
+    long source grow to `most_rows` where all of it is read. `engines` will
     answer side by side; what they read by context is cut so that a context stays with one of them.
 
     `each_source` may scan sources at the same time, where all are read; what is found is the same.
@@ -97,9 +105,33 @@ def scan(
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
     is_plain = limit is None and not fingerprint_1 and on_taken is None
     if each_source is not None and is_plain:
-        work = partial(scan_source, reading=reading, rows_per_shard=rows, engines=engines)
+        if not reading.by_context:
+            sources = [one for source in sources for one in _cut_long(source)]
+        work = partial(
+            scan_source,
+            reading=reading,
+            rows_per_shard=rows,
+            most_rows=most_rows,
+            engines=engines,
+        )
         return _join(sources, each_source(work, sources), work, on_problem)
-    return _scan_first(sources, reading, limit, rows, engines, on_problem, fingerprint_1, on_taken)
+    grown = most_rows if limit is None else 0
+    return _scan_first(
+        sources, reading, limit, rows, grown, engines, on_problem, fingerprint_1, on_taken
+    )
+
+
+def _cut_long(source: Shard) -> Iterator[Shard]:
+    """A source that anybody can begin to read anywhere, as stretches of it to scan apart."""
+    rows = count_rows(source.path) if source.kind == "parquet" and not source.published else 0
+    stretch = max(STRETCH_ROWS, math.ceil(rows / MOST_STRETCHES))
+    if rows <= stretch:
+        yield source
+        return
+    for start in range(0, rows, stretch):
+        # The last one ends where the file does, whatever that is by then
+        stop = start + stretch if start + stretch < rows else None
+        yield source.model_copy(update={"start": start, "stop": stop})
 
 
 def _scan_first(
@@ -107,20 +139,30 @@ def _scan_first(
     reading: SampleReader,
     limit: int | None,
     rows_per_shard: int,
+    most_rows: int,
     engines: float,
     on_problem: ProblemHandler,
     fingerprint_1: bool,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
-    seen: dict[bytes, str] = {}
+    seen = FirstPlaces()
     for source in sources:
         if found.n_samples == limit:
             break
         left = None if limit is None else limit - found.n_samples
         stream = digest.update if fingerprint_1 else None
         one = scan_source(
-            source, reading, rows_per_shard, engines, left, seen, on_problem, stream, on_taken
+            source,
+            reading,
+            rows_per_shard,
+            most_rows,
+            engines,
+            left,
+            seen,
+            on_problem,
+            stream,
+            on_taken,
         )
         _add(found, one.found)
         digest.update(one.digests)
@@ -132,9 +174,10 @@ def scan_source(
     source: Shard,
     reading: SampleReader,
     rows_per_shard: int,
+    most_rows: int = 0,
     engines: float = 1,
     limit: int | None = None,
-    seen: dict[bytes, str] | None = None,
+    seen: FirstPlaces | None = None,
     on_problem: ProblemHandler | None = None,
     on_sample: Callable[[bytes], object] | None = None,
     on_taken: Callable[[OrderEntry], None] | None = None,
@@ -142,19 +185,20 @@ def scan_source(
     """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
     to which its own are added. `on_sample` gets each sample's JSON in place of its digest, and
     `on_taken` each valid entry as an order needs it."""
-    done = SourceScan(seen={} if seen is None else seen)
+    done = SourceScan(seen=FirstPlaces() if seen is None else seen)
     found, report = done.found, on_problem or done.problems.append
     # Which can only be read from its start
     by_context = reading.by_context and not source.is_read_from_start
     sharder: Sharder = (
         ContextSharder(source, rows_per_shard, engines)
         if by_context
-        else RowSharder(source, rows_per_shard)
+        else RowSharder(source, rows_per_shard, most_rows)
     )
     for entry in _read(source, reading.files):
         if found.n_samples == limit:
             break
-        found.context_files.update(context_file_of(entry))
+        if files := context_file_of(entry):
+            found.context_files.update(files)
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
             found.n_invalid += 1
@@ -174,7 +218,8 @@ def scan_source(
             found.n_samples += 1
             context = (outcome.sample if isinstance(outcome, Record) else outcome).context
             found.context_chars += len(context or "")
-            found.suites.update(_named_suites(entry, reading))
+            if suites := _named_suites(entry, reading):
+                found.suites.update(suites)
             sharder.add(entry, True, context)
     found.shards.extend(sharder.finish())
     return done
@@ -189,11 +234,11 @@ def _join(
     """Joins the scans of sources, each of which knows its own ids alone. A source with an id that
     stood in one before is scanned again, with those."""
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
-    seen: dict[bytes, str] = {}
+    seen = FirstPlaces()
     for source, alone in zip(sources, scanned, strict=True):
         one = alone
-        if seen.keys().isdisjoint(alone.seen):
-            seen |= alone.seen
+        if seen.isdisjoint(alone.seen):
+            seen.update(alone.seen)
         else:
             one = scan_again(source, seen=seen)
         for problem in one.problems:
@@ -271,7 +316,7 @@ def _take_spread(
 ) -> list[_TakenEntry]:
     """The valid entries that a spread limit takes, in order. Entries that it would leave out anyway
     are not checked."""
-    seen: dict[bytes, str] = {}
+    seen = FirstPlaces()
     spread: Spread[_TakenEntry] = Spread(
         limit, reading.tasks or reading.known_tasks, reading.has_responses
     )
@@ -375,11 +420,12 @@ def _read_each(
 def _serialise(found: Sample | Record) -> bytes:
     """The JSON of a sample or record, for the fingerprint. Raises ValueError if it holds what JSON
     cannot."""
-    return dumps(found.model_dump(mode="json")).encode("utf-8", "surrogatepass")
+    text = record_to_json(found) if isinstance(found, Record) else sample_to_json(found)
+    return text.encode("utf-8", "surrogatepass")
 
 
 def _check(
-    entry: Entry, reading: SampleReader, seen: dict[bytes, str]
+    entry: Entry, reading: SampleReader, seen: FirstPlaces
 ) -> Sample | Record | list[Problem] | None:
     """Parses an entry and checks that its id is new. Returns its problems if it is invalid, and
     None if its task is not wanted."""
@@ -391,8 +437,8 @@ def _check(
             (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
         )
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
-        here = entry.place or entry.path
-        if (first := seen.setdefault(key, here)) is not here:
+        first = seen.find_or_add(int.from_bytes(key, "big"), entry.place or entry.path)
+        if first is not None:
             raise InvalidSample(
                 [Fault(field="id", message=f"a second sample with this id; the first is {first}")],
                 sample.id,

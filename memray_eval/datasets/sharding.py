@@ -9,6 +9,7 @@ from typing import NamedTuple, Protocol
 
 from memray_eval.datasets.shards import Entry, Shard
 
+MANY_SHARDS = 2048
 SHARD_BYTES = 16 << 20  # a shard is cut here too, so that long contexts do not pile up in one block
 # Sooner where samples share contexts: a shard's tokens go to the engine in one batch
 CONTEXT_SHARD_BYTES = 4 << 20
@@ -26,11 +27,14 @@ class Sharder(Protocol):
 
 
 class RowSharder:
-    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES."""
+    """Cuts shards of neighbouring entries: up to `rows_per_shard` valid ones and SHARD_BYTES. Where
+    a source turns out to be long they grow, up to `most_rows`, so that there are some thousands,
+    and not one for each few rows."""
 
-    def __init__(self, source: Shard, rows_per_shard: int) -> None:
-        self.source, self.rows_per_shard = source, rows_per_shard
+    def __init__(self, source: Shard, rows_per_shard: int, most_rows: int = 0) -> None:
+        self.source, self.rows_per_shard, self.most_rows = source, rows_per_shard, most_rows
         self.done: list[Shard] = []
+        self.n_rows = 0
         self._start_shard()
 
     def _start_shard(self) -> None:
@@ -44,13 +48,13 @@ class RowSharder:
         self.end = entry.end
         self.size += entry.size
         self.rows += is_good
+        self.n_rows += is_good
         if not is_good:
             self.skip.append(entry.position)
+        wanted = max(self.rows_per_shard, min(self.most_rows, self.n_rows // MANY_SHARDS))
         # Some can only be read from their start: one shard, whose rows are spread after the
         # reading.
-        if not self.source.is_read_from_start and (
-            self.rows >= self.rows_per_shard or self.size >= SHARD_BYTES
-        ):
+        if not self.source.is_read_from_start and (self.rows >= wanted or self.size >= SHARD_BYTES):
             self._end_shard()
 
     def finish(self) -> list[Shard]:

@@ -10,9 +10,10 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,19 +23,20 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
+from memray_eval.execution.part_stage import write_block
 from memray_eval.execution.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import CallReporter, report_block
 from memray_eval.execution.services import JudgeServices
-from memray_eval.execution.stage_context import StageContext
+from memray_eval.execution.stage_context import StageContext, add_scores
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
-from memray_eval.metric import RULES, Metric
+from memray_eval.metric import RULES, Metric, failed_score
 from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
-from memray_eval.results.run_folder import RESPONSES, RunFolder
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, unanswered
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
@@ -43,8 +45,12 @@ from memray_eval.stages.judge import (
     fail_ungenerated,
     fail_unjudged,
     judge_record,
+    score_unasked,
 )
-from memray_eval.types import Candidate, Prompt, Record
+from memray_eval.types import Candidate, ComputedScore, Prompt, Record, Score
+
+if TYPE_CHECKING:  # it imports what no worker needs
+    from memray_eval.execution.run_plan import RunPlan
 
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
@@ -101,6 +107,13 @@ def read_answers(
 ) -> pa.Table:
     """Shards of responses that exist already, as records, but for what an earlier session
     judged."""
+    return context.to_table(_read_new(table, reading, resume_state, context), "read")
+
+
+def _read_new(
+    table: pa.Table, reading: SampleReader, resume_state: ResumeState, context: StageContext
+) -> list[Record]:
+    """The records of shards of responses, but for what an earlier session judged."""
     started = time.time()
     shards = (
         []
@@ -112,9 +125,77 @@ def read_answers(
         for shard in shards
         for record in read_records(shard, reading, context.record_unreadable)
     ]
-    new = [record for record in records if not resume_state.has(record.unit_id)]
+    known = resume_state.hold([record.unit_id for record in records]).tolist()
+    new = [record for record, is_known in zip(records, known, strict=True) if not is_known]
     context.counter.add("read", len(new), started, time.time())
-    return context.to_table(new, "read")
+    return new
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreAnswers:
+    """Reads responses that exist already and scores them where they are read, by code and rules:
+    a record becomes columns once, with its scores. Shards come in, and rows of RECORD_SCHEMA go
+    out."""
+
+    reading: SampleReader
+    resume_state: ResumeState
+    metrics: Sequence[str]
+    options: MetricOptions
+    judging: JudgingOptions
+    context: StageContext
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        context, metrics = self.context, pick(self.metrics, self.options)
+        read = _read_new(table, self.reading, self.resume_state, context)
+        records, rows, broken = context.to_rows(read)
+        outcomes: list[list[ComputedScore | Score]] = []
+        failed: list[int] = []
+        with report_block(context.counter, "judge") as done:
+            heard = time.monotonic()
+            for number, record in enumerate(records):
+                if time.monotonic() - heard > LISTEN_S:
+                    if context.is_stopping():
+                        break  # the rest is scored when the run is resumed
+                    heard = time.monotonic()
+                outcomes.append(self._score(record, metrics))
+                if any(isinstance(one, Score) and one.status == "error" for one in outcomes[-1]):
+                    failed.append(number)
+            n = len(outcomes)
+            done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
+        if failed:
+            first = failed[0]
+            context.note_failures([add_scores(records[first], outcomes[first])])
+        scored = context.add_score_column(rows.slice(0, n), records[:n], outcomes)
+        return pa.concat_tables([scored, broken])
+
+    def _score(self, record: Record, metrics: Sequence[Metric]) -> list[ComputedScore | Score]:
+        try:
+            return [score_unasked(record, metric, self.judging) for metric in metrics]
+        except EvalError:
+            raise
+        except Exception as error:
+            self.context.record_stage_failure("judge", record.sample.id, error)
+            return [failed_score(metric, error) for metric in metrics]
+
+
+def score_answers(plan: RunPlan, context: StageContext) -> ScoreAnswers:
+    """The stage that reads and scores a run's responses at once."""
+    spec = plan.spec
+    return ScoreAnswers(
+        reading=spec.read.reader,
+        resume_state=plan.resume_state,
+        metrics=spec.by_stage()[0],
+        options=spec.metric_options,
+        judging=judging_options(spec.judges, spec.judging),
+        context=context,
+    )
+
+
+def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
+    """Shards of responses that exist already, scored and written, a file a block; hands on which
+    units they were."""
+    context = score.context
+    return write_block(score(table), context.folder, RECORDS, context.counter)
 
 
 def read_waiting(

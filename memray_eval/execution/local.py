@@ -25,6 +25,7 @@ from memray_eval.execution.block_stages import (
     finish_ungenerated,
     read_answers,
     read_waiting,
+    score_answers,
     shard_rows,
 )
 from memray_eval.execution.executors import Phase
@@ -160,6 +161,10 @@ class _LocalRun:
 
     async def _run_group(self, group: Group) -> None:
         """All stages for candidates that are asked together."""
+        if self._plan.scores_at_once:
+            score = score_answers(self._plan, self._context)
+            shards = map(self._shard, shard_rows(self._plan.found.shards))
+            return await self._write(self._in_turn(map(score, shards)))
         if group[0].backend == EXISTING:
             return await self._write(self._score(self._read_answers()))
         return await self._write(self._score(self._generate(group)))

@@ -71,6 +71,13 @@ class ResumeState:
         """Whether a unit need not be generated."""
         return unit_id in self.finished or unit_id in self.generated
 
+    def hold(self, unit_ids: Sequence[str]) -> Flags:
+        """Which of these units need not be generated."""
+        if not (len(self.finished) or len(self.generated)):
+            return np.zeros(len(unit_ids), np.bool_)
+        numbers = unit_numbers(unit_ids)
+        return self.finished.holds(numbers) | self.generated.holds(numbers)
+
 
 def load_resume_state(folder: RunFolder) -> ResumeState:
     """Reads what a run left behind, and puts failed units back among those to be done: what has a

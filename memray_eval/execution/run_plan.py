@@ -38,6 +38,7 @@ from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_mode
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.adjusted.labelled_verdicts import Calibrations
+from memray_eval.results.parts import MAX_ROWS
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate
 
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from memray_eval.execution.ray.placement_groups import NodeReservation
 
 MAX_ROWS_PER_BLOCK, MANY_BLOCKS = 256, 256
+SCORED_ROWS, SCORED_BLOCKS = MAX_ROWS, 32  # where no call is waited for: a part of records each
 # How generating and judging follow each other; judge: everything is generated already
 PhaseOrder: TypeAlias = Literal["together", "apart", "judge"]
 
@@ -72,7 +74,7 @@ class ReadSpec:
     """Which samples of which dataset a run reads, how many rows travel together, and how many
     engines of one model answer side by side at most. `columns` are those that the job names; the
     reader has them, and those that were guessed, once the dataset was looked at
-    (`with_columns`)."""
+    (`with_columns`). `scores_at_once`: responses are scored where they are read."""
 
     dataset: str
     reader: SampleReader
@@ -83,6 +85,7 @@ class ReadSpec:
     limit_order: Literal["spread", "first"] = "spread"
     skip_invalid: bool = False
     engines: float = 1
+    scores_at_once: bool = False
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
@@ -99,10 +102,13 @@ class ReadSpec:
 
     def block_rows(self, n_samples: int) -> int:
         """How many rows travel together: an engine's batch for small datasets, so that they flow;
-        up to MAX_ROWS_PER_BLOCK for large ones, so that blocks are not too many."""
-        return self.rows_per_block or max(
-            self.batch_size, min(MAX_ROWS_PER_BLOCK, n_samples // MANY_BLOCKS)
-        )
+        up to `most_rows` for large ones, so that blocks are not too many."""
+        many = SCORED_BLOCKS if self.scores_at_once else MANY_BLOCKS
+        return self.rows_per_block or max(self.batch_size, min(self.most_rows, n_samples // many))
+
+    @property
+    def most_rows(self) -> int:
+        return SCORED_ROWS if self.scores_at_once else MAX_ROWS_PER_BLOCK
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +186,14 @@ class RunSpec:
         return any(choice.judge != RULES for choice in self.all_judges.values())
 
     @property
+    def needs_no_call(self) -> bool:
+        """Whether responses that exist already are scored by code and rules alone: nobody is asked,
+        and nothing decides the run before its end."""
+        at_judge, at_embed = self.by_stage()
+        is_asked = self.calls_judges or bool(at_embed) or self.stop_rule is not None
+        return self.has_responses and bool(at_judge) and not is_asked
+
+    @property
     def embedded_judge(self) -> str | None:
         """The model of the embedded judge's server; None where there is none."""
         return embedded_model(self.all_judges)
@@ -254,6 +268,13 @@ class RunPlan:
     @property
     def block_rows(self) -> int:
         return self.spec.read.block_rows(self.found.n_samples)
+
+    @property
+    def scores_at_once(self) -> bool:
+        """Whether responses are scored where they are read: nobody is asked, and each task has rows
+        of its own to read."""
+        is_one = any(shard.is_read_from_start for shard in self.found.shards)
+        return self.spec.read.scores_at_once and not is_one
 
     @property
     def stop_watch(self) -> StopWatch | None:

@@ -4,7 +4,7 @@ record that it cannot work on."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -18,10 +18,23 @@ from memray_eval.execution.run_counter import StageReports
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import from_table_apart, to_table_apart
-from memray_eval.types import Record, Response
+from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    as_stored,
+    from_table_apart,
+    to_score_lists,
+    to_table,
+    to_table_apart,
+)
+from memray_eval.types import ComputedScore, Record, Response, Score
 
 logger = logging.getLogger(__name__)
+
+
+def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Record:
+    """The record with these scores."""
+    given = (one.to_score() if isinstance(one, ComputedScore) else one for one in scores)
+    return record.model_copy(update={"scores": tuple(given)})
 
 
 @dataclass(frozen=True)
@@ -65,6 +78,31 @@ class StageContext:
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
+
+    def to_rows(self, records: Sequence[Record]) -> tuple[list[Record], pa.Table, pa.Table]:
+        """Records that were read, as they read back from their rows, and those rows. One that Arrow
+        cannot hold is an error of its unit in both; one that reads as no record even then comes as
+        a row of its own, in the second table."""
+        try:
+            return list(map(as_stored, records)), to_table(records), RECORD_SCHEMA.empty_table()
+        except Exception:
+            kept, broken = self.from_table(self.to_table(records, "read"), "judge")
+            return kept, to_table(kept), broken
+
+    def add_score_column(
+        self,
+        rows: pa.Table,
+        records: Sequence[Record],
+        outcomes: Sequence[Sequence[ComputedScore | Score]],
+    ) -> pa.Table:
+        """The rows of these records with the scores that each was given."""
+        try:
+            column = to_score_lists(outcomes)
+        except Exception:  # one of them holds what Arrow cannot
+            scored = map(add_scores, records, outcomes)
+            return self.to_table(list(scored), "judge")
+        place = RECORD_SCHEMA.get_field_index("scores")
+        return rows.set_column(place, RECORD_SCHEMA.field(place), column)
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))

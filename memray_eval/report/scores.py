@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -29,6 +30,7 @@ _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are no
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
 MOST_GROUPS = 50
+_FILES_AT_ONCE = 4
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 _NAN = np.float64(np.nan)
@@ -69,9 +71,11 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group."""
+    named = {key for text in _first_metadata(records) for key in json.loads(text or "{}")}
+    if not named.intersection(CLUSTER_KEYS):
+        return None
     read = records.to_table(columns=["sample_id", METADATA])
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
-    named = {key for text in texts[:_LOOKED_AT].to_pylist() for key in json.loads(text or "{}")}
     for key in CLUSTER_KEYS:
         if key in named:
             found = [
@@ -80,6 +84,17 @@ def find_cluster(records: pads.Dataset) -> str | None:
             if 1 < len(set(found)) < len(found):
                 return key
     return None
+
+
+def _first_metadata(records: pads.Dataset) -> list[str | None]:
+    """The metadata of the first _LOOKED_AT samples."""
+    found: dict[str, str | None] = {}
+    for file in records.get_fragments():
+        table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
+        found |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
+        if len(found) >= _LOOKED_AT:
+            break
+    return list(found.values())[:_LOOKED_AT]
 
 
 def read_scores(
@@ -91,7 +106,10 @@ def read_scores(
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
-    read = [_read_file(file, candidate, columns) for file in records.get_fragments()]
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        read = list(
+            pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
+        )
     units = pa.concat_tables([one.units for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))

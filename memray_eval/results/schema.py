@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import numpy as np
 import pyarrow as pa
 
 from memray_eval.errors import describe_error
-from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage, dumps
+from memray_eval.types import ComputedScore, Record, Response, Sample, Score, Usage
+from memray_eval.types.json_text import candidate_from_json, field_to_json, is_plain_json
 
 SCORE_TYPE = pa.struct(
     [
@@ -72,7 +74,83 @@ RECORD_SCHEMA = pa.schema(
 
 def to_table(records: Iterable[Record]) -> pa.Table:
     """Converts records to a table with RECORD_SCHEMA. A sample's context is left out."""
-    return pa.Table.from_pylist([to_row(record) for record in records], schema=RECORD_SCHEMA)
+    held = list(records)
+    samples = [record.sample for record in held]
+    responses = [record.response for record in held]
+    candidates = {id(record.candidate): record.candidate for record in held}
+    configs = {key: candidate.model_dump_json() for key, candidate in candidates.items()}
+    columns: dict[str, Any] = {
+        "unit_id": [record.unit_id for record in held],
+        "sample_id": [sample.id for sample in samples],
+        "candidate": [record.candidate.name for record in held],
+        "model": [record.candidate.model for record in held],
+        "candidate_config": [configs[id(record.candidate)] for record in held],
+    }
+    for name in (*SAMPLE_TEXT, *SAMPLE_LISTS):
+        columns[name] = [getattr(sample, name) for sample in samples]
+    for name in SAMPLE_JSON:
+        columns[name] = [field_to_json(sample, name) for sample in samples]
+    for field, (column, _) in RESPONSE_COLUMNS.items():
+        columns[column] = [
+            None if response is None else getattr(response, field) for response in responses
+        ]
+    columns["scores"] = [[_to_score_row(one) for one in record.scores] for record in held]
+    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def as_stored(record: Record) -> Record:
+    """The record as it reads back from its row: without the sample's context, and its metadata as
+    JSON has them."""
+    sample, update = record.sample, dict[str, Any]()
+    if sample.context is not None:
+        update["context"] = None
+    if not all(map(is_plain_json, sample.metadata.values())):
+        update["metadata"] = json.loads(field_to_json(sample, "metadata"))
+    if not update:
+        return record
+    return record.model_copy(update={"sample": sample.model_copy(update=update)})
+
+
+def to_score_lists(outcomes: Sequence[Sequence[ComputedScore | Score]]) -> pa.ListArray:
+    """The scores of records, a list for each, as the column of RECORD_SCHEMA."""
+    flat = [score for scores in outcomes for score in scores]
+    is_computed = np.array([isinstance(score, ComputedScore) for score in flat], np.bool_)
+    computed = [score for score in flat if isinstance(score, ComputedScore)]
+    others = [_to_score_row(score) for score in flat if not isinstance(score, ComputedScore)]
+    each = pa.concat_arrays([_to_score_columns(computed), pa.array(others, SCORE_TYPE)])
+    # Where each of them stands now, in the order in which they came
+    places = np.where(is_computed, np.cumsum(is_computed), np.cumsum(~is_computed)) - 1
+    places[~is_computed] += len(computed)
+    ends = np.cumsum([0, *map(len, outcomes)]).astype(np.int32)
+    in_order = each if is_computed.all() else each.take(pa.array(places))
+    return pa.ListArray.from_arrays(pa.array(ends), in_order)
+
+
+def _to_score_columns(scores: Sequence[ComputedScore]) -> pa.StructArray:
+    """Scores that code computed, as an array of SCORE_TYPE."""
+    n = len(scores)
+    keys = [key for score in scores for key in score.parts]
+    items = [value for score in scores for value in score.parts.values()]
+    ends = np.cumsum([0, *(len(score.parts) for score in scores)]).astype(np.int32)
+    values = {
+        "metric": pa.array([score.metric for score in scores], pa.string()),
+        "status": pa.repeat(pa.scalar("scored", pa.string()), n),
+        "value": pa.array([score.value for score in scores], pa.float64()),
+        "parts": pa.MapArray.from_arrays(
+            pa.array(ends), pa.array(keys, pa.string()), pa.array(items, pa.float64())
+        ),
+        "judge": pa.array([score.judge for score in scores], pa.string()),
+    }
+    # The rest is as in every score that cost nothing
+    free = _to_score_row(ComputedScore("", 0.0, "").to_score())
+    arrays = [
+        values[field.name]
+        if field.name in values
+        else pa.repeat(pa.scalar(free[field.name], field.type), n)
+        for field in SCORE_TYPE
+    ]
+    return pa.StructArray.from_arrays(arrays, fields=list(SCORE_TYPE))
 
 
 def from_table(table: pa.Table) -> Iterator[Record]:
@@ -167,7 +245,7 @@ def to_row(record: Record) -> dict[str, Any]:
         "scores": [_to_score_row(score) for score in record.scores],
     }
     row.update({name: sample[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)})
-    row.update({name: dumps(sample[name]) for name in SAMPLE_JSON})
+    row.update({name: field_to_json(record.sample, name) for name in SAMPLE_JSON})
     if record.response is not None:
         response = record.response.model_dump()
         row.update({column: response[field] for field, (column, _) in RESPONSE_COLUMNS.items()})
@@ -176,7 +254,7 @@ def to_row(record: Record) -> dict[str, Any]:
 
 def from_row(row: Mapping[str, Any]) -> Record:
     sample = {"id": row["sample_id"], **{name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}}
-    sample.update({name: json.loads(row[name]) for name in SAMPLE_JSON})
+    sample.update({name: _from_json(row[name]) for name in SAMPLE_JSON})
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
@@ -187,10 +265,16 @@ def from_row(row: Mapping[str, Any]) -> Record:
     return Record(
         unit_id=row["unit_id"],
         sample=Sample.model_validate(sample),
-        candidate=Candidate.model_validate_json(row["candidate_config"]),
+        candidate=candidate_from_json(row["candidate_config"]),
         response=response,
         scores=tuple(_from_score_row(score) for score in row["scores"] or ()),
     )
+
+
+def _from_json(text: str) -> Any:
+    if text == "{}":  # as most are
+        return {}
+    return [] if text == "[]" else json.loads(text)
 
 
 def _to_score_row(score: Score) -> dict[str, Any]:
@@ -200,9 +284,13 @@ def _to_score_row(score: Score) -> dict[str, Any]:
     return row
 
 
+_NO_USAGE = Usage()
+
+
 def _from_score_row(row: Mapping[str, Any]) -> Score:
     # What parts of older versions do not have is null, or missing: nothing was cached then.
-    usage = Usage(**{name: row.get(name) or 0 for name in Usage.model_fields})
+    tokens = {name: count for name in Usage.model_fields if (count := row.get(name))}
+    usage = Usage(**tokens) if tokens else _NO_USAGE
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
     fields["saved_usd"] = fields.get("saved_usd") or 0.0
     return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

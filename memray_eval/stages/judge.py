@@ -19,9 +19,9 @@ from memray_eval.metric import (
     ComputedMetric,
     JudgedMetric,
     Metric,
+    compute_score,
     failed_score,
     lookup_for_task,
-    score_by_code,
     score_by_rules,
     score_by_verdict,
     score_without_judge,
@@ -32,6 +32,7 @@ from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     JURORS,
     RULES_ON_EMPTY,
+    ComputedScore,
     Frozen,
     Message,
     Record,
@@ -199,14 +200,25 @@ async def _score(
     asked: Sequence[Asked] | Score,
 ) -> Score:
     response = record.response or Response(error="not generated")
-    if isinstance(metric, ComputedMetric):
-        return score_by_code(metric, record.sample, response)
-    assert isinstance(metric, JudgedMetric)
-    jury = lookup_for_task(judges, metric.name, record.sample.task)
-    if jury and not response.is_empty:
-        return await _ask_jury(record, response, metric, asked, options)
-    if jury:
+    jury = (
+        lookup_for_task(judges, metric.name, record.sample.task)
+        if isinstance(metric, JudgedMetric)
+        else None
+    )
+    if jury and isinstance(metric, JudgedMetric):
+        if not response.is_empty:
+            return await _ask_jury(record, response, metric, asked, options)
         return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
+    found = score_unasked(record, metric, options)
+    return found.to_score() if isinstance(found, ComputedScore) else found
+
+
+def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> ComputedScore | Score:
+    """The score of a metric that no model judges: by code, or by rules that read words alone."""
+    response = record.response or Response(error="not generated")
+    if isinstance(metric, ComputedMetric):
+        return compute_score(metric, record.sample, response)
+    assert isinstance(metric, JudgedMetric)
     if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
         return unscorable(metric, record.sample, response) or Score(
             metric=metric.name, status="not_applicable", error=reason

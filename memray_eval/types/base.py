@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StrictStr
 
@@ -19,6 +19,17 @@ class Frozen(BaseModel):
     """Immutable, and a field it does not know is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    @classmethod
+    def trusted(cls, values: dict[str, Any], given: set[str]) -> Self:
+        """An instance of `values`, every field in the order of the class and known to be valid, of
+        which those in `given` were set: what validating them would make, in a tenth of the time."""
+        made = cls.__new__(cls)
+        object.__setattr__(made, "__dict__", values)
+        object.__setattr__(made, "__pydantic_fields_set__", given)
+        object.__setattr__(made, "__pydantic_extra__", None)
+        object.__setattr__(made, "__pydantic_private__", None)
+        return made
 
 
 def dumps(value: Mapping[str, Any] | list[Any]) -> str:

@@ -148,6 +148,8 @@ def split_thinking(output: str) -> ParsedOutput:
     """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to
     the end; a close without an opening belongs to a block that the chat template opened, so all
     before it is thinking."""
+    if "<" not in output:
+        return ParsedOutput(output)
     first_end = _END_OF_THOUGHT.search(output)
     if first_end and not re.search(r"<think(?:ing)?>", output[: first_end.start()], re.IGNORECASE):
         output = f"<think>{output}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Literal
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -75,6 +77,25 @@ class Score(Frozen):
         return self
 
 
+class ComputedScore(NamedTuple):
+    """A score that code computed, with all that is not as in every other of its kind: cheap metrics
+    make hundreds of thousands a second. `value` is finite, and `parts` are floats by name."""
+
+    metric: str
+    value: float
+    judge: str
+    parts: Mapping[str, float] = MappingProxyType({})
+
+    def to_score(self) -> Score:
+        return Score(
+            metric=self.metric,
+            status="scored",
+            value=self.value,
+            parts=dict(self.parts),
+            judge=self.judge,
+        )
+
+
 class Record(Frozen):
     """One unit of a run: a sample (without its context after generation) asked of a candidate, and
     what came of it."""
@@ -95,6 +116,13 @@ class Record(Frozen):
 def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and
     run."""
+    identity = f"[{json.dumps(sample_id, ensure_ascii=False)}, {_identity_of(candidate, suite)}]"
+    return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+@lru_cache(256)
+def _identity_of(candidate: Candidate, suite: str) -> str:
+    """What units of a candidate and a suite have in common, as JSON."""
     asked = candidate.model_dump(mode="json")
     asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
     del asked["stream"]  # how the answer comes does not change what is asked
@@ -102,5 +130,4 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved"):
         if asked[later] is None:
             del asked[later]
-    identity = json.dumps([sample_id, asked, suite], sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+    return json.dumps([asked, suite], sort_keys=True, ensure_ascii=False)[1:-1]

@@ -25,6 +25,7 @@ ALONE = {
     "pairwise": "--questions 6 --cups 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
+    "million_rows": "--units 60",
     "prompt_cache": "--samples 1 --memory-tokens 5000 --latency-s 0.01",
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
@@ -157,7 +157,12 @@ def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
     compared: both figures are 1 or 0. JSON is exact where it is equal as data. Else exact is
     equality without case, punctuation and articles, and F1 is LongBench's (of Chinese words where
     the answer is Chinese). Empty answers count nowhere."""
-    answers = [answer for answer in answers if answer.strip()]
+    return _compare(prompt, response, tuple(answers))
+
+
+@lru_cache(16)  # several metrics ask for each response
+def _compare(prompt: str, response: str, given: tuple[str, ...]) -> Match:
+    answers = [answer for answer in given if answer.strip()]
     options = offered_options(prompt)
     if right := {option for answer in answers if (option := _as_option(answer, options))}:
         choice = find_choice(response, options)

@@ -17,11 +17,13 @@ from memray_eval.benchmarks import check_prompts
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
+from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.ordering import StratifiedOrder
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import FINGERPRINT_2, EachSource, Scan, scan
-from memray_eval.datasets.scan_store import read_states, restore_scan, store_scan
+from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
 from memray_eval.datasets.sharding import coalesce
+from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.capacity import Capacity, local_capacity
 from memray_eval.execution.estimate import Estimate
@@ -81,7 +83,8 @@ __all__ = [
 ]
 
 SHOWN_PROBLEMS = 20
-LARGE_BYTES = 256 << 20  # below it a scan takes less time than starting workers for it
+# Below these a scan takes less time than starting workers for it
+LARGE_BYTES, LARGE_ROWS = 256 << 20, 100_000
 
 
 def run(
@@ -275,8 +278,8 @@ def _look_through(
     waiting: Waiting,
 ) -> RunPlan:
     """The plan with what is in the dataset: as an earlier session found it, where its files are the
-    same, else scanned now. Files that are large together are scanned at the same time, in tasks of
-    Ray, which is started for that where the run has none yet. Raises as scan_dataset."""
+    same, else scanned now. Files that are large together, and one that is long, are scanned in
+    tasks of Ray, which is started for that where the run has none yet. Raises as scan_dataset."""
     read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
     kept = folder.read_scan() if before and to_order is None else None
     files = read.reader.files
@@ -285,7 +288,7 @@ def _look_through(
     each_source = None
     is_whole = read.limit is None and capacity.cpus and to_order is None
     states = read_states(read.dataset, files=files) if is_whole else None
-    if states is not None and states.n_sources > 1 and states.size >= LARGE_BYTES:
+    if states is not None and _is_worth_tasks(spec, states):
         from memray_eval.execution.ray.scan_tasks import ScanTasks
 
         if not _is_on_ray():
@@ -309,6 +312,18 @@ def _look_through(
         before=before,
         order=order,
     )
+
+
+def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
+    """Whether scanning a dataset takes longer than it takes to start workers for it, and can be
+    done in parts: of many files, or of one of which anybody can read a stretch."""
+    if states.n_sources > 1:
+        return states.size >= LARGE_BYTES
+    read = spec.read
+    if spec.executor == "local" or read.reader.by_context or read.reader.files is not None:
+        return False
+    (source,) = sources_of(read.dataset, None)
+    return source.kind == "parquet" and count_rows(source.path) >= LARGE_ROWS
 
 
 def _how_read(read: ReadSpec) -> dict[str, Any]:
@@ -465,6 +480,7 @@ def scan_dataset(
         rows_per_shard=(read.rows_per_block or read.batch_size)
         if read.limit is None
         else read.block_rows,
+        most_rows=0 if read.rows_per_block else read.most_rows,
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,

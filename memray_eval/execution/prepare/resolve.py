@@ -90,6 +90,7 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         if generate_only or config.stop_at is None
         else parse_stop_rule(config.stop_at),
     )
+    spec = replace(spec, read=replace(spec.read, scores_at_once=spec.needs_no_call))
     _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
     for candidate in config.candidates:
         if candidate.backend == "code":

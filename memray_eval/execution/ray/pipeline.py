@@ -30,6 +30,8 @@ from memray_eval.execution.block_stages import (
     finish_ungenerated,
     read_answers,
     read_waiting,
+    score_and_write,
+    score_answers,
     shard_rows,
 )
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
@@ -146,6 +148,9 @@ def run_pipeline(
     logger.info("a pipeline begins: %s", ", ".join(one.name for one in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
+        if setup.plan.scores_at_once:
+            written = score_where_read(setup)
+            return sum(batch.num_rows for batch in _run_to_end(written, setup, EXISTING))
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
@@ -373,6 +378,21 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
             read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.found.shards))
         ),
         setup,
+    )
+
+
+def score_where_read(setup: PipelineSetup) -> Dataset:
+    """Responses that exist already, read, scored and written by one task for each shard: no record
+    goes to another process. As many run at once as there would be judge actors."""
+    shards = setup.plan.found.shards
+    at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(shards)))
+    return shard_dataset(shards).map_batches(
+        score_and_write,
+        fn_kwargs={"score": score_answers(setup.plan, setup.context)},
+        **BLOCKS,
+        num_cpus=setup.plan.spec.judging.cpus,
+        label_selector=setup.label_selector,
+        compute=at_once,
     )
 
 

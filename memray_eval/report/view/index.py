@@ -32,6 +32,7 @@ from memray_eval.report.view.parquet_parts import (
     read_record,
 )
 from memray_eval.results.schema import from_table_apart
+from memray_eval.storage.parallel import map_ahead
 from memray_eval.types import Record, is_estimate
 
 MEMORY_MB = 512
@@ -107,14 +108,23 @@ class Index:
             for held in [held for name, held in self.held.items() if listed.get(name) != held.part]:
                 self._drop(held)
             problems = []
-            for name, part in listed.items():
-                if name not in self.held:
-                    try:
-                        self._take(part)
-                    except DataError as error:
-                        problems.append(str(error))
-                    tell(self.n_units)
+            new = [part for name, part in listed.items() if name not in self.held]
+            for part, batches in map_ahead(self._read, new, _READERS):
+                try:
+                    self._take(part, batches)
+                except DataError as error:
+                    problems.append(str(error))
+                tell(self.n_units)
             return problems
+
+    def _read(self, part: Part) -> tuple[Part, list[pa.RecordBatch] | DataError]:
+        """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
+        shows, or why it cannot be read."""
+        try:
+            read = read_columns(self._filesystem, part, _COLUMNS)
+            return part, [_shorten(batch) for batch in read]
+        except DataError as error:
+            return part, error
 
     def _drop(self, held: Held) -> None:
         self.held = {name: one for name, one in self.held.items() if one is not held}
@@ -128,26 +138,24 @@ class Index:
                 f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
             )
 
-    def _take(self, part: Part) -> None:
-        """Adds a part, whole or not at all."""
+    def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
+        """Adds a part, whole or not at all. Raises DataError where it cannot be read."""
+        if isinstance(batches, DataError):
+            raise batches
         first = end = self._next
         database = self.cursor()
         database.begin()
         try:
-            for batch in read_columns(self._filesystem, part, _COLUMNS):
+            for batch in batches:
                 units, outcomes = self._rows(batch, part, end)
                 database.register("unit_rows", units)
                 database.register("outcome_rows", outcomes)
                 database.execute("INSERT INTO units SELECT * FROM unit_rows")
                 database.execute("INSERT INTO outcomes SELECT * FROM outcome_rows")
                 end += batch.num_rows
-        except (DataError, KeyError, duckdb.Error) as error:
+        except (KeyError, duckdb.Error) as error:
             database.rollback()
-            raise (
-                error
-                if isinstance(error, DataError)
-                else DataError(f"{part.name} of the records: {error}")
-            ) from None
+            raise DataError(f"{part.name} of the records: {error}") from None
         database.commit()
         self._next = end
         self.held = {**self.held, part.name: Held(part, first, end - first)}
@@ -175,9 +183,6 @@ class Index:
             "value": pc.if_else(pc.is_finite(value), value, None),
             "estimate": pc.is_in(judges, pa.array(estimates, pa.string())),
         }
-        said = pc.coalesce(
-            pc.if_else(pc.equal(batch["error"], ""), None, batch["error"]), batch["response"], ""
-        )
         units = {
             "unit": np.arange(first, first + batch.num_rows),
             "part": pa.repeat(part.name, batch.num_rows),
@@ -186,8 +191,8 @@ class Index:
             "candidate": _number_names(self.candidates, batch["candidate"]),
             "task": _number_names(self.tasks, batch["task"]),
             "failed": failed,
-            "ask": pc.utf8_slice_codeunits(batch["query"], 0, SNIPPET),
-            "said": pc.utf8_slice_codeunits(said, 0, SNIPPET),
+            "ask": batch["query"],
+            "said": batch["response"],
             "duration_s": batch["duration_s"],
             "output_tokens": batch["output_tokens"],
         }
@@ -257,6 +262,17 @@ class Index:
                 yield from_table_apart(rows, lambda sample_id, error: None)[0]
         if first != held.n:
             raise DataError(f"{held.part.name} was written anew; load the page again")
+
+
+def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The batch with the start of each question, and of what the list shows as its answer: the
+    error, where there is one."""
+    error = pc.if_else(pc.equal(batch["error"], ""), None, batch["error"])
+    shown = {"query": batch["query"], "response": pc.coalesce(error, batch["response"], "")}
+    for name, texts in shown.items():
+        starts = pc.utf8_slice_codeunits(texts, 0, SNIPPET)
+        batch = batch.set_column(batch.schema.get_field_index(name), name, starts)
+    return batch
 
 
 def _number_names(names: Names, column: pa.Array) -> Numbers:

@@ -1,0 +1,174 @@
+"""Rows of plain text are read without pydantic: what comes of them is what it would make."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from memray_eval.datasets import parsing
+from memray_eval.datasets import scan as scanning
+from memray_eval.datasets.parsing import InvalidSample, Problem, parse_sample
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import read_records, scan
+from memray_eval.types import Candidate, Record, Response, Sample, Score, Turn, dumps
+from memray_eval.types.json_text import record_to_json, sample_to_json
+
+text = st.text(max_size=8) | st.sampled_from(["\ud800", "\x00", "ä", "</think>", '"\\'])
+scalars = text | st.none() | st.integers() | st.floats() | st.booleans()
+values = st.one_of(
+    scalars,
+    st.lists(text, max_size=2),
+    st.lists(scalars, max_size=2),
+    st.dictionaries(text, scalars, max_size=2),
+)
+fields = st.dictionaries(st.sampled_from([*Sample.model_fields, "own", "more"]), values, max_size=9)
+ANSWERS = SampleReader(suite="qa", has_responses=True)
+
+
+@given(fields | fields.map(lambda raw: {"id": "a", "query": "q", **raw}))
+def test_a_plain_sample_is_what_pydantic_makes(raw: dict[str, Any]) -> None:
+    plain = parsing._plain_sample(raw)
+    if plain is None:
+        return
+    checked = Sample.model_validate(raw)
+    assert plain == checked
+    assert plain.model_fields_set == checked.model_fields_set
+    assert list(vars(plain)) == list(vars(checked))
+
+
+def test_most_rows_are_plain() -> None:
+    raw = {"id": "a", "query": "q", "answers": ["x", "y"], "memory": {}, "required_keys": []}
+    assert parsing._plain_sample({**raw, "metadata": {"k": 1}, "suite": "qa"}) is not None
+
+
+@pytest.mark.parametrize("name", ["id", "query"])
+def test_a_name_that_utf_8_cannot_hold_is_refused(name: str) -> None:
+    raw = {"id": "a", "query": "q", name: "half \ud800"}
+    with pytest.raises(ValidationError):
+        Sample.model_validate(raw)
+    with pytest.raises(InvalidSample):
+        parse_sample(raw, "qa")
+
+
+metadata = st.dictionaries(
+    st.text(max_size=4),
+    scalars
+    | st.lists(scalars, max_size=2)
+    | st.dictionaries(st.text(max_size=4), scalars, max_size=2),
+    max_size=3,
+)
+samples = st.builds(
+    Sample,
+    id=st.just("a"),
+    query=st.just('q\n"ü'),
+    answers=st.lists(text, max_size=2).map(tuple),
+    context=st.none() | text,
+    memory=st.just({"a": ("x", 1, 2.5, True), "b": "t"}) | st.just({}),
+    history=st.just(()) | st.just((Turn(role="user", content="hi\ud800"),)),
+    metadata=metadata,
+) | st.builds(Sample, id=st.just("a"), query=st.just("q"))
+responses = st.none() | st.builds(
+    Response,
+    text=text,
+    error=st.none() | text,
+    output_tokens=st.none() | st.integers(0, 9),
+    duration_s=st.none() | st.floats(),
+)
+
+
+@given(samples, responses, st.booleans())
+def test_json_is_what_pydantic_makes(
+    sample: Sample, response: Response | None, is_scored: bool
+) -> None:
+    scores = (Score(metric="m", status="error", error="e"),) if is_scored else ()
+    record = Record(
+        unit_id="0" * 16,
+        sample=sample,
+        candidate=Candidate(name="ü", model="m"),
+        response=response,
+        scores=scores,
+    )
+    assert sample_to_json(sample) == dumps(sample.model_dump(mode="json"))
+    assert record_to_json(record) == dumps(record.model_dump(mode="json"))
+
+
+def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
+    pq.write_table(pa.Table.from_pylist(rows), path, **options)
+    return path
+
+
+def rows_of(n: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "id": f"q{number}",
+            "query": f"What is {number}?",
+            "answers": [str(number)],
+            "response": f"It is {number}.",
+            "model": "a" if number % 2 else None,
+            "metadata": "{}" if number % 3 else '{"user": "u"}',
+        }
+        for number in range(n)
+    ]
+
+
+@pytest.mark.parametrize("row_group_size", [7, 1000])
+def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, row_group_size: int
+) -> None:
+    rows = rows_of(100)
+    rows[57]["query"], rows[80]["id"] = "", "q4"
+    path = str(write(tmp_path / "rows.parquet", rows, row_group_size=row_group_size))
+    monkeypatch.setattr(scanning, "STRETCH_ROWS", 30)
+    whole, stretches, told = [], [], list[int]()
+
+    def one_by_one(work: Any, sources: Any) -> Any:
+        told.append(len(sources))
+        return map(work, sources)
+
+    options = {"rows_per_shard": 4}
+    found = scan(path, ANSWERS, on_problem=whole.append, **options)
+    cut = scan(path, ANSWERS, on_problem=stretches.append, each_source=one_by_one, **options)
+    assert told == [4]
+    assert stretches == whole
+    assert [problem.message for problem in whole][1].endswith("the first is row 5")
+    assert (cut.fingerprint, cut.n_samples, cut.n_invalid) == (found.fingerprint, 98, 2)
+    read = [[one for shard in each.shards for one in records(shard)] for each in (found, cut)]
+    assert read[0] == read[1]
+    assert len(read[0]) == 98
+
+
+def records(shard: Any) -> list[Record]:
+    return list(read_records(shard, ANSWERS))
+
+
+def test_shards_of_a_long_source_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("memray_eval.datasets.sharding.MANY_SHARDS", 8)
+    path = str(write(tmp_path / "rows.parquet", rows_of(400)))
+    problems: list[Problem] = []
+    found = scan(path, ANSWERS, rows_per_shard=4, most_rows=16, on_problem=problems.append)
+    sizes = [shard.rows for shard in found.shards]
+    assert (sizes[0], max(sizes), sum(sizes)) == (4, 16, 400)
+    assert [one.sample.id for shard in found.shards for one in records(shard)] == [
+        f"q{number}" for number in range(400)
+    ]
+    assert not problems
+
+
+def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:
+    rows = rows_of(5)
+    rows[2]["metadata"], rows[4]["metadata"] = "{no", '{"a": 1}'
+    path = str(write(tmp_path / "rows.parquet", rows))
+    problems: list[Problem] = []
+    found = scan(path, ANSWERS, on_problem=problems.append)
+    assert found.n_samples == 4
+    (problem,) = problems
+    assert (problem.place, problem.sample_id, problem.field) == ("row 3", "q2", "metadata")
+    (shard,) = found.shards
+    assert [one.sample.metadata for one in records(shard)][-1] == {"a": 1}

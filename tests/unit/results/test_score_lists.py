@@ -1,0 +1,59 @@
+"""Scores in their short form become the same columns as whole scores, and records the same table
+column by column as row by row."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.results.parts import unit_number, unit_numbers
+from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    as_stored,
+    from_table,
+    to_row,
+    to_score_lists,
+    to_table,
+)
+from memray_eval.types import ComputedScore, Record, Score
+from tests.unit.results.test_schema import names, numbers, records, scores, text
+
+computed = st.builds(
+    ComputedScore,
+    metric=names,
+    value=numbers,
+    judge=text,
+    parts=st.dictionaries(names, numbers, max_size=2),
+)
+
+
+@given(st.lists(st.lists(computed | scores, max_size=3), max_size=5))
+def test_short_scores_are_the_columns_of_whole_ones(
+    outcomes: list[list[ComputedScore | Score]],
+) -> None:
+    whole = [
+        [one.to_score() if isinstance(one, ComputedScore) else one for one in each]
+        for each in outcomes
+    ]
+    made = to_score_lists(outcomes)
+    assert made.type == RECORD_SCHEMA.field("scores").type
+    assert made.to_pylist() == to_score_lists(whole).to_pylist()
+
+
+@given(st.lists(records, max_size=4))
+def test_a_table_has_the_rows_of_its_records(held: list[Record]) -> None:
+    by_row = pa.Table.from_pylist([to_row(record) for record in held], schema=RECORD_SCHEMA)
+    assert to_table(held).to_pylist() == by_row.to_pylist()
+    assert list(map(as_stored, held)) == list(from_table(to_table(held)))
+
+
+@given(st.lists(st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}") | text, max_size=6))
+def test_the_numbers_of_units_are_those_of_each(ids: list[str]) -> None:
+    assert unit_numbers(ids).tolist() == [unit_number(one) for one in ids]
+
+
+def test_blanks_are_no_digits() -> None:
+    odd = ["00000000000000 1", "0000000000000001", " " * 16, "+000000000000001"]
+    assert unit_numbers(odd).tolist() == [unit_number(one) for one in odd]
+    assert unit_numbers(odd[1:2]).tolist() == [1]
