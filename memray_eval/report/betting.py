@@ -62,7 +62,7 @@ class Capital:
         """Until a horizon's end; one that is past is put off."""
         if self._ends[place] <= self._seen:
             self._ends[place] = max(self._seen + 1, min(SHORTER * self._seen, self._n_looks))
-        return self._ends[place] - self._seen
+        return int(self._ends[place] - self._seen)
 
     @property
     def has_won(self) -> npt.NDArray[np.bool_]:
