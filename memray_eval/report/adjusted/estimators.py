@@ -179,7 +179,12 @@ def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Shar
     specificity. How alike units of a cluster are, which their sizes count, is taken from right and
     wrong ones together: of a few clusters each alone tells too little of it."""
     is_right = labels.people > 0.5
-    sides = [Labelled(*(column[rows] for column in labels)) for rows in (is_right, ~is_right)]
+    sides = [
+        Labelled(
+            labels.judge[rows], labels.people[rows], labels.clusters[rows], labels.weights[rows]
+        )
+        for rows in (is_right, ~is_right)
+    ]
     correlation = _pooled_correlation(sides)
     right, wrong = (
         weighted_share(one.judge, one.clusters, n_clusters, one.weights)._replace(
