@@ -44,7 +44,7 @@ class Capital:
         self._squares: FloatArray = np.full(nulls.shape, _FIRST_SQUARE)
         self._most: FloatArray = MOST / np.maximum(1 + sides * nulls, 1e-6)[..., None]
         self._n_looks, self._seen = n_looks, 0
-        self._ends = [max(1, n_looks // SHORTER**place) for place in range(SHARES.size)]
+        self._ends: list[int] = [max(1, n_looks // SHORTER**place) for place in range(SHARES.size)]
 
     def add(self, total: FloatArray | float, share: FloatArray | float = 1.0) -> None:
         """Adds a group whose differences sum to `total`, in units of the largest group's size,
