@@ -641,8 +641,8 @@ class _EngineQuestion:
         work = engine_work(prompts, times, engine, engines, share * samples * len(group))
         tokens = sum(prompt.tokens for prompt in prompts) / len(prompts)
         how = (
-            f"that answer {work.at_once:,} prompts of {tokens:,.0f} tokens at once, "
-            f"{work.cached_share:.0%} of them from the prefix cache"
+            f"that answer{'s' * (engines == 1)} {work.at_once:,} prompts of {tokens:,.0f} tokens "
+            f"at once, {work.cached_share:.0%} of them from the prefix cache"
         )
         at_most = 2 * (engine.concurrent_batches or 1)  # Ray Data gives one actor
         if engines < self.blocks < engines * at_most:

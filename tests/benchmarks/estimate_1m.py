@@ -352,7 +352,7 @@ def answers_a_second(dataset: Path, cell: Cell) -> float:
 
 # The true run
 
-REAL_TIMES = {"prefill_tokens_per_s": 3_000, "step_s": 0.1, "start_s": REAL_START_S}
+REAL_TIMES = {"prefill_tokens_per_s": 1_000, "step_s": 0.3, "start_s": REAL_START_S}
 
 
 def real_job(folder: Path, samples: int, replicas: int, engines: int) -> RunConfig:

@@ -47,6 +47,7 @@ ON_RAY = {
     "storm": "--units 2",
 }
 WITH_ENGINE = {
+    "estimate_1m": "--samples 200 --tokens 2000 --gpus 2 --real 64",
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }

@@ -325,7 +325,7 @@ def bare_part(model: str, sizes: Sizes, device: Any, budget: Budget, asked: dict
     def answer_warm(n: int, length: int, tokens: int, seed: str) -> float:
         """The seconds of the second time, unless the first took long: kernels are made at first."""
         first = answer(random_prompts(n, length, f"{seed} warm"), tokens)
-        if first > budget.left / 20:
+        if first > budget.left / 10:
             return first
         return answer(random_prompts(n, length, seed), tokens)
 
