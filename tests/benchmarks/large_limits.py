@@ -224,8 +224,10 @@ class Member:
                     group.create_task(self._work(workers))
                 return
             per_s = setting.story.demand * (setting.limits.requests_per_min or 0) / 60
+            next_at = self._now()
             while True:
-                await asyncio.sleep(self._chance.expovariate(per_s / setting.members))
+                next_at += self._chance.expovariate(per_s / setting.members)
+                await asyncio.sleep(max(0.0, next_at - self._now()))
                 group.create_task(self._ask())
 
     async def _work(self, workers: int) -> None:
