@@ -195,7 +195,6 @@ class RemoteEngineActor(EngineActor):
         """Whether nobody has asked it anything for IDLE_S."""
         return not self._n_asked and time.monotonic() - self._idle_since >= IDLE_S
 
-    @ray.method(max_task_retries=0)  # who asks asks again, and perhaps another
     async def answer(self, table: pa.Table) -> pa.Table:
         self._n_asked += 1
         try:
