@@ -195,8 +195,6 @@ class RemoteEngineActor(EngineActor):
         """Whether nobody has asked it anything for IDLE_S."""
         return not self._n_asked and time.monotonic() - self._idle_since >= IDLE_S
 
-    # Who asks asks again, and perhaps another
-    @ray.method(max_task_retries=0)  # type: ignore[untyped-decorator]
     async def answer(self, table: pa.Table) -> pa.Table:
         self._n_asked += 1
         try:

@@ -70,7 +70,8 @@ class EngineClient:
     async def _ask(self, engine: Any, table: pa.Table) -> pa.Table | None:
         """The engine's answers; None where it was lost. A call to an actor that Ray cannot start
         anew yet would wait as long as that, so it is given up."""
-        call = asyncio.ensure_future(engine.answer.remote(table))
+        asked = engine.answer.options(max_task_retries=0).remote(table)  # perhaps of another
+        call = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({call}, timeout=READY_S))[0]:
                 if is_lost(engine):

@@ -220,15 +220,18 @@ class EnginePlacement:
         left = {name: one for name, one in old.items() if name not in listed}
         if not left:
             return []
-        up, _ = ray.wait([one.up for one in left.values()], num_returns=len(left), timeout=0)
+        been_up, _ = ray.wait([one.up for one in old.values()], num_returns=len(old), timeout=0)
         serving = {
             one.actor.is_idle.remote(): name
             for name, one in left.items()
-            if one.up in up and _is_placed(one.group)
+            if one.up in been_up and _is_placed(one.group)
         }
         unwanted = [name for name in left if name not in serving.values()]
         # A client whose engine has lost its node may be about to ask: Ray may start it anew too
-        has_lost = any(name in listed and not _is_placed(one.group) for name, one in old.items())
+        has_lost = any(
+            name in listed and one.up in been_up and not _is_placed(one.group)
+            for name, one in old.items()
+        )
         if serving and not has_lost:
             replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
             unwanted += [serving[reply] for reply in replies if ray.get(reply)]
