@@ -217,9 +217,12 @@ def read_units(
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
     found: dict[tuple[str, str, str], Record] = {}
     for file in records.get_fragments():
-        named = file.to_table(schema=records.schema, columns=["sample_id"])["sample_id"]
+        with file.open() as stream:
+            parquet = pq.ParquetFile(stream)
+            named = parquet.read(columns=["sample_id"])["sample_id"]
+            groups = range(parquet.num_row_groups)
+            ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
         rows = np.flatnonzero(pc.is_in(named, value_set=ids).to_numpy())
-        ends = np.cumsum([group.num_rows for group in file.row_groups])
         holding = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
         if not holding:
             continue

@@ -75,6 +75,7 @@ RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
 LOCAL_READS_AT_ONCE = 8
+READ_AT_ONCE = 256  # rows of a part that are records at the same time
 _PARQUET = pads.ParquetFileFormat()
 
 logger = logging.getLogger(__name__)
@@ -452,12 +453,14 @@ class RunFolder:
             yield table
 
     def each(self) -> Iterator[Record]:
-        """Yields all records, holding one block in memory at a time. A row that broke a stage and
-        no longer reads as a record is left out."""
-        for batch in self.records().to_batches():
-            yield from from_table_apart(
-                pa.Table.from_batches([batch]), lambda sample_id, error: None
-            )[0]
+        """Yields all records, holding one part in memory at a time. A row that broke a stage and
+        no longer reads as a record is left out. Raises DataError if there are none."""
+        if not self.list_parts():
+            raise DataError(f"{self.path} holds no records")
+        for table in self.each_part():
+            for first in range(0, table.num_rows, READ_AT_ONCE):
+                rows = table.slice(first, READ_AT_ONCE)
+                yield from from_table_apart(rows, lambda sample_id, error: None)[0]
 
     @property
     def _requests_at_once(self) -> int:
