@@ -22,6 +22,7 @@ from memray_eval.execution.run_log import hide_held_keys
 
 MOST_STARTS = 3  # of one engine, each of which died, before it is given up
 LAST_LINES, LINE_CHARS = 15, 300  # of its log, in the message that says so
+REASON_CHARS = 600
 LOG_HEADING = "The last lines of its log:"
 TURN_S = 0.2  # between two looks whether it is this engine's turn
 TELL_S = 0.3  # for a warning to leave a process that ends
@@ -80,7 +81,8 @@ def _give_up(model: str, what: str, output: str) -> GenerationError:
     lines = last_lines(output)
     told = "".join(f"\n  {line}" for line in lines)
     log = f"\n{LOG_HEADING}{told}" if lines else "; it wrote no log"
-    return GenerationError(f"an engine of {model} {what.splitlines()[0]}{log}")
+    reason = " ".join(what.split())[:REASON_CHARS]
+    return GenerationError(f"an engine of {model} {reason}{log}")
 
 
 def last_lines(output: str) -> Sequence[str]:

@@ -135,6 +135,7 @@ class EnginePlacement:
         self._pipeline = uuid.uuid4().hex
         self._engines: dict[str, _Engine] = {}  # by the name of Ray Data's actor
         self._lock, self._is_over = threading.Lock(), threading.Event()
+        self._is_ending = False
 
     def __enter__(self) -> EnginePlacement:
         threading.Thread(target=self._give_back, daemon=True, name="engine-ends").start()
@@ -208,8 +209,9 @@ class EnginePlacement:
                 self._on_end()
 
     def _find_unwanted(self) -> list[str]:
-        """The clients that have ended and whose engines are of no use to the others: clients whose
-        own engines are lost ask them."""
+        """The clients whose engines are of no use any more, once Ray Data has begun to end clients,
+        as all rows are handed out: engines that never were up, and those of ended clients, unless
+        clients whose own engines are lost ask them."""
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {
@@ -218,7 +220,8 @@ class EnginePlacement:
                 if one.actor is not None and now - one.since >= ENDED_S
             }
         left = {name: one for name, one in old.items() if name not in listed}
-        if not left:
+        self._is_ending = self._is_ending or bool(left)
+        if not self._is_ending or not old:
             return []
         been_up, _ = ray.wait([one.up for one in old.values()], num_returns=len(old), timeout=0)
         serving = {
@@ -226,7 +229,9 @@ class EnginePlacement:
             for name, one in left.items()
             if one.up in been_up and _is_placed(one.group)
         }
-        unwanted = [name for name in left if name not in serving.values()]
+        # Their clients, if any, wait for them in their constructors, where Ray leaves them
+        unwanted = [name for name, one in old.items() if one.up not in been_up]
+        unwanted += [name for name in left.keys() - unwanted if name not in serving.values()]
         # A client whose engine has lost its node may be about to ask: Ray may start it anew too
         has_lost = any(
             name in listed and one.up in been_up and not _is_placed(one.group)

@@ -83,8 +83,8 @@ def test_one_that_fails_ends_its_process_and_the_last_one_says_why(
     with pytest.raises(GenerationError) as raised:
         start_engine(failing(error), "org/m", 2)
     assert str(raised.value) == (
-        "an engine of org/m failed 3 times: RuntimeError: Engine core initialization failed.\n"
-        "The last lines of its log:\n  loading weights\n  out of memory\n  a warning"
+        "an engine of org/m failed 3 times: RuntimeError: Engine core initialization failed. See "
+        "above\nThe last lines of its log:\n  loading weights\n  out of memory\n  a warning"
     )
     assert starts(output.parent) == []
 
