@@ -18,7 +18,7 @@ from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader, context_file_of
-from memray_eval.datasets.sharding import ContextSharder, RowSharder, Sharder
+from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.datasets.sources import entries, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
@@ -106,7 +106,11 @@ def scan(
     is_plain = limit is None and not fingerprint_1 and on_taken is None
     if each_source is not None and is_plain:
         if not reading.by_context:
+            n_whole = len(sources)
             sources = [one for source in sources for one in _cut_long(source)]
+            # None of them knows how long all are
+            long_rows = (len(sources) - n_whole) * STRETCH_ROWS // MANY_SHARDS
+            rows = max(rows, min(most_rows, long_rows))
         work = partial(
             scan_source,
             reading=reading,

@@ -122,7 +122,6 @@ def read_scores(
         else pa.array(clusters_of(units[_column_of(field)], _column_of(field), field), pa.string())
         for field in (cluster, by)
     )
-    kept = first_of_each(keys)
     table = pa.table(
         {
             "key": keys,
@@ -132,11 +131,15 @@ def read_scores(
             "group": pc.fill_null(groups, ""),
         }
     )
-    suites = units["suite"].unique().drop_null().to_pylist()
+    suites = tuple(sorted({suite for one in read for suite in one.suites}))
+    kept = first_of_each(keys)
+    if kept.size == len(table):  # as of most runs: nothing is to be copied
+        shares = {name: (part, wholes[name]) for name, part in parts.items()}
+        return Scores(table, values, suites, kinds, shares)
     return Scores(
         units=table.take(kept),
         values={name: figures[kept] for name, figures in values.items()},
-        suites=tuple(sorted(suites)),
+        suites=suites,
         kinds={name: kind[kept] for name, kind in kinds.items()},
         shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
     )
@@ -168,6 +171,7 @@ class _FileScores(NamedTuple):
     """One candidate's rows of a file: columns by metric, a figure a unit."""
 
     units: pa.Table
+    suites: list[str]
     values: dict[str, FloatArray]
     kinds: dict[str, Kinds]
     parts: dict[str, FloatArray]
@@ -175,12 +179,15 @@ class _FileScores(NamedTuple):
 
 
 def _join(
-    files: Sequence[tuple[int, Mapping[str, npt.NDArray[T]]]], nothing: T
+    files: Sequence[tuple[int, dict[str, npt.NDArray[T]]]], nothing: T
 ) -> dict[str, npt.NDArray[T]]:
-    """Joins the columns of all files, each with its number of rows, by name."""
+    """Joins the columns of all files, each with its number of rows, by name. They are taken out of
+    the files, so that no more than one of them is in memory twice."""
     names = dict.fromkeys(name for _, columns in files for name in columns)
     return {
-        name: np.concatenate([columns.get(name, np.full(n, nothing)) for n, columns in files])
+        name: np.concatenate(
+            [columns.pop(name) if name in columns else np.full(n, nothing) for n, columns in files]
+        )
         for name in names
     }
 
@@ -262,7 +269,9 @@ def _read_file(
     names = coded.dictionary.to_pylist()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
     part, whole = shares(each, codes, pooled)
-    found = _FileScores(table.drop_columns(["scores"]), {}, {}, {}, {})
+    suites = table["suite"].unique().drop_null().to_pylist()
+    units = table.drop_columns(["scores", "candidate", "suite"])
+    found = _FileScores(units, suites, {}, {}, {}, {})
     for code, name in enumerate(names):
         rows = codes == code
 
@@ -285,6 +294,8 @@ def pooled_ratio(metric: str) -> Pooled | None:
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
     """The first row of each key, in order."""
+    if pc.count_distinct(keys, mode="all").as_py() == len(keys):
+        return np.arange(len(keys))
     rows = (
         pa.table({"key": keys, "row": np.arange(len(keys))})
         .group_by("key")

@@ -126,15 +126,14 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
     rows[57]["query"], rows[80]["id"] = "", "q4"
     path = str(write(tmp_path / "rows.parquet", rows, row_group_size=row_group_size))
     monkeypatch.setattr(scanning, "STRETCH_ROWS", 30)
-    whole, stretches, told = [], [], list[int]()
+    whole, stretches, told = list[Problem](), list[Problem](), list[int]()
 
     def one_by_one(work: Any, sources: Any) -> Any:
         told.append(len(sources))
         return map(work, sources)
 
-    options = {"rows_per_shard": 4}
-    found = scan(path, ANSWERS, on_problem=whole.append, **options)
-    cut = scan(path, ANSWERS, on_problem=stretches.append, each_source=one_by_one, **options)
+    found = scan(path, ANSWERS, on_problem=whole.append, rows_per_shard=4)
+    cut = scan(path, ANSWERS, on_problem=stretches.append, rows_per_shard=4, each_source=one_by_one)
     assert told == [4]
     assert stretches == whole
     assert [problem.message for problem in whole][1].endswith("the first is row 5")

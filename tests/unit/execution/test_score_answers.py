@@ -39,7 +39,7 @@ READER = SampleReader(suite="qa", has_responses=True)
 NAMES = ("exact_match", "answer_f1", "odd", "politeness", "readability_score")
 ODD: dict[str, Any] = {
     "nan": MetricValue(float("nan")),
-    "whole": MetricValue(1),  # type: ignore[arg-type]
+    "whole": MetricValue(1),
     "parts": MetricValue(0.5, {"hits": 2, "all": 4.0}),
     "floats": MetricValue(0.25, {"hits": 1.0}),
     "no value": 0.5,
