@@ -418,15 +418,15 @@ def compute_score(
         return failed_score(metric, error, scorer)
     if type(measured) is MetricValue and type(scorer) is str:
         value, parts = measured
-        is_plain = type(value) is float and type(parts) in (dict, MappingProxyType)
-        if is_plain and math.isfinite(value) and all(map(_is_plain_part, parts.items())):
+        if (
+            type(value) is float
+            and math.isfinite(value)
+            and type(parts) in (dict, MappingProxyType)
+            and {*map(type, parts)} <= {str}
+            and {*map(type, parts.values())} <= {float}
+        ):
             return ComputedScore(metric.name, value, scorer, parts)
     return _outcome(metric, sample, response, scorer, lambda: (measured, None))
-
-
-def _is_plain_part(part: tuple[Any, Any]) -> bool:
-    name, value = part
-    return type(name) is str and type(value) is float
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:

@@ -254,6 +254,15 @@ def column_overrides(mapped: list[str] | None) -> dict[str, str]:
     return overrides
 
 
+def named_number(text: str, option: str, form: str) -> tuple[str, float]:
+    """NAME=NUMBER as a pair. Raises ConfigError that tells the form that an option has."""
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ConfigError(f"{option} {text}: write {form}") from None
+
+
 def say(text: str) -> None:
     """Prints a line for a person on stderr, with control characters escaped."""
     print(escape_controls(text), file=sys.stderr, flush=True)

@@ -18,6 +18,7 @@ from memray_eval.cli.app import (
     SetOption,
     YesOption,
     app,
+    named_number,
     say,
     show,
 )
@@ -120,7 +121,8 @@ def calibrate(
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (name, *_), brought = find_own_metrics([named])
     (measured,) = pick([name], MetricOptions(own=brought))
-    own: dict[str, Any] = {"words": {**labelling.words, **dict(map(_parse_label, label or ()))}}
+    words = [named_number(one, "--label", "WORD=NUMBER, such as yes=1") for one in label or ()]
+    own: dict[str, Any] = {"words": {**labelling.words, **dict(words)}}
     own |= {"separator": answers_separator} if answers_separator else {}
     own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
     labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
@@ -324,11 +326,3 @@ def _parse_scale(option: str) -> tuple[float, float]:
     if not found[0] < found[1]:
         raise ConfigError(f"--human-scale {option}: write LOW,HIGH, such as 1,5")
     return found
-
-
-def _parse_label(option: str) -> tuple[str, float]:
-    word, _, number = option.rpartition("=")
-    try:
-        return word, float(number)
-    except ValueError:
-        raise ConfigError(f"--label {option}: write WORD=NUMBER, such as yes=1") from None

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from memray_eval.cli.app import RUN, app, show
+from memray_eval.cli.app import RUN, app, named_number, show
 from memray_eval.errors import ConfigError, DataError
 
 TEXT = "text"
@@ -60,7 +60,8 @@ def score(
         )
         return
     asked = _read_option("prompt", prompt, prompt_file)
-    weights = dict(map(_parse_weight, weight)) if weight else None
+    form = "CHECK=SHARE, such as word_count=0.5"
+    weights = dict(named_number(one, "--weight", form) for one in weight) if weight else None
     show(
         score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(
             indent=2
@@ -83,14 +84,6 @@ def _read_option(name: str, text: str | None, path: str | None, default: str | N
     if default is None:
         raise ConfigError(f"no {name}: give --{name} or --{name}-file")
     return default
-
-
-def _parse_weight(option: str) -> tuple[str, float]:
-    name, _, share = option.partition("=")
-    try:
-        return name, float(share)
-    except ValueError:
-        raise ConfigError(f"--weight {option}: write CHECK=SHARE, such as word_count=0.5") from None
 
 
 def _score_text(prompt: str, text: str) -> dict[str, float]:

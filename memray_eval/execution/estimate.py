@@ -200,13 +200,25 @@ def estimate(
             _tokens(record.response.text if record.response else "") * scale
         )
     device = engine_device(spec, capacity.gpus)
-    asked = _EngineQuestion(
-        spec, sampled, _count_blocks(spec, found, samples), _mean_chars(found), device
-    )
+    mean_chars = found.context_chars / max(1, found.n_samples)
+    asked = _EngineQuestion(spec, sampled, _count_blocks(spec, found, samples), mean_chars, device)
     cpus = site.judge_cpus if site is not None else capacity.cpus
-    in_batches = {name for name in load if _goes_in_batches(name, load[name], spec)}
+    judging = spec.judging
+    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
+    in_batches = {
+        name
+        for name, one in load.items()
+        if one.calls >= least and takes_batches(name, judging, spec.judge_table)
+    }
     by_judge = {
-        name: [_batch_bound(name)]
+        name: [
+            Bound(
+                stage="judge",
+                what=f"{name}, a batch, within a day (most take an hour)",
+                seconds=BATCH_S,
+                change="judging.mode: live",
+            )
+        ]
         if name in in_batches
         else _judge_bounds(name, load[name], spec, pool)
         for name in sorted(load)
@@ -228,7 +240,9 @@ def estimate(
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    startup_s = sum(max(_startup_s(spec, group[0].backend) for group in wave) for wave in waves)
+    engine = spec.assumptions.engine
+    starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
+    startup_s = sum(max(starts[group[0].backend] for group in wave) for wave in waves)
     stages = tuple(_slowest_by_stage(bounds))
     order, reason = choose_phases(
         spec,
@@ -262,11 +276,6 @@ def estimate(
             *asked.notes,
         ),
     )
-
-
-def _startup_s(spec: RunSpec, backend: str) -> float:
-    engine = spec.assumptions.engine
-    return STARTUP_S[backend] if engine is None or backend != "vllm" else engine.start_s
 
 
 def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
@@ -357,10 +366,6 @@ def _cluster_use(
     )
 
 
-def _mean_chars(found: Scan) -> float:
-    return found.context_chars / max(1, found.n_samples)
-
-
 def _count_blocks(spec: RunSpec, found: Scan, samples: int | None) -> float:
     """How many blocks so many samples come in; None: those that were found."""
     count, shards = samples or found.n_samples, found.shards
@@ -432,17 +437,6 @@ def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float
         return 0.0, 0.0
     tokens, first = prompt.shared_chars / CHARACTERS_A_TOKEN, 1 / prompt.readers
     return tokens * (1 - first), tokens * first if cache.is_marked else 0.0
-
-
-def _goes_in_batches(name: str, load: _Load, spec: RunSpec) -> bool:
-    judging = spec.judging
-    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
-    return load.calls >= least and takes_batches(name, judging, spec.judge_table)
-
-
-def _batch_bound(name: str) -> Bound:
-    what = f"{name}, a batch, within a day (most take an hour)"
-    return Bound(stage="judge", what=what, seconds=BATCH_S, change="judging.mode: live")
 
 
 def _estimate_judge(

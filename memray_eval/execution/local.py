@@ -180,7 +180,8 @@ class _LocalRun:
     async def _write(self, records: Blocks) -> None:
         watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
         write = WriteParts(self._folder.path, RECORDS, self._context.counter, watched)
-        await _drain(map_blocks(records, write, BLOCKS_AT_ONCE))
+        async for _ in map_blocks(records, write, BLOCKS_AT_ONCE):
+            pass
 
     def _read_answers(self) -> Blocks:
         """Records whose responses exist already."""
@@ -281,11 +282,6 @@ class _LocalRun:
         for table in tables:
             yield table
             await asyncio.sleep(0)  # what waits for a reply goes first
-
-
-async def _drain(blocks: Blocks) -> None:
-    async for _ in blocks:
-        pass
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:

@@ -87,13 +87,24 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
             else _cell(one, intervals, (metric, candidate) in below)
             for candidate, one in zip(candidates, present, strict=True)
         )
+        on_scale = [
+            OnScale(
+                one.candidate,
+                one.figure.value,
+                intervals.of_metric(one),
+                one.n_estimated == one.n_scored,
+            )
+            if one is not None and one.figure.value is not None
+            else None
+            for one in present
+        ]
         rows.append(
             FigureRow(
                 metric=metric,
                 name=name_figure(first).replace("_", " "),
                 title=first.title,
                 scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
-                plot=scale_row([_on_scale(one, intervals) for one in present], first.scale),
+                plot=scale_row(on_scale, first.scale),
                 cells=cells,
                 judges=list_judges(known),
             )
@@ -115,14 +126,6 @@ def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCel
         is_estimate=one.n_estimated > 0,
         is_below=is_below,
         adjusted=format_adjusted(one),
-    )
-
-
-def _on_scale(one: MetricSummary | None, intervals: Intervals) -> OnScale | None:
-    if one is None or one.figure.value is None:
-        return None
-    return OnScale(
-        one.candidate, one.figure.value, intervals.of_metric(one), one.n_estimated == one.n_scored
     )
 
 
