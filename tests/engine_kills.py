@@ -281,7 +281,7 @@ CASES: Mapping[str, Case] = {
 
 
 # Two real engines on CPUs: minutes, and 8 GB of memory
-REAL_UNITS = 48
+REAL_UNITS = 400
 REAL_CASES: Mapping[str, Case] = {
     "vllm-actor": Case(
         tried="two vLLM engines; the actor of one, kill -9",
@@ -440,7 +440,7 @@ def job(case: Case, folder: Path, address: str) -> dict[str, Any]:
     return {
         "suite": "longbench",
         "dataset": str(data),
-        "candidates": [{"name": "one", "model": "embedded", "sampling": {"max_tokens": 8}}],
+        "candidates": [{"name": "one", "model": "embedded", "sampling": {"max_tokens": 32}}],
         "metrics": ["rule_score"],
         "judge": "rules",
         "engine": engine,
