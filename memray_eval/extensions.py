@@ -21,8 +21,9 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from importlib.machinery import SourceFileLoader
 from pathlib import Path
-from types import FunctionType, ModuleType
+from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from memray_eval.errors import ConfigError, describe_error
@@ -199,6 +200,14 @@ def _files_of(folder: Path, module: str) -> Iterator[str]:
             yield file.relative_to(folder).as_posix()
 
 
+class _Loader(SourceFileLoader):
+    """Compiles a file as it is. Bytecode beside it may be of another text: Python tells files apart
+    by size and second."""
+
+    def get_code(self, fullname: str) -> CodeType:
+        return self.source_to_code(self.get_data(self.path), self.path)
+
+
 @cache
 def load_own_file(file: OwnFile) -> ModuleType:
     """The file as a module, executed once a process: from where it lies if it is the same there,
@@ -209,7 +218,8 @@ def load_own_file(file: OwnFile) -> ModuleType:
     if str(folder) not in sys.path:
         sys.path.append(str(folder))  # behind all others: it shadows nothing that is installed
     path = folder / file.sources[0][0]
-    spec = importlib.util.spec_from_file_location(f"{_MODULE}{path.stem}_{file.digest}", path)
+    name = f"{_MODULE}{path.stem}_{file.digest}"
+    spec = importlib.util.spec_from_file_location(name, path, loader=_Loader(name, str(path)))
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
