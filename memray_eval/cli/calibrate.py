@@ -114,6 +114,10 @@ def calibrate(
     from memray_eval.metrics import pick
     from memray_eval.metrics.own import find_own_metrics
 
+    if save is not None and Path(save).suffix.lower() != ".json":
+        raise ConfigError(
+            f"--save {save}: name a .json file; --calibration takes others for tables of labels"
+        )
     named, labelling = (
         labels.find_preset(preset, metric) if preset else (metric, labels.Labelling(columns={}))
     )

@@ -11,7 +11,6 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -203,38 +202,9 @@ def estimate(
     mean_chars = found.context_chars / max(1, found.n_samples)
     asked = _EngineQuestion(spec, sampled, _count_blocks(spec, found, samples), mean_chars, device)
     cpus = site.judge_cpus if site is not None else capacity.cpus
-    judging = spec.judging
-    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
-    in_batches = {
-        name
-        for name, one in load.items()
-        if one.calls >= least and takes_batches(name, judging, spec.judge_table)
-    }
-    by_judge = {
-        name: [
-            Bound(
-                stage="judge",
-                what=f"{name}, a batch, within a day (most take an hour)",
-                seconds=BATCH_S,
-                change="judging.mode: live",
-            )
-        ]
-        if name in in_batches
-        else _judge_bounds(name, load[name], spec, pool)
-        for name in sorted(load)
-    }
-    judges = tuple(
-        _estimate_judge(
-            name,
-            load[name],
-            by_judge[name][0],
-            price_of(name, spec.judging, spec.judge_table),
-            name in in_batches,
-        )
-        for name in by_judge
-    )
-    bounds = [*chain.from_iterable(by_judge.values()), *_judge_cpus(judges, pool, cpus)]
+    judges, bounds = _estimate_judges(spec, load, pool)
     bounds += [
+        *_judge_cpus(judges, pool, cpus),
         *_bound_generation(spec, waves, site, answered, units / len(spec.candidates), asked),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
@@ -276,6 +246,33 @@ def estimate(
             *asked.notes,
         ),
     )
+
+
+def _estimate_judges(
+    spec: RunSpec, load: Mapping[str, _Load], pool: JudgePool
+) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
+    """Each judge by its name, live or in batches as the run would ask it, and what bounds them."""
+    judging = spec.judging
+    least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
+    judges, bounds = list[JudgeEstimate](), list[Bound]()
+    for name, one in sorted(load.items()):
+        in_batches = one.calls >= least and takes_batches(name, judging, spec.judge_table)
+        of_judge = (
+            [
+                Bound(
+                    stage="judge",
+                    what=f"{name}, a batch, within a day (most take an hour)",
+                    seconds=BATCH_S,
+                    change="judging.mode: live",
+                )
+            ]
+            if in_batches
+            else _judge_bounds(name, one, spec, pool)
+        )
+        price = price_of(name, judging, spec.judge_table)
+        judges.append(_estimate_judge(name, one, of_judge[0], price, in_batches))
+        bounds += of_judge
+    return tuple(judges), bounds
 
 
 def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:

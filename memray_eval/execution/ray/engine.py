@@ -94,7 +94,7 @@ def add_engines(
         "should_continue_on_error": True,
         "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
     }
-    engine = (partial(telling_engine, context), stage, model, config.starts_at_once, context)
+    engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
     where = {
         "accelerator_type": config.accelerator_type,
         "runtime_env": {"env_vars": environment},
@@ -117,7 +117,7 @@ def add_engines(
             dataset,
             EngineActor,
             placement.next_engine,
-            fn_constructor_args=engine,
+            fn_constructor_args=(*engine, context),
             **options,
             **where,
         )
@@ -151,7 +151,7 @@ class EngineActor:
         options: Mapping[str, Any],
         model: str,
         at_once: int | None,
-        context: StageContext | None,
+        context: StageContext | None = None,
     ) -> None:
         asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._add_stored = load_stored(context)
@@ -174,16 +174,8 @@ class RemoteEngineActor(EngineActor):
     """An engine that clients ask, as an actor of its own: its own client, and those whose engine is
     lost."""
 
-    def __init__(
-        self,
-        make_stage: Callable[[], type],
-        options: Mapping[str, Any],
-        model: str,
-        at_once: int | None,
-        context: StageContext | None,
-    ) -> None:
-        # What is stored is given to rows by the client that asks
-        super().__init__(make_stage, options, model, at_once, None)
+    def __init__(self, *engine: Any) -> None:
+        super().__init__(*engine)  # with no context: the client that asks takes what is stored
         self._n_asked, self._idle_since = 0, time.monotonic()
 
     async def ready(self) -> None:

@@ -132,6 +132,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
         ),
         (["--metric", METRIC, "--human-scale", "5,1"], "write LOW,HIGH"),
         (["--metric", METRIC, "--label", "yes"], "write WORD=NUMBER"),
+        (["--metric", METRIC, "--save", "kept.jsonl"], "--save kept.jsonl: name a .json file"),
     ],
 )
 def test_wrong_usage_is_code_2(
