@@ -25,6 +25,7 @@ from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine
 from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
+from memray_eval.execution.ray.lost_rows import Turns
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
@@ -62,9 +63,10 @@ def add_engines(
     rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first` of them, where
     `config.replicas` is a range (None: the least).
 
-    On a cluster Ray Data's own actors are clients (EngineClient), kept off the nodes that
-    `label_selector` excludes: an actor whose node is lost waits for another of the kind, and Ray
-    Data would leave it the rows that it has. A machine's own Ray has one node, which does not grow.
+    Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
+    excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
+    the rows that it has, and ask a restarted one for them without end. A machine's own Ray has one
+    node, which does not grow.
 
     A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
     to the counter of the run's `context`, and an actor that was lost and is started anew takes the
@@ -106,22 +108,6 @@ def add_engines(
         max_size=most,
         max_concurrent_calls_per_actor=config.concurrent_batches,
     )
-    options = {
-        "batch_format": "pyarrow",
-        "batch_size": config.batch_size,
-        "zero_copy_batch": True,
-        "compute": compute,
-    }
-    if not is_on_cluster:
-        return map_batches_placed(
-            dataset,
-            EngineActor,
-            placement.next_engine,
-            fn_constructor_args=(*engine, context),
-            **options,
-            **where,
-        )
-
     def start(placed: Mapping[str, Any]) -> Any:
         forever = {"max_restarts": -1, "max_task_retries": -1}
         return ray.remote(RemoteEngineActor).options(**forever, **where, **placed).remote(*engine)
@@ -131,10 +117,13 @@ def add_engines(
         EngineClient,
         partial(placement.next_client, start),
         fn_constructor_args=(model, least, context, load_stored),
+        batch_format="pyarrow",
+        batch_size=config.batch_size,
+        zero_copy_batch=True,
+        compute=compute,
         num_cpus=0,
         label_selector=label_selector,
         **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
-        **options,
     )
 
 
@@ -176,7 +165,7 @@ class RemoteEngineActor(EngineActor):
 
     def __init__(self, *engine: Any) -> None:
         super().__init__(*engine)  # with no context: the client that asks takes what is stored
-        self._n_asked, self._idle_since = 0, time.monotonic()
+        self._turns, self._idle_since = Turns(), time.monotonic()
 
     async def ready(self) -> None:
         """Returns as soon as the engine is up; raises GenerationError where it never will be."""
@@ -185,15 +174,19 @@ class RemoteEngineActor(EngineActor):
 
     async def is_idle(self) -> bool:
         """Whether nobody has asked it anything for IDLE_S."""
-        return not self._n_asked and time.monotonic() - self._idle_since >= IDLE_S
+        return self._turns.are_free and time.monotonic() - self._idle_since >= IDLE_S
 
-    async def answer(self, table: pa.Table) -> pa.Table:
-        self._n_asked += 1
-        try:
-            return pa.concat_tables([answered async for answered in self(table)])
-        finally:
-            self._n_asked -= 1
-            self._idle_since = time.monotonic()
+    async def reserve(self) -> int:
+        """Returns when it answers nobody, and lets nobody else ask; the ticket to ask it with."""
+        await self.ready()
+        return await self._turns.reserve()
+
+    async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
+        async with self._turns.take(ticket):
+            try:
+                return pa.concat_tables([answered async for answered in self(table)])
+            finally:
+                self._idle_since = time.monotonic()
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:

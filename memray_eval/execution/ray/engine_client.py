@@ -1,5 +1,5 @@
-"""What Ray Data hands rows to on a cluster: a client for each engine. It needs no GPU, so that it
-outlives the engine and the engine's node."""
+"""What Ray Data hands rows to: a client for each engine. It needs no GPU, so that it outlives the
+engine and the engine's node."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
+from memray_eval.execution.ray.lost_rows import answer_rows
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
 from memray_eval.execution.stage_context import StageContext
@@ -23,13 +24,17 @@ from memray_eval.execution.stage_context import StageContext
 READY_S = 1.0  # in which an engine that is up says so
 LOOK_S = 5.0  # between two looks which engines are up, while a client's own is not
 SURE_S = 30.0  # before a run is stopped for want of engines
+# Engines that die of a few rows alone while no engine has answered any, before a run is stopped: it
+# is hardly the prompts. One prompt that is given up takes five of them.
+MOST_IN_VAIN = 12
 
 logger = logging.getLogger(__name__)
 
 
 class EngineClient:
     """Has one engine answer rows and, while that one is not up, any other of the pipeline: what was
-    asked of an engine that died is asked again.
+    asked of an engine that died is asked again, until it is clear that a row kills them all
+    (lost_rows.py).
 
     Ray starts a dead engine anew where there is room for it. One that fails to start for good is
     done without as long as `least` others are up, else GenerationError says why. `add_stored` gives
@@ -48,6 +53,8 @@ class EngineClient:
         self._own: Any = None
         self._up: list[Any] = []  # engines to ask while the own one is not there
         self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
+        self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
+        self._has_answered, self._n_in_vain = False, 0
         self._add_stored = load_stored(context)
         self._failure: GenerationError | None = None
         try:
@@ -61,16 +68,44 @@ class EngineClient:
             raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        answered = None
-        while answered is None:
-            engine = self._own or await self._any_engine()
-            answered = await self._ask(engine, table)
-        yield answered
+        yield await answer_rows(table, self._ask)
 
-    async def _ask(self, engine: Any, table: pa.Table) -> pa.Table | None:
-        """The engine's answers; None where it was lost. A call to an actor that Ray cannot start
-        anew yet would wait as long as that, so it is given up."""
-        asked = engine.answer.options(max_task_retries=0).remote(table)  # perhaps of another
+    async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
+        """The answers of an engine; None where it was lost while it was asked this."""
+        if is_alone:
+            engine, ticket = await self._reserve_engine()
+        else:
+            engine, ticket = self._own or await self._any_engine(), None
+        answered: pa.Table | None = await self._call(engine, engine.answer, table, ticket)
+        self._has_answered = self._has_answered or answered is not None
+        if answered is None and is_alone:
+            self._died_alone = engine
+            self._n_in_vain += not self._has_answered
+            if self._n_in_vain == MOST_IN_VAIN:
+                raise GenerationError(
+                    f"engines of {self._model} died {MOST_IN_VAIN} times one after another, each "
+                    "while it was asked a few prompts alone, and none has answered one. Their logs "
+                    "say why: /tmp/ray/session_latest/logs of their nodes"
+                )
+        return answered
+
+    async def _reserve_engine(self) -> tuple[Any, int]:
+        """An engine that answers nothing until it is asked with this ticket: another than the one
+        that was lost with such rows last, if there is one. A node may be to blame."""
+        ticket: int | None = None
+        while ticket is None:
+            async with self._look:
+                if time.monotonic() - self._looked_at >= LOOK_S:
+                    await asyncio.to_thread(self._find_engines)
+            others = [engine for engine in self._up if engine != self._died_alone]
+            engine = random.choice(others) if others else self._own or await self._any_engine()
+            ticket = await self._call(engine, engine.reserve)
+        return engine, ticket
+
+    async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
+        """What a method of the engine returns; None where the engine was lost. A call to an actor
+        that Ray cannot start anew yet would wait as long as that, so it is given up."""
+        asked = method.options(max_task_retries=0).remote(*args)  # perhaps of another
         call = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({call}, timeout=READY_S))[0]:
@@ -78,8 +113,7 @@ class EngineClient:
                     call.cancel()
                     self._note_loss(engine, "it is started anew")
                     return None
-            answered: pa.Table = call.result()
-            return answered
+            return call.result()
         except GenerationError as error:  # it was started anew, in vain
             self._note_loss(engine, str(error))
         except RayTaskError:  # of the stage: it would come again
@@ -89,8 +123,8 @@ class EngineClient:
         return None
 
     def _note_loss(self, engine: Any, reason: str) -> None:
-        self._up = [one for one in self._up if one is not engine]
-        if engine is self._own:
+        self._up = [one for one in self._up if one != engine]
+        if engine == self._own:
             self._own = None
             logger.warning("an engine of %s was lost: %s", self._model, reason)
             self._say(

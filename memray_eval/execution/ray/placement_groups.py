@@ -109,8 +109,8 @@ class NodeReservation:
 
 
 class _Engine(NamedTuple):
-    """An engine's placement group, and when it was asked for. Where the engine is no actor of Ray
-    Data's: itself, and its word that it is up."""
+    """An engine's placement group, when it was asked for, the engine, and its word that it is up;
+    neither once it was let go."""
 
     group: PlacementGroup
     since: float
@@ -133,7 +133,7 @@ class EnginePlacement:
     ) -> None:
         self._spec, self._reservation, self._on_end = spec, reservation, on_end
         self._pipeline = uuid.uuid4().hex
-        self._engines: dict[str, _Engine] = {}  # by the name of Ray Data's actor
+        self._engines: dict[str, _Engine] = {}  # by the name of the client
         self._lock, self._is_over = threading.Lock(), threading.Event()
         self._is_ending = False
 
@@ -163,33 +163,23 @@ class EnginePlacement:
                     remove_group(engine.group)
                 self._engines.clear()
 
-    def next_engine(self) -> dict[str, Any]:
-        """Ray's options for the next engine that is an actor of Ray Data's own, which calls this
-        for each that it starts."""
-        name, group = self._next_place("engine")
-        with self._lock:
-            self._engines[name] = _Engine(group, time.monotonic())
-        return {"scheduling_strategy": _inside(group), "name": name}
-
     def next_client(self, start: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         """Has `start` start an engine, an actor with these options of Ray's that has the methods of
-        RemoteEngineActor; returns those of its client, which Ray Data is about to start."""
-        name, group = self._next_place("client")
-        actor = start({"scheduling_strategy": _inside(group), "name": engine_name(name)})
-        with self._lock:
-            self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
-        return {"name": name}
+        RemoteEngineActor; returns those of its client, which Ray Data is about to start.
 
-    def _next_place(self, kind: str) -> tuple[str, PlacementGroup]:
-        """A name, and a group. What replaces an engine that died in its constructor takes over its
-        group: with one more, a second set of nodes would be bought. (One that dies later is started
-        anew by Ray, in its own.)"""
+        What replaces an engine that died in its constructor takes over its group: with one more, a
+        second set of nodes would be bought. (One that dies later is started anew by Ray, in its
+        own.)"""
         with self._lock:
             if died := self._engines.keys() - self._living():
                 group = self._engines.pop(died.pop()).group
             else:
                 group = self._reservation.take(self._spec) or self._spec.create("")
-        return f"{_NAME} {kind} {self._pipeline} {uuid.uuid4().hex}", group
+        name = f"{_NAME} client {self._pipeline} {uuid.uuid4().hex}"
+        actor = start({"scheduling_strategy": _inside(group), "name": engine_name(name)})
+        with self._lock:
+            self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
+        return {"name": name}
 
     def _give_back(self) -> None:
         """Removes the group of each engine that has ended and whose place no other has taken."""

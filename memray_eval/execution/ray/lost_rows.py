@@ -1,0 +1,125 @@
+"""What becomes of rows that were lost with an engine: they are asked again, those that were lost
+several times with no others beside them and in ever smaller tables. A row that kills each engine
+that it is asked alone is given up, and no other row is."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import logging
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Protocol
+
+import pyarrow as pa
+
+from memray_eval.execution.prompt_stage import ANSWER_SCHEMA
+
+LOST_BESIDE = 2  # times that a table is lost beside others before it is asked alone: nodes are lost
+PARTS = 4  # of a table that was lost alone
+# Engines that die of one row alone before it is given up. Each is another start of an engine, of
+# minutes; and a row that is not to blame would have to meet as many accidents while it is alone.
+MOST_DEATHS = 3
+LEASE_S = 60.0  # within which a caller that may ask alone does so: its node may be lost
+
+logger = logging.getLogger(__name__)
+
+
+class AskEngine(Protocol):
+    async def __call__(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
+        """Has an engine answer rows, `is_alone`: one that answers nothing else meanwhile. None
+        where the engine was lost while it did."""
+        ...
+
+
+async def answer_rows(table: pa.Table, ask: AskEngine, n_lost: int = 0) -> pa.Table:
+    """The answers to rows of ENGINE_SCHEMA that were lost with `n_lost` engines so far. Only an
+    engine that answers nothing else says something of the rows that it dies of: so what one row
+    does is never held against another."""
+    n_deaths = 0
+    while True:
+        is_alone = n_lost >= LOST_BESIDE
+        if (answered := await ask(table, is_alone)) is not None:
+            return answered
+        n_lost += 1
+        if is_alone and table.num_rows > 1:
+            break
+        n_deaths += is_alone
+        if n_deaths == MOST_DEATHS:
+            return _give_up(table, n_lost)
+    logger.warning("%d rows were lost with %d engines: asked in parts", table.num_rows, n_lost)
+    n_rows = math.ceil(table.num_rows / PARTS)
+    parts = [table.slice(start, n_rows) for start in range(0, table.num_rows, n_rows)]
+    return pa.concat_tables([await answer_rows(part, ask, n_lost) for part in parts])
+
+
+def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
+    """A row of ANSWER_SCHEMA with an error in place of the answer."""
+    why = (
+        f"it died {MOST_DEATHS} times while it was asked this one and nothing else ({n_lost} times "
+        "in all). The other prompts go on. The engine's log says what it died of; where it ran out "
+        "of memory, set a lower candidates.max_prompt_tokens or "
+        "engine.engine_kwargs.gpu_memory_utilization, then resume"
+    )
+    logger.warning("a prompt is given up: the engine %s", why)
+    (known,) = row.to_pylist()
+    return pa.Table.from_pylist([{**known, "__inference_error__": why}], schema=ANSWER_SCHEMA)
+
+
+class Turns:
+    """Whose turn it is at an engine: many callers beside each other, or one alone. For the methods
+    of one actor, on one event loop."""
+
+    def __init__(self) -> None:
+        self._n_beside, self._changed = 0, asyncio.Condition()
+        self._tickets, self._holder = itertools.count(1), 0  # of the one that is alone; 0: nobody
+        self._lease: asyncio.Task[None] | None = None
+
+    @property
+    def are_free(self) -> bool:
+        return not (self._n_beside or self._holder)
+
+    async def reserve(self) -> int:
+        """Returns a ticket, once nobody else is at the engine: no other is let in until `take` has
+        had it, or it has lapsed for not being used within LEASE_S."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._holder)
+            ticket = self._holder = next(self._tickets)
+            try:
+                await self._changed.wait_for(lambda: not self._n_beside)
+            except BaseException:
+                self._holder = 0
+                self._changed.notify_all()
+                raise
+        self._lease = asyncio.create_task(self._lapse(ticket))
+        return ticket
+
+    @asynccontextmanager
+    async def take(self, ticket: int | None = None) -> AsyncIterator[None]:
+        """A turn: beside others, or alone with a ticket of `reserve`."""
+        if ticket is None:
+            async with self._changed:
+                await self._changed.wait_for(lambda: not self._holder)
+                self._n_beside += 1
+        else:
+            if self._holder != ticket:  # it has lapsed
+                ticket = await self.reserve()
+            assert self._lease is not None
+            self._lease.cancel()
+        try:
+            yield
+        finally:
+            if ticket is None:
+                self._n_beside -= 1
+            await self._leave(ticket)
+
+    async def _lapse(self, ticket: int) -> None:
+        await asyncio.sleep(LEASE_S)
+        await self._leave(ticket)
+
+    async def _leave(self, ticket: int | None) -> None:
+        async with self._changed:
+            if self._holder == ticket:
+                self._holder = 0
+            self._changed.notify_all()

@@ -1,0 +1,153 @@
+"""Rows that are lost with engines, on engines that are not there: which are asked again, how, and
+which are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable, Iterable, Sequence
+
+import pyarrow as pa
+import pytest
+
+from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, ENGINE_SCHEMA, TRUNCATED
+from memray_eval.execution.ray import lost_rows
+from memray_eval.execution.ray.lost_rows import LOST_BESIDE, MOST_DEATHS, Turns, answer_rows
+
+
+def table(rows: Iterable[int]) -> pa.Table:
+    return pa.Table.from_pylist([{TRUNCATED: row} for row in rows], schema=ENGINE_SCHEMA)
+
+
+def answers(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_pylist(rows.to_pylist(), schema=ANSWER_SCHEMA)
+
+
+class Engine:
+    """One engine with its turns. It dies with all that it is asked when one of `poison` is among
+    it, and as `accident` says; it is up again at once."""
+
+    def __init__(self, poison: Iterable[int], accident: Callable[[], bool] = lambda: False) -> None:
+        self.poison, self.accident = frozenset(poison), accident
+        self.turns, self.asked = Turns(), list[tuple[int, ...]]()
+        self.deaths = 0
+        self._death = asyncio.Event()
+
+    async def ask(self, rows: pa.Table, is_alone: bool) -> pa.Table | None:
+        numbers = tuple(rows.column(TRUNCATED).to_pylist())
+        ticket = await self.turns.reserve() if is_alone else None
+        async with self.turns.take(ticket):
+            self.asked.append(numbers)
+            death = self._death
+            await asyncio.sleep(0)
+            if not death.is_set() and (self.poison & {*numbers} or self.accident()):
+                self.deaths += 1
+                death.set()
+                self._death = asyncio.Event()
+            for _ in range(3):
+                await asyncio.sleep(0)
+            return None if death.is_set() else answers(rows)
+
+
+def answer_all(engine: Engine, tables: Sequence[Sequence[int]]) -> tuple[set[int], list[int]]:
+    """Has the engine asked all tables at once. Returns the rows that were given up, and all."""
+
+    async def ask_all() -> list[pa.Table]:
+        return await asyncio.gather(*(answer_rows(table(one), engine.ask) for one in tables))
+
+    rows = pa.concat_tables(asyncio.run(ask_all())).to_pylist()
+    given_up = {row[TRUNCATED] for row in rows if "it died" in str(row)}
+    return given_up, [row[TRUNCATED] for row in rows]
+
+
+@pytest.fixture(autouse=True)
+def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_rows.logger, "disabled", True)
+
+
+@pytest.mark.parametrize("poison", [{21}, {0, 1, 2, 3}, {5, 22, 47}, set(range(64))])
+def test_what_kills_every_engine_is_given_up_and_nothing_that_is_asked_beside_it(
+    poison: set[int],
+) -> None:
+    tables = [range(start, start + 16) for start in range(0, 64, 16)]
+    engine = Engine(poison)
+    given_up, rows = answer_all(engine, tables)
+    assert given_up == poison
+    assert rows == list(range(64)), "each once, in its place"
+
+
+def test_one_row_costs_few_starts_of_engines() -> None:
+    engine = Engine({21})
+    answer_all(engine, [range(16), range(16, 32)])
+    # Twice beside others, alone with its table, with a quarter of it, and then by itself
+    assert engine.deaths == LOST_BESIDE + 2 + MOST_DEATHS
+    by_itself = [rows for rows in engine.asked if rows == (21,)]
+    assert len(by_itself) == MOST_DEATHS
+    # What was asked beside it was asked again once for each time that it was lost
+    assert sum(0 in rows for rows in engine.asked) == LOST_BESIDE + 1
+
+
+def test_engines_that_die_of_something_else_are_held_against_no_row() -> None:
+    draw = random.Random(0)
+    engine = Engine((), accident=lambda: draw.random() < 0.15)
+    given_up, rows = answer_all(engine, [range(start, start + 4) for start in range(0, 400, 4)])
+    assert given_up == set()
+    assert rows == list(range(400))
+    assert engine.deaths > 20
+
+
+def test_a_row_that_is_given_up_says_why_and_how_to_go_on() -> None:
+    async def die(rows: pa.Table, is_alone: bool) -> None:
+        return None
+
+    (row,) = asyncio.run(answer_rows(table([7]), die)).to_pylist()
+    error = str(row)
+    assert f"it died {MOST_DEATHS} times" in error
+    assert f"({LOST_BESIDE + MOST_DEATHS} times in all)" in error
+    assert "The other prompts go on." in error
+    assert "max_prompt_tokens" in error
+
+
+def test_who_asks_alone_waits_for_the_others_and_they_wait_for_it() -> None:
+    async def ask() -> list[str]:
+        turns, told = Turns(), list[str]()
+
+        async def beside(name: str) -> None:
+            async with turns.take():
+                told.append(f"{name} begins")
+                await asyncio.sleep(0.01)
+                told.append(f"{name} ends")
+
+        first = asyncio.create_task(beside("first"))
+        await asyncio.sleep(0)
+        alone = asyncio.create_task(turns.reserve())
+        await asyncio.sleep(0)
+        later = asyncio.create_task(beside("later"))
+        ticket = await alone
+        assert told == ["first begins", "first ends"]
+        assert not turns.are_free
+        async with turns.take(ticket):
+            told.append("alone")
+            await asyncio.sleep(0.01)
+        await asyncio.gather(first, later)
+        assert turns.are_free
+        return told
+
+    told = ["first begins", "first ends", "alone", "later begins", "later ends"]
+    assert asyncio.run(ask()) == told
+
+
+def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lost_rows, "LEASE_S", 0.01)
+
+    async def ask() -> None:
+        turns = Turns()
+        ticket = await turns.reserve()  # by a client that is lost then
+        async with asyncio.timeout(5):
+            async with turns.take():
+                pass
+            async with turns.take(ticket):  # it was there after all: another turn
+                assert not turns.are_free
+        assert turns.are_free
+
+    asyncio.run(ask())
