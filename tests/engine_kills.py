@@ -2,7 +2,7 @@
 tests.engine_kills [CASE]...` prints the table, a minute a line on two cores.
 
 Each case is a run of the command line on a cluster of its own: several nodes of this machine with
-GPUs that are not there, and in vLLM's place tests/clusters/dying_engine.py, whose engines are real
+GPUs that are not there, and in vLLM's place tests/clusters/fake_engine.py, whose engines are real
 processes and count what they are asked. With MEMRAY_EVAL_ENGINES=1 two real engines of the
 embedded model come last."""
 
@@ -16,14 +16,23 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from memray_eval.config.sections import EngineConfig
-from tests.clusters.dying_engine import Deaths, Start, most_at_once, read_asked, read_starts
+from memray_eval.execution.ray.lost_rows import LOST_BESIDE, MOST_DEATHS
+from tests.clusters.fake_engine import (
+    NO_DEATHS,
+    Deaths,
+    Start,
+    most_at_once,
+    read_asked,
+    read_starts,
+)
 
 if TYPE_CHECKING:
     from ray.cluster_utils import Cluster
@@ -32,8 +41,7 @@ UNITS, BATCH, AT_ONCE = 160, 2, 2  # rows, rows of a batch, batches in flight in
 KILL_AT = 30  # prompts asked, when a case begins to meddle
 LIMIT_S = 500.0
 REPOSITORY = Path(__file__).parent.parent
-RANGE = {"min": 1, "max": 4}
-NO_DEATHS = Deaths()
+LONG_BYTES = 2_000  # of a prompt that kills each engine that it reaches
 
 
 @dataclass(frozen=True)
@@ -52,77 +60,45 @@ class Stage:
             time.sleep(0.05)
         return found
 
-    def add_node(self, gpus: int) -> None:
-        self.nodes.append(self.cluster.add_node(num_cpus=2, num_gpus=gpus))
 
-    def lose(self, node: int, is_graceful: bool = False) -> None:
-        self.cluster.remove_node(self.nodes[node], allow_graceful=is_graceful)
-
-
-def kill_child(stage: Stage) -> None:
-    os.kill(stage.starts(4)[0].child, signal.SIGKILL)
+def kill(stage: Stage, what: Literal["pid", "child"] = "pid", of: int = 4, n: int = 1) -> None:
+    """Kills the actors, or the own processes, of n of so many engines once they are up."""
+    for start in stage.starts(of)[:n]:
+        os.kill(getattr(start, what), signal.SIGKILL)
 
 
-def kill_actor(stage: Stage) -> None:
-    os.kill(stage.starts(4)[0].pid, signal.SIGKILL)
-
-
-def kill_one_of_two(stage: Stage) -> None:
-    os.kill(stage.starts(2)[0].pid, signal.SIGKILL)
-
-
-def kill_core_of_two(stage: Stage) -> None:
-    os.kill(stage.starts(2)[0].child, signal.SIGKILL)
-
-
-def kill_all(stage: Stage) -> None:
-    for start in stage.starts(4):
-        os.kill(start.pid, signal.SIGKILL)
-
-
-def lose_node(stage: Stage) -> None:
-    stage.starts(4)
-    stage.lose(0)
-
-
-def drain_node(stage: Stage) -> None:
-    stage.starts(4)
-    stage.lose(0, is_graceful=True)
-
-
-def grow(stage: Stage) -> None:
-    stage.starts(1)
-    stage.add_node(gpus=3)
-
-
-def lose_and_grow(stage: Stage) -> None:
-    lose_node(stage)
-    time.sleep(2)
-    stage.add_node(gpus=2)
-
-
-def add_cpus(stage: Stage) -> None:
-    stage.nodes.append(stage.cluster.add_node(num_cpus=4))
-
-
-def do_nothing(stage: Stage) -> None:
-    pass
+def change_nodes(
+    stage: Stage,
+    up: int = 4,
+    loses: bool = False,
+    is_graceful: bool = False,
+    adds: Mapping[str, int] | None = None,
+) -> None:
+    """Takes the first node away, or adds one, or both, once so many engines are up."""
+    stage.starts(up)
+    if loses:
+        stage.cluster.remove_node(stage.nodes[0], allow_graceful=is_graceful)
+    if adds is not None:
+        time.sleep(2 * loses)
+        stage.nodes.append(stage.cluster.add_node(**adds))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """What is tried. `nodes` are the GPUs of each node beside the head, which has `head_cpus`;
-    `engines` come up in all, starts anew included. At most `repeats` prompts are asked again."""
+    """What is tried. `nodes` are the GPUs of each node beside the head, which has `head_cpus`; with
+    none it is a machine's own Ray. `engines` come up in all, starts anew included. At most
+    `repeats` prompts are asked again; `failed` of `units` fail, whose prompts are long."""
 
     tried: str
     did: str
-    meddle: Callable[[Stage], None] = do_nothing
+    meddle: Callable[[Stage], None] | None = None
     replicas: int | Mapping[str, int] = 4
     nodes: Sequence[int] = (2, 2)
     head_cpus: int = 4
     deaths: Deaths = NO_DEATHS
-    engines: Sequence[int] = (4,)
+    engines: Collection[int] = (4,)
     repeats: int = 0
+    failed: int = 0
     code: int = 0
     told: str = ""
     judges: int = 0
@@ -135,121 +111,141 @@ class Case:
 
 LOST = BATCH * AT_ONCE  # prompts that one engine works on
 NOTICED = 4 * LOST  # by calls on their way when a node is gone, of two engines
+LOSES_NODE = partial(change_nodes, loses=True)
+DIES = Case(
+    tried="an engine's actor, kill -9",
+    did="the others took its prompts, it came up again",
+    meddle=kill,
+    engines=(4, 5),
+    repeats=LOST,
+)
+LOST_NODE = Case(
+    tried="a node with two engines, for good",
+    did="the other two answered the rest",
+    meddle=LOSES_NODE,
+    repeats=NOTICED,
+)
+NEVER_UP = Case(
+    tried="one of four dies on every start (kill -9)",
+    did="the run stopped with the end of its log",
+    deaths=Deaths(times=99),
+    engines=(0, 1, 2, 3),
+    code=3,
+    told="an engine of embedded died 3 times while it started\nThe last lines of its log:\n  ",
+    units=-1,
+)
+UP_AT_SECOND = Case(
+    tried="one dies at its first start (kill -9)",
+    did="it came up at its second",
+    deaths=Deaths(times=1),
+)
+ELASTIC = Case(
+    tried="1 to 4 engines, room for all",
+    did="four started at once",
+    replicas={"min": 1, "max": 4},
+)
+# Beside others, with the rest of its batch, and then by itself
+DEATHS = LOST_BESIDE + 1 + MOST_DEATHS
+POISON = Case(
+    tried="four engines; one prompt kills each engine that it reaches",
+    did=f"{DEATHS} died of it, it failed with that, all others were answered",
+    deaths=Deaths(prompt_bytes=LONG_BYTES),
+    engines=range(4, 5 + DEATHS),
+    repeats=2 * DEATHS + LOST_BESIDE * 2 * LOST,  # an engine has those of lost engines too
+    failed=1,
+    told=f"while it was asked this one and nothing else ({DEATHS} times in all)",
+)
 CASES: Mapping[str, Case] = {
     "none": Case(tried="nothing", did="four engines answered"),
-    "child": Case(
+    "actor": DIES,
+    "child": replace(
+        DIES,
         tried="an engine's own process, kill -9",
         did="its actor ended, the others took its prompts, it came up again",
-        meddle=kill_child,
-        engines=(4, 5),
-        repeats=LOST,
+        meddle=partial(kill, what="child"),
     ),
-    "actor": Case(
-        tried="an engine's actor, kill -9",
-        did="the others took its prompts, it came up again",
-        meddle=kill_actor,
-        engines=(4, 5),
-        repeats=LOST,
-    ),
-    "all": Case(
+    "all": replace(
+        DIES,
         tried="all four actors, kill -9",
         did="all came up again",
-        meddle=kill_all,
+        meddle=partial(kill, n=4),
         engines=(8,),
         repeats=4 * LOST,
     ),
-    "node": Case(
-        tried="a node with two engines, for good",
-        did="the other two answered the rest",
-        meddle=lose_node,
-        repeats=NOTICED,
-    ),
-    "node-with-clients": Case(
+    "node": LOST_NODE,
+    "node-with-clients": replace(
+        LOST_NODE,
         tried="the same where clients have no other nodes",
         did="clients came up elsewhere and asked the other two",
-        meddle=lose_node,
         head_cpus=0,
         engines=(4, 5, 6),
-        repeats=NOTICED,
     ),
-    "node-at-the-end": Case(
+    "node-at-the-end": replace(
+        LOST_NODE,
         tried="the same when all prompts are under way",
         did="engines whose own prompts were done stayed for the others'",
-        meddle=lose_node,
         repeats=2 * LOST,
         units=4 * LOST,
         row_s=15.0,
         kill_at=4 * LOST,
     ),
-    "node-replaced": Case(
+    "node-replaced": replace(
+        LOST_NODE,
         tried="a node with two engines, and another comes",
         did="its engines came up there",
-        meddle=lose_and_grow,
+        meddle=partial(LOSES_NODE, adds={"num_cpus": 2, "num_gpus": 2}),
         engines=(5, 6),
-        repeats=NOTICED,
     ),
-    "always": Case(
-        tried="one of four dies on every start (kill -9)",
-        did="the run stopped with the end of its log",
-        deaths=Deaths(times=99),
-        engines=(0, 1, 2, 3),
-        code=3,
-        told="an engine of embedded died 3 times while it started\nThe last lines of its log:\n  ",
-        units=-1,
-    ),
-    "always-error": Case(
+    "always": NEVER_UP,
+    "always-error": replace(
+        NEVER_UP,
         tried="one of four fails on every start (an error)",
-        did="the run stopped with the end of its log",
         deaths=Deaths(times=99, how="error"),
-        engines=(0, 1, 2, 3),
-        code=3,
         told="RuntimeError: Engine core initialization failed",
-        units=-1,
     ),
-    "always-elastic": Case(
+    "always-elastic": replace(
+        ELASTIC,
         tried="the same, of 1 to 4 engines",
         did="the run went on with three, and said so",
-        replicas=RANGE,
         deaths=Deaths(times=99, how="error"),
         engines=(3,),
         told="The run goes on with",
     ),
-    "once": Case(
-        tried="one dies at its first start (kill -9)",
-        did="it came up at its second",
-        deaths=Deaths(times=1),
-    ),
-    "once-error": Case(
+    "once": UP_AT_SECOND,
+    "once-error": replace(
+        UP_AT_SECOND,
         tried="one fails at its first start (an error)",
-        did="it came up at its second",
         deaths=Deaths(times=1, how="error"),
     ),
-    "grows": Case(
+    "poison": POISON,
+    "poison-alone": replace(
+        POISON,
+        tried="the same with one engine, on a machine's own Ray",
+        replicas=1,
+        nodes=(),
+        engines=(DEATHS, DEATHS + 1),
+        options={"device": "cpu"},
+    ),
+    "grows": replace(
+        ELASTIC,
         tried="1 to 4 engines, room for one; a node with 3 GPUs comes",
         did="three more came up there",
-        meddle=grow,
-        replicas=RANGE,
+        meddle=partial(change_nodes, up=1, adds={"num_cpus": 2, "num_gpus": 3}),
         nodes=(1,),
-        engines=(4,),
     ),
-    "room-for-all": Case(
-        tried="1 to 4 engines, room for all",
-        did="four started at once",
-        replicas=RANGE,
-    ),
-    "room-for-one": Case(
+    "room-for-all": ELASTIC,
+    "room-for-one": replace(
+        ELASTIC,
         tried="1 to 4 engines, room for one, and none comes",
         did="the one answered all",
-        replicas=RANGE,
         nodes=(1,),
         engines=(1,),
     ),
-    "shrinks": Case(
+    "shrinks": replace(
+        LOST_NODE,
         tried="1 to 4 engines; a node of two is taken away",
-        did="the other two answered the rest",
-        meddle=drain_node,
-        replicas=RANGE,
-        repeats=NOTICED,
+        meddle=partial(LOSES_NODE, is_graceful=True),
+        replicas=ELASTIC.replicas,
     ),
     "no-room": Case(
         tried="at least 6 engines, room for four",
@@ -263,7 +259,7 @@ CASES: Mapping[str, Case] = {
     "judges": Case(
         tried="1 to 3 judge actors of a CPU each, room for one; a node with CPUs comes",
         did="three judged",
-        meddle=add_cpus,
+        meddle=partial(change_nodes, up=0, adds={"num_cpus": 4}),
         replicas=2,
         nodes=(2,),
         head_cpus=2,
@@ -281,37 +277,27 @@ CASES: Mapping[str, Case] = {
 
 
 # Two real engines on CPUs: minutes, and 8 GB of memory
-REAL_UNITS = 400
+REAL = Case(
+    tried="two vLLM engines; the actor of one, kill -9",
+    did="the other took its prompts",
+    meddle=partial(kill, of=2),
+    replicas=2,
+    nodes=(0,),
+    engines=(2, 3),
+    repeats=LOST,
+    options={"cpus": 1.0, "device": "cpu"},
+    units=400,
+    is_real=True,
+    kill_at=12,
+)
+OWN_PROCESS = {"engine_kwargs": {"distributed_executor_backend": "mp"}}
 REAL_CASES: Mapping[str, Case] = {
-    "vllm-actor": Case(
-        tried="two vLLM engines; the actor of one, kill -9",
-        did="the other took its prompts",
-        meddle=kill_one_of_two,
-        replicas=2,
-        nodes=(0,),
-        engines=(2, 3),
-        repeats=LOST,
-        options={"cpus": 1.0, "device": "cpu"},
-        units=REAL_UNITS,
-        is_real=True,
-        kill_at=12,
-    ),
-    "vllm-core": Case(
+    "vllm-actor": REAL,
+    "vllm-core": replace(
+        REAL,
         tried="two vLLM engines; the EngineCore process of one, kill -9",
-        did="the other took its prompts",
-        meddle=kill_core_of_two,
-        replicas=2,
-        nodes=(0,),
-        engines=(2, 3),
-        repeats=LOST,
-        options={
-            "cpus": 1.0,
-            "device": "cpu",
-            "engine_kwargs": {"distributed_executor_backend": "mp"},
-        },
-        units=REAL_UNITS,
-        is_real=True,
-        kill_at=12,
+        meddle=partial(kill, of=2, what="child"),
+        options={**REAL.options, **OWN_PROCESS},
     ),
 }
 
@@ -319,13 +305,14 @@ REAL_CASES: Mapping[str, Case] = {
 @dataclass(frozen=True)
 class Played:
     """What came of a case: the exit code, rows and units in the records (-1: no run folder), failed
-    units, prompts asked again, engines that came up, loads at once on a node, seconds, groups left,
-    judge actors at most, and what the command line said."""
+    units and the error of one, prompts asked again, engines that came up, loads at once on a node,
+    seconds, groups left, judge actors at most, and what the command line said."""
 
     code: int
     rows: int
     units: int
     failed: int
+    error: str
     repeats: int
     engines: int
     at_once: int
@@ -355,19 +342,20 @@ def play(name: str) -> Played:
 def _count(folder: Path, code: int, seconds: float, said: str) -> Played:
     from memray_eval.results.run_folder import RunFolder
 
-    rows, units, failed = -1, -1, -1
+    rows, units, errors = -1, -1, list[str]()
     for path in folder.glob("out/*/run.yaml"):
         run = RunFolder(str(path.parent))
         records = list(run.each()) if run.parts() else []
         rows, units = len(records), len({record.unit_id for record in records})
-        failed = sum(record.is_failed for record in records)
+        errors = [str(record.response) for record in records if record.is_failed]
     asked, starts = read_asked(folder), read_starts(folder)
     left = folder / "groups"
     return Played(
         code=code,
         rows=rows,
         units=units,
-        failed=failed,
+        failed=len(errors),
+        error=errors[0] if errors else "",
         repeats=len(asked) - len(set(asked)),
         engines=len(starts),
         at_once=most_at_once(starts) if starts else 0,
@@ -383,7 +371,8 @@ def problems(case: Case, played: Played) -> list[str]:
     found = []
     if played.code != case.code:
         found.append(f"exit code {played.code}")
-    if case.units >= 0 and (played.rows, played.units, played.failed) != (case.units,) * 2 + (0,):
+    expected = (case.units, case.units, case.failed)
+    if case.units >= 0 and (played.rows, played.units, played.failed) != expected:
         found.append(f"{played.rows} rows, {played.units} units, {played.failed} failed")
     if played.repeats > case.repeats:
         found.append(f"{played.repeats} prompts again")
@@ -393,7 +382,7 @@ def problems(case: Case, played: Played) -> list[str]:
         found.append(f"{played.at_once} loaded at once on a node")
     if case.judges and played.judges != case.judges:
         found.append(f"{played.judges} judge actors")
-    if case.told not in played.said:
+    if case.told not in (played.error if case.failed else played.said):
         found.append(f"it did not say {case.told!r}")
     if "Traceback" in played.said:
         found.append("a traceback")
@@ -405,8 +394,8 @@ def problems(case: Case, played: Played) -> list[str]:
 def main(names: Sequence[str]) -> int:
     """Plays cases and prints a line each; how many ended otherwise than expected."""
     n_wrong = 0
-    print("| tried | what happened | rows of units | asked again | engines | s |")
-    print("|---|---|---|---|---|---|", flush=True)
+    print("| tried | what happened | rows of units | failed | asked again | engines up | s |")
+    print("|---|---|---|---|---|---|---|", flush=True)
     cases = {**CASES, **REAL_CASES}
     real = REAL_CASES if "MEMRAY_EVAL_ENGINES" in os.environ else {}
     for name in names or [*CASES, *real]:
@@ -416,8 +405,8 @@ def main(names: Sequence[str]) -> int:
         happened = f"**{'; '.join(wrong)}**" if wrong else case.did
         rows = f"{played.rows} of {played.units}" if played.rows >= 0 else "no run"
         print(
-            f"| {case.tried} | {happened} | {rows} | {played.repeats} | {played.engines} | "
-            f"{played.seconds:.0f} |",
+            f"| {case.tried} | {happened} | {rows} | {played.failed} | {played.repeats} | "
+            f"{played.engines} | {played.seconds:.0f} |",
             flush=True,
         )
         if wrong:
@@ -425,13 +414,15 @@ def main(names: Sequence[str]) -> int:
     return n_wrong
 
 
-def job(case: Case, folder: Path, address: str) -> dict[str, Any]:
+def job(case: Case, folder: Path, cluster: Mapping[str, Any]) -> dict[str, Any]:
     options = dict(case.options)
     ours = {key: options.pop(key) for key in list(options) if key in EngineConfig.model_fields}
+    units, long = UNITS if case.units < 0 else case.units, " word" * LONG_BYTES
+    poison = range(units // 2, units // 2 + case.failed)
     rows = [
         {"id": f"s{n}", "query": f"What is fact {n}?", "answers": ["x"]}
-        | {"context": f"Text {n}.", "metadata": {"rule": "qa_f1"}}
-        for n in range(UNITS if case.units < 0 else case.units)
+        | {"context": f"Text {n}.{long if n in poison else ''}", "metadata": {"rule": "qa_f1"}}
+        for n in range(units)
     ]
     data = folder / "data.jsonl"
     data.write_text("\n".join(map(json.dumps, rows)))
@@ -444,7 +435,7 @@ def job(case: Case, folder: Path, address: str) -> dict[str, Any]:
         "metrics": ["rule_score"],
         "judge": "rules",
         "engine": engine,
-        "cluster": {"no_progress_timeout_s": 300 if case.is_real else 90, "address": address},
+        "cluster": {"no_progress_timeout_s": 300 if case.is_real else 90, **cluster},
         "out": str(folder / "out"),
         **options,
     }
@@ -490,12 +481,14 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
     from memray_eval.cli import main as command_line
     from memray_eval.execution.ray import engine
     from memray_eval.execution.ray.cluster import _QUIET
-    from tests.clusters.dying_engine import counted_engine, dying_engine
+    from tests.clusters.fake_engine import counted_engine, fake_engine
 
     case = {**CASES, **REAL_CASES}[name]
     os.environ.update({name: value for name, value in _QUIET.items() if name not in os.environ})
-    head = {"num_cpus": case.head_cpus, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=head)
+    cluster, where = Cluster(), {"num_cpus": 2}
+    if case.nodes:
+        cluster.add_node(num_cpus=case.head_cpus, include_dashboard=False)
+        where = {"address": cluster.address}
     nodes = [cluster.add_node(num_cpus=2, num_gpus=gpus) for gpus in case.nodes]
     # A node that is added later is added by a thread, where no handler can be set
     ray._private.utils.set_sigterm_handler = lambda handler: None
@@ -514,17 +507,19 @@ def play_here(name: str, folder: Path, stack: ExitStack) -> int:
     def counting(context: Any) -> type:
         if case.is_real:
             return counted_engine(vllm_engine(context), folder)
-        return dying_engine(folder, case.row_s, deaths=case.deaths)
+        return fake_engine(folder, case.row_s, load_s=0.5, deaths=case.deaths)
 
     engine.telling_engine = counting
     path = folder / "job.yaml"
-    written = job(case, folder, cluster.address)
+    written = job(case, folder, where)
     if case.judges:
         written["judging"] = stack.enter_context(judging(folder))
         threading.Thread(target=watch_judges, args=(folder,), daemon=True).start()
     path.write_text(json.dumps(written))
 
     def meddle() -> None:
+        if case.meddle is None:
+            return
         while len(read_asked(folder)) < case.kill_at:
             time.sleep(0.05)
         case.meddle(Stage(cluster, nodes, folder))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -241,10 +241,7 @@ def estimate(
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
         cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=(
-            *_list_assumptions(spec, sampled, units, judges, site, reader.counted),
-            *asked.notes,
-        ),
+        assumptions=tuple(_list_assumptions(spec, sampled, units, judges, site, reader.counted)),
     )
 
 
@@ -610,7 +607,6 @@ class _EngineQuestion:
     blocks: float
     mean_chars: float
     device: Device
-    notes: list[str] = field(default_factory=list)
 
     def bound(
         self, group: tuple[Candidate, ...], engines: int, samples: float
@@ -635,13 +631,6 @@ class _EngineQuestion:
             f"that answer{'s' * (engines == 1)} {work.at_once:,} prompts of {tokens:,.0f} tokens "
             f"at once, {work.cached_share:.0%} of them from the prefix cache"
         )
-        at_most = 2 * (engine.concurrent_batches or 1)  # Ray Data gives one actor
-        if engines < self.blocks < engines * at_most:
-            fewest = math.ceil(self.blocks / at_most)
-            self.notes.append(
-                f"  of the {self.blocks:,.0f} blocks an engine that is up before others takes up "
-                f"to {at_most}: then {fewest} do all of it at worst"
-            )
         if self.blocks < engines:
             how += f", {engines - int(self.blocks):,} of them without a block (rows_per_block)"
         return work.seconds, how

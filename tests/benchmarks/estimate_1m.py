@@ -7,8 +7,8 @@ Both have the same service times of an engine (TIMES: an 8B model on one GPU, by
 GPU's data sheet; nothing of it was measured), of a judge, and of the tasks before the engines. The
 estimate knows a dataset of ROWS samples. The simulation has all of them: shards are cut and joined
 by the product's own code, engines are fitted by `fit_engine`, blocks go to the engine that has the
-fewest, at most twice `concurrent_batches`, as Ray Data's pool hands them out, and each engine is
-simulated step by step (simulated_engine.py). Engines come up within a fifth around `start_s`,
+fewest, at most `blocks_in_flight`, as Ray Data's pool hands them out, and each engine is simulated
+step by step (simulated_engine.py). Engines come up within a fifth around `start_s`,
 contexts have 0.75 to 1.25 times the tokens, and answers any length up to max_tokens. QUESTIONS
 questions stand on a shared context, in shuffled order. Not simulated: loss of nodes, the network, a
 prompt that is put back.
@@ -197,7 +197,7 @@ def simulate(dataset: Path, cell: Cell) -> Simulated:
     from memray_eval.config.sections import EngineTimes
     from memray_eval.datasets.scan import read_samples
     from memray_eval.execution.estimate import PROMPT_CPU_S, WRITE_CPU_S
-    from memray_eval.execution.plan import fit_engine, judge_pool
+    from memray_eval.execution.plan import blocks_in_flight, fit_engine, judge_pool
     from memray_eval.execution.prepare import resolve, scan_dataset
     from memray_eval.judges.limits.rate_limiter import SLACK_S
     from tests.benchmarks.simulated_engine import SimulatedEngine, SimulatedPool
@@ -218,7 +218,9 @@ def simulate(dataset: Path, cell: Cell) -> Simulated:
     engine = fit_engine(config.engine, found.context_chars / found.n_samples, "gpu")
     engines = [SimulatedEngine(times, engine) for _ in range(cell.gpus)]
     starts = [draws.uniform(0.8, 1.2) * times.start_s for _ in engines]
-    simulated = SimulatedPool(engines, starts, engine.concurrent_batches or 1)
+    in_flight = blocks_in_flight(engine, len(blocks), cell.gpus)
+    at_once = min(engine.concurrent_batches or 1, in_flight)
+    simulated = SimulatedPool(engines, starts, at_once, in_flight)
     ends = simulated.answer(blocks, ready_times(blocks, PROMPT_CPU_S, cores))
     assert sum(rows for _, rows in ends) == cell.samples
     pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(cell.samples))

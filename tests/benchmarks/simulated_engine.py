@@ -151,13 +151,17 @@ class SimulatedEngine:
 
 class SimulatedPool:
     """Engines that come up at `starts`, and answer blocks as Ray Data's pool has them do it: the
-    next block goes to the engine that has the fewest, of those with less than twice `at_once`;
+    next block goes to the engine that has the fewest, of those with less than `in_flight`;
     `at_once` of an engine's blocks are under way, and the others wait there."""
 
     def __init__(
-        self, engines: Sequence[SimulatedEngine], starts: Sequence[float], at_once: int
+        self,
+        engines: Sequence[SimulatedEngine],
+        starts: Sequence[float],
+        at_once: int,
+        in_flight: int,
     ) -> None:
-        self._engines, self._at_once = engines, at_once
+        self._engines, self._at_once, self._in_flight = engines, at_once, in_flight
         self._blocks: Sequence[Sequence[Asked]] = ()
         self._n_given, self._looked_for = 0, -1
         self._held = [-1] * len(engines)  # blocks; -1: not up yet
@@ -188,7 +192,7 @@ class SimulatedPool:
             self._hand_out(now, ready)
             if number >= 0 and not self._has_event[number] and not self._engines[number].is_idle:
                 due = ready[self._n_given] if self._n_given < len(blocks) else math.inf
-                has_room = any(0 <= n < 2 * self._at_once for n in self._held)
+                has_room = any(0 <= n < self._in_flight for n in self._held)
                 done = self._engines[number].run(due if has_room and due > now else math.inf)
                 self._look_at(number, done)
         return ends
@@ -196,7 +200,7 @@ class SimulatedPool:
     def _hand_out(self, now: float, ready: Sequence[float]) -> None:
         """Gives blocks that are ready to engines that have room."""
         while self._n_given < len(self._blocks):
-            free = [number for number, n in enumerate(self._held) if 0 <= n < 2 * self._at_once]
+            free = [number for number, n in enumerate(self._held) if 0 <= n < self._in_flight]
             if not free:
                 return
             if ready[self._n_given] > now:

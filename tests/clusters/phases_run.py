@@ -1,6 +1,6 @@
-"""`python -m tests.clusters.phases_run CONFIG GPUS SEEN STARTS`: a run, or its resume, on a cluster
+"""`python -m tests.clusters.phases_run CONFIG GPUS SEEN BOOKS`: a run, or its resume, on a cluster
 of its own: a head and a node without GPUs, and with GPUS=1 a node with one that is not there. Each
-line of SEEN says how many GPUs are free in which phase, each of STARTS that an engine started."""
+line of SEEN says how many GPUs are free in which phase; BOOKS are the engines' (fake_engine.py)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def phase_of(out: Path) -> str | None:
 
 def main() -> None:
     config = RunConfig.model_validate_json(Path(sys.argv[1]).read_text())
-    n_gpus, seen, starts = int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
+    n_gpus, seen, books = int(sys.argv[2]), Path(sys.argv[3]), Path(sys.argv[4])
     os.environ.update({name: value for name, value in _QUIET.items() if name not in os.environ})
     cluster = Cluster(
         initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False}
@@ -48,7 +48,7 @@ def main() -> None:
                 file.write(json.dumps([phase_of(Path(config.out)), free]) + "\n")
 
     threading.Thread(target=watch, daemon=True).start()
-    engine.telling_engine = lambda context: fake_engine(starts=starts)
+    engine.telling_engine = lambda context: fake_engine(books)
     begun = sorted(Path(config.out).glob("*/run.yaml"))
     done = resume(str(begun[0].parent), print) if begun else run(config, print)
     is_over.set()

@@ -19,7 +19,7 @@ from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from tests.clusters.conftest import Nodes
-from tests.clusters.dying_engine import dying_engine, read_asked, read_starts
+from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
 from tests.engine_kills import CASES, play, problems
 
@@ -32,7 +32,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     job = {"replicas": {"min": 1, "max": 2}, "device": "gpu", "cpus": 0.1, "batch_size": BATCH}
     config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
     config = fit_engine(config, 1.0, "gpu")
-    made = dying_engine(tmp_path, row_s=0.2, load_s=0.1)
+    made = fake_engine(tmp_path, row_s=0.2, load_s=0.1)
     monkeypatch.setattr(engine, "telling_engine", lambda context: made)
     set_up_data_context(no_progress_timeout_s=60)
 

@@ -17,7 +17,7 @@ from memray_eval.execution.ray import engine
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.conftest import Nodes
-from tests.clusters.fake_engine import fake_engine
+from tests.clusters.fake_engine import fake_engine, read_starts
 from tests.clusters.observing import groups
 from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
@@ -34,8 +34,8 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
 ) -> None:
     other = tmp_path / "other-model"
     other.symlink_to(resolve_model("embedded"))
-    starts = tmp_path / "starts"
-    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(starts=starts))
+    made = fake_engine(tmp_path)
+    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
     job: dict[str, Any] = {
         "dataset": str(SAMPLES),
         "limit": UNITS,
@@ -54,7 +54,7 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
 
     def watch() -> None:
         while not is_over.wait(0.1):
-            n_started = len(starts.read_text().splitlines()) if starts.exists() else 0
+            n_started = len(read_starts(tmp_path))
             started_at.extend([time.monotonic()] * (n_started - len(started_at)))
             created = [group for group in groups() if group.state == "CREATED" and group.gpus]
             held.append(sum(group.gpus for group in created))

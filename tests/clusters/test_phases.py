@@ -16,6 +16,7 @@ import psutil
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
+from tests.clusters.fake_engine import read_starts
 from tests.conftest import REPOSITORY, SAMPLES, long_test
 from tests.processes.killing import books, gone, run_folder, wait_for, workers
 from tests.processes.two_nodes import environment
@@ -53,7 +54,7 @@ def config_file(folder: Path, server: ServerProcess) -> Path:
 @contextlib.contextmanager
 def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
     folder = config.parent
-    seen, starts = (str(folder / name) for name in ("seen", "starts"))
+    seen = str(folder / "seen")
     command = [
         sys.executable,
         "-m",
@@ -61,7 +62,7 @@ def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
         str(config),
         str(gpus),
         seen,
-        starts,
+        str(folder),
     ]
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(
@@ -82,7 +83,7 @@ def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
 
 @long_test
 def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_path: Path) -> None:
-    log, starts = tmp_path / "log", tmp_path / "starts"
+    log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
         config = config_file(tmp_path, server)
         with running(config, gpus=1) as process:
@@ -104,14 +105,14 @@ def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_p
         folder = run_folder(tmp_path)
         assert folder.read_manifest()["phases"]["order"] == "apart"
         assert "so GPUs would wait for judges" in folder.read_manifest()["phases"]["reason"]
-        (engine,) = starts.read_text().splitlines()
-        assert "'GPU': 1.0" in engine
+        (engine,) = read_starts(tmp_path)
+        assert engine.resources["GPU"] == 1.0
         with running(config, gpus=0) as process:  # the GPU nodes are gone
             assert process.wait(240) == 0, log.read_text()[-3000:]
         found = books(RunFolder(folder.path), server)
     print(found, file=sys.__stdout__)
     assert "Phases: judge (everything is generated already)." in log.read_text()
-    assert starts.read_text().splitlines() == [engine]  # nothing was generated again
+    assert read_starts(tmp_path) == [engine]  # nothing was generated again
     assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
     assert found.calls - found.paid_again == CALLS
     assert found.paid_again <= IN_FLIGHT

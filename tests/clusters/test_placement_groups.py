@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Literal
 
 import pytest
 import ray
@@ -27,7 +28,7 @@ from memray_eval.execution.ray.placement_groups import (
     NodeReservation,
 )
 from tests.clusters.conftest import Nodes, Seen, Starts
-from tests.clusters.fake_engine import fake_engine
+from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
 from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
 from tests.conftest import REPOSITORY, SAMPLES, long_test
 
@@ -81,41 +82,24 @@ def ids(seen: list[list[Group]]) -> set[str]:
     return {group.id for moment in seen for group in moment}
 
 
-@pytest.fixture
-def deaths(tmp_path: Path, nodes: Nodes) -> Path:
-    (tmp_path / "death").touch()
-    return tmp_path
-
-
-def test_an_engine_that_crashes_in_its_constructor_starts_anew_in_its_group(
-    deaths: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["killed", "error"])
+def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
+    how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(
-        engine, "telling_engine", lambda context: fake_engine(deaths, is_crash=True)
-    )
+    made = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
-    assert not list(deaths.iterdir())
-    assert groups() == []
-
-
-def test_an_engine_that_fails_in_its_constructor_starts_anew_in_its_group(
-    deaths: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
-    answers, seen = generate()
-    assert (len(answers), len(ids(seen))) == (4, 1)
-    assert not list(deaths.iterdir())
+    assert count_deaths(tmp_path) == 1
     assert groups() == []
 
 
 def test_a_pipeline_that_fails_gives_its_groups_back(
-    deaths: Path, monkeypatch: pytest.MonkeyPatch
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for start in range(1, MOST_STARTS):
-        (deaths / f"death-{start}").touch()
-    monkeypatch.setattr(engine, "telling_engine", lambda context: fake_engine(deaths))
-    with pytest.raises(ray.exceptions.RayError, match="no kernel image"):
+    made = fake_engine(tmp_path, deaths=Deaths(times=MOST_STARTS, how="error"))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    with pytest.raises(ray.exceptions.RayError, match="Engine core initialization failed"):
         generate()
     wait_until(lambda: groups() == [], 10, "the group is still there")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -19,7 +20,7 @@ from ray.data import ActorPoolStrategy, Dataset
 
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
-from memray_eval.execution.plan import Device
+from memray_eval.execution.plan import Device, blocks_in_flight
 from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, RECORD, SAMPLING, TOKENS
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
@@ -56,12 +57,13 @@ def add_engines(
     placement: EnginePlacement,
     context: StageContext | None = None,
     at_first: int | None = None,
+    blocks: float = math.inf,
     is_on_cluster: bool = True,
     label_selector: Mapping[str, str] | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) ->
-    rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first` of them, where
-    `config.replicas` is a range (None: the least).
+    """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) in so
+    many `blocks` -> rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first`
+    of them, where `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
     excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
@@ -102,12 +104,15 @@ def add_engines(
         "runtime_env": {"env_vars": environment},
         **_actor_resources(config, device),
     }
+    in_flight = blocks_in_flight(config, blocks, at_first)
     compute = ActorPoolStrategy(
         min_size=least,
         initial_size=at_first,
         max_size=most,
-        max_concurrent_calls_per_actor=config.concurrent_batches,
+        max_tasks_in_flight_per_actor=in_flight,
+        max_concurrent_calls_per_actor=min(config.concurrent_batches or 1, in_flight),
     )
+
     def start(placed: Mapping[str, Any]) -> Any:
         forever = {"max_restarts": -1, "max_task_retries": -1}
         return ray.remote(RemoteEngineActor).options(**forever, **where, **placed).remote(*engine)

@@ -125,12 +125,10 @@ class PipelineSetup:
         """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
         workers."""
         if _is_one_file(self.plan.found.shards):
-            return max(
-                1,
-                math.ceil(
-                    sum(shard.rows for shard in self.plan.found.shards) / self.engine.batch_size
-                ),
+            asked = sum(shard.rows for shard in self.plan.found.shards) * len(
+                self.plan.spec.candidates
             )
+            return max(1, math.ceil(asked / self.engine.batch_size))
         return max(1, len(self.plan.found.shards))
 
 
@@ -421,6 +419,7 @@ def add_generation(
             placement,
             setup.context,
             at_first=at_first,
+            blocks=setup.blocks,
             is_on_cluster=bool(setup.plan.capacity.nodes),
             label_selector=setup.label_selector,
         )

@@ -16,6 +16,7 @@ from memray_eval.config.sections import EngineConfig, EngineTimes
 from memray_eval.execution.engine_time import AskedPrompt, engine_work, shared_length
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
+from memray_eval.execution.plan import blocks_in_flight
 from memray_eval.execution.prepare import estimate_of
 from tests.benchmarks.simulated_engine import Asked, SimulatedEngine, SimulatedPool
 
@@ -92,7 +93,7 @@ def test_the_closed_form_is_that_of_an_engine_step_by_step(
 def test_a_pool_gives_the_next_block_to_the_engine_that_has_the_fewest() -> None:
     engines = [SimulatedEngine(TIMES, ENGINE) for _ in range(3)]
     blocks = [[Asked(number, 0, 1000, 10)] * 2 for number in range(30)]
-    ends = SimulatedPool(engines, [0.0, 5.0, 9.0], 1).answer(blocks, [0.0] * len(blocks))
+    ends = SimulatedPool(engines, [0.0, 5.0, 9.0], 1, 2).answer(blocks, [0.0] * len(blocks))
     assert sum(rows for _, rows in ends) == 60
     assert ends == sorted(ends)
     # Who comes up later is done at the same time, but for a block
@@ -183,12 +184,19 @@ def test_few_blocks_keep_engines_idle(tmp_path: Path) -> None:
     assert "62 of them without a block (rows_per_block)" in made.bottleneck
 
 
-def test_engines_that_come_up_late_may_find_the_blocks_given(tmp_path: Path) -> None:
-    made = estimated(tmp_path, rows(64, 1, 100))
-    assert (
-        "  of the 4 blocks an engine that is up before others takes up to 64: then 1 do all "
-        "of it at worst"
-    ) in made.assumptions
+def test_engines_that_come_up_late_find_their_share_of_few_blocks() -> None:
+    engine = ENGINE.model_copy(update={"concurrent_batches": 32})
+    blocks = [[Asked(number, 0, 1000, 10)] * 2 for number in range(16)]
+
+    def last_end(in_flight: int) -> float:
+        engines = [SimulatedEngine(TIMES, engine) for _ in range(8)]
+        pool = SimulatedPool(engines, [0.0, *[3.0] * 7], min(32, in_flight), in_flight)
+        return pool.answer(blocks, [0.0] * len(blocks))[-1][0]
+
+    assert blocks_in_flight(engine, len(blocks), 8) == 2
+    assert last_end(2) < 3.0 + last_end(64) / 8 * 1.5
+    assert blocks_in_flight(engine, 100_000, 8) == 64  # twice what an engine works on
+    assert blocks_in_flight(engine, 3, 8) == 1
 
 
 def test_long_prompts_without_the_times_of_an_engine_are_warned_of(tmp_path: Path) -> None:
