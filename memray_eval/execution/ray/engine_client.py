@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.ray.lost_rows import answer_rows
+from memray_eval.execution.ray.lost_rows import PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
 from memray_eval.execution.stage_context import StageContext
@@ -24,9 +24,6 @@ from memray_eval.execution.stage_context import StageContext
 READY_S = 1.0  # in which an engine that is up says so
 LOOK_S = 5.0  # between two looks which engines are up, while a client's own is not
 SURE_S = 30.0  # before a run is stopped for want of engines
-# Engines that die of a few rows alone while no engine has answered any, before a run is stopped: it
-# is hardly the prompts. One prompt that is given up takes five of them.
-MOST_IN_VAIN = 12
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ class EngineClient:
         self._up: list[Any] = []  # engines to ask while the own one is not there
         self._looked_at, self._look, self._has_told = 0.0, asyncio.Lock(), False
         self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
-        self._has_answered, self._n_in_vain = False, 0
+        self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
         self._failure: GenerationError | None = None
         try:
@@ -68,7 +65,7 @@ class EngineClient:
             raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        yield await answer_rows(table, self._ask)
+        yield await self._asker.answer(table)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None where it was lost while it was asked this."""
@@ -77,16 +74,8 @@ class EngineClient:
         else:
             engine, ticket = self._own or await self._any_engine(), None
         answered: pa.Table | None = await self._call(engine, engine.answer, table, ticket)
-        self._has_answered = self._has_answered or answered is not None
         if answered is None and is_alone:
             self._died_alone = engine
-            self._n_in_vain += not self._has_answered
-            if self._n_in_vain == MOST_IN_VAIN:
-                raise GenerationError(
-                    f"engines of {self._model} died {MOST_IN_VAIN} times one after another, each "
-                    "while it was asked a few prompts alone, and none has answered one. Their logs "
-                    "say why: /tmp/ray/session_latest/logs of their nodes"
-                )
         return answered
 
     async def _reserve_engine(self) -> tuple[Any, int]:

@@ -14,6 +14,7 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from memray_eval.errors import GenerationError
 from memray_eval.execution.prompt_stage import ANSWER_SCHEMA
 
 LOST_BESIDE = 2  # times that a table is lost beside others before it is asked alone: nodes are lost
@@ -21,6 +22,9 @@ PARTS = 4  # of a table that was lost alone
 # Engines that die of one row alone before it is given up. Each is another start of an engine, of
 # minutes; and a row that is not to blame would have to meet as many accidents while it is alone.
 MOST_DEATHS = 3
+# Engines that die of rows that they have alone while none has answered any, before a run is
+# stopped: it is hardly the prompts. One that is given up takes five or six of them.
+MOST_IN_VAIN = 12
 LEASE_S = 60.0  # within which a caller that may ask alone does so: its node may be lost
 
 logger = logging.getLogger(__name__)
@@ -33,25 +37,48 @@ class AskEngine(Protocol):
         ...
 
 
-async def answer_rows(table: pa.Table, ask: AskEngine, n_lost: int = 0) -> pa.Table:
-    """The answers to rows of ENGINE_SCHEMA that were lost with `n_lost` engines so far. Only an
-    engine that answers nothing else says something of the rows that it dies of: so what one row
-    does is never held against another."""
-    n_deaths = 0
-    while True:
-        is_alone = n_lost >= LOST_BESIDE
-        if (answered := await ask(table, is_alone)) is not None:
-            return answered
-        n_lost += 1
-        if is_alone and table.num_rows > 1:
-            break
-        n_deaths += is_alone
-        if n_deaths == MOST_DEATHS:
-            return _give_up(table, n_lost)
-    logger.warning("%d rows were lost with %d engines: asked in parts", table.num_rows, n_lost)
-    n_rows = math.ceil(table.num_rows / PARTS)
-    parts = [table.slice(start, n_rows) for start in range(0, table.num_rows, n_rows)]
-    return pa.concat_tables([await answer_rows(part, ask, n_lost) for part in parts])
+class PersistentAsker:
+    """Has engines of a model answer rows, some of which engines may die of.
+
+    Only an engine that answers nothing else says something of the rows that it dies of, so what one
+    row does is never held against another. Raises GenerationError where engines die of whatever
+    they are asked."""
+
+    def __init__(self, ask: AskEngine, model: str) -> None:
+        self._ask, self._model = ask, model
+        self._has_answered, self._n_in_vain = False, 0
+
+    async def answer(self, table: pa.Table, n_lost: int = 0) -> pa.Table:
+        """The answers to rows of ENGINE_SCHEMA that were lost with `n_lost` engines so far."""
+        n_deaths = 0
+        while True:
+            is_alone = n_lost >= LOST_BESIDE
+            if (answered := await self._ask(table, is_alone)) is not None:
+                self._has_answered = True
+                return answered
+            n_lost += 1
+            if not is_alone:
+                continue
+            self._note_death()
+            if table.num_rows > 1:
+                break
+            n_deaths += 1
+            if n_deaths == MOST_DEATHS:
+                return _give_up(table, n_lost)
+        logger.warning("%d rows were lost with %d engines: asked in parts", table.num_rows, n_lost)
+        n_rows = math.ceil(table.num_rows / PARTS)
+        parts = [table.slice(start, n_rows) for start in range(0, table.num_rows, n_rows)]
+        return pa.concat_tables([await self.answer(part, n_lost) for part in parts])
+
+    def _note_death(self) -> None:
+        """An engine died of rows that it had alone."""
+        self._n_in_vain += not self._has_answered
+        if self._n_in_vain == MOST_IN_VAIN:
+            raise GenerationError(
+                f"engines of {self._model} died {MOST_IN_VAIN} times one after another, each while "
+                "it was asked a few prompts and nothing else, and none has answered one. Their "
+                "logs say why: /tmp/ray/session_latest/logs of their nodes"
+            )
 
 
 def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
@@ -73,25 +100,27 @@ class Turns:
 
     def __init__(self) -> None:
         self._n_beside, self._changed = 0, asyncio.Condition()
-        self._tickets, self._holder = itertools.count(1), 0  # of the one that is alone; 0: nobody
+        # Of those that are alone or wait for it, in their order: others wait until there are none
+        self._tickets, self._numbers = list[int](), itertools.count()
         self._lease: asyncio.Task[None] | None = None
 
     @property
     def are_free(self) -> bool:
-        return not (self._n_beside or self._holder)
+        return not (self._n_beside or self._tickets)
 
     async def reserve(self) -> int:
         """Returns a ticket, once nobody else is at the engine: no other is let in until `take` has
         had it, or it has lapsed for not being used within LEASE_S."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._holder)
-            ticket = self._holder = next(self._tickets)
-            try:
-                await self._changed.wait_for(lambda: not self._n_beside)
-            except BaseException:
-                self._holder = 0
-                self._changed.notify_all()
-                raise
+        ticket = next(self._numbers)
+        self._tickets.append(ticket)
+        try:
+            async with self._changed:
+                await self._changed.wait_for(
+                    lambda: self._tickets[0] == ticket and not self._n_beside
+                )
+        except BaseException:
+            await self._give_back(ticket)
+            raise
         self._lease = asyncio.create_task(self._lapse(ticket))
         return ticket
 
@@ -100,26 +129,26 @@ class Turns:
         """A turn: beside others, or alone with a ticket of `reserve`."""
         if ticket is None:
             async with self._changed:
-                await self._changed.wait_for(lambda: not self._holder)
+                await self._changed.wait_for(lambda: not self._tickets)
                 self._n_beside += 1
         else:
-            if self._holder != ticket:  # it has lapsed
+            if ticket not in self._tickets:  # it has lapsed
                 ticket = await self.reserve()
             assert self._lease is not None
             self._lease.cancel()
         try:
             yield
         finally:
-            if ticket is None:
-                self._n_beside -= 1
-            await self._leave(ticket)
+            await self._give_back(ticket)
 
     async def _lapse(self, ticket: int) -> None:
         await asyncio.sleep(LEASE_S)
-        await self._leave(ticket)
+        await self._give_back(ticket)
 
-    async def _leave(self, ticket: int | None) -> None:
+    async def _give_back(self, ticket: int | None) -> None:
+        if ticket is None:
+            self._n_beside -= 1
+        elif ticket in self._tickets:
+            self._tickets.remove(ticket)
         async with self._changed:
-            if self._holder == ticket:
-                self._holder = 0
             self._changed.notify_all()

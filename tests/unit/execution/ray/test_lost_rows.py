@@ -10,9 +10,16 @@ from collections.abc import Callable, Iterable, Sequence
 import pyarrow as pa
 import pytest
 
+from memray_eval.errors import GenerationError
 from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, ENGINE_SCHEMA, TRUNCATED
 from memray_eval.execution.ray import lost_rows
-from memray_eval.execution.ray.lost_rows import LOST_BESIDE, MOST_DEATHS, Turns, answer_rows
+from memray_eval.execution.ray.lost_rows import (
+    LOST_BESIDE,
+    MOST_DEATHS,
+    MOST_IN_VAIN,
+    PersistentAsker,
+    Turns,
+)
 
 
 def table(rows: Iterable[int]) -> pa.Table:
@@ -53,7 +60,8 @@ def answer_all(engine: Engine, tables: Sequence[Sequence[int]]) -> tuple[set[int
     """Has the engine asked all tables at once. Returns the rows that were given up, and all."""
 
     async def ask_all() -> list[pa.Table]:
-        return await asyncio.gather(*(answer_rows(table(one), engine.ask) for one in tables))
+        asker = PersistentAsker(engine.ask, "m")
+        return await asyncio.gather(*(asker.answer(table(one)) for one in tables))
 
     rows = pa.concat_tables(asyncio.run(ask_all())).to_pylist()
     given_up = {row[TRUNCATED] for row in rows if "it died" in str(row)}
@@ -65,7 +73,7 @@ def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(lost_rows.logger, "disabled", True)
 
 
-@pytest.mark.parametrize("poison", [{21}, {0, 1, 2, 3}, {5, 22, 47}, set(range(64))])
+@pytest.mark.parametrize("poison", [{21}, {0, 1, 2, 3}, {5, 22, 47}, set(range(16, 64))])
 def test_what_kills_every_engine_is_given_up_and_nothing_that_is_asked_beside_it(
     poison: set[int],
 ) -> None:
@@ -100,12 +108,19 @@ def test_a_row_that_is_given_up_says_why_and_how_to_go_on() -> None:
     async def die(rows: pa.Table, is_alone: bool) -> None:
         return None
 
-    (row,) = asyncio.run(answer_rows(table([7]), die)).to_pylist()
+    (row,) = asyncio.run(PersistentAsker(die, "m").answer(table([7]))).to_pylist()
     error = str(row)
     assert f"it died {MOST_DEATHS} times" in error
     assert f"({LOST_BESIDE + MOST_DEATHS} times in all)" in error
     assert "The other prompts go on." in error
     assert "max_prompt_tokens" in error
+
+
+def test_engines_that_die_of_everything_stop_the_run() -> None:
+    engine = Engine(range(64))
+    with pytest.raises(GenerationError, match=f"died {MOST_IN_VAIN} times .* none has answered"):
+        answer_all(engine, [range(start, start + 16) for start in range(0, 64, 16)])
+    assert engine.deaths < LOST_BESIDE + MOST_IN_VAIN + 4  # one more of each table's, at most
 
 
 def test_who_asks_alone_waits_for_the_others_and_they_wait_for_it() -> None:
