@@ -20,11 +20,17 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device
-from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, RECORD, SAMPLING, TOKENS
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    SAMPLING,
+    TOKENS,
+    take_stored,
+)
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
+from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
@@ -38,9 +44,7 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
-from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
@@ -166,8 +170,14 @@ class EngineActor:
             raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        async for answered in self._stage({_ROWS: table.to_pylist()}):
-            yield pa.Table.from_pylist(answered[_ROWS], schema=ANSWER_SCHEMA)
+        is_asked = table.column(TOKENS).is_valid()
+        rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
+        answers = [row async for answered in self._stage({_ROWS: rows}) for row in answered[_ROWS]]
+        # An answer stands in the row that asked for it
+        asked = is_asked.to_numpy()
+        places = pa.array(np.cumsum(asked) - 1, mask=~asked)
+        column = pa.array(answers, ANSWER_TYPE).take(places)
+        yield table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
 
 
 class RemoteEngineActor(EngineActor):
@@ -295,9 +305,6 @@ def telling_engine(context: StageContext | None) -> type:
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                # A record that has its error or its response; Ray makes a row of this error
-                if not request.prompt_token_ids:
-                    raise ValueError(UNASKED)
                 output = await generate(request)
                 self._told[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
@@ -329,22 +336,4 @@ def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] 
         return None
     # What this actor is to make again was written before it was started
     index = RunFolder(context.folder).index_responses()
-
-    def add_stored(table: pa.Table) -> pa.Table:
-        rows = table.to_pylist()
-        take_stored(rows, context, index)
-        return pa.Table.from_pylist(rows, schema=table.schema)
-
-    return add_stored
-
-
-def take_stored(
-    batch: list[dict[str, Any]], context: StageContext, index: Mapping[str, UnitNumbers]
-) -> None:
-    """Puts the responses that parts of this index have into rows of ENGINE_SCHEMA: there is nothing
-    to ask of these any more."""
-    units = [Record.model_validate_json(row[RECORD]).unit_id for row in batch]
-    stored = context.find_stored(units, index)
-    for row, unit in zip(batch, units, strict=True):
-        if unit in stored:
-            row[RECORD], row[TOKENS] = stored[unit].model_dump_json(), b""
+    return partial(take_stored, context=context, index=index)
