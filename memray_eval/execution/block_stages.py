@@ -68,8 +68,8 @@ logger = logging.getLogger(__name__)
 
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
-    """Rows of ANSWER_SCHEMA with what the engine answered as their responses. A prompt's tokens,
-    and with them any long context, have ended there."""
+    """Records with the engine's ANSWER, null where nothing was asked, as their response. A prompt's
+    tokens, and with them any long context, have ended there."""
     rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
     for row in table.select(["sample_id", FORM, TRUNCATED, ANSWER]).to_pylist():
         try:

@@ -61,7 +61,7 @@ _SAMPLING_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-# What the engine answers; vLLM's times are in seconds, `metrics` on its own clock
+# What the engine answers, the column ANSWER; vLLM's times are in seconds, `metrics` on its own clock
 ANSWER_TYPE = pa.struct(
     [
         ("generated_text", pa.large_string()),
@@ -83,12 +83,9 @@ ANSWER_TYPE = pa.struct(
     ]
 )
 # Records with what asks for their responses, null where there is nothing to ask
-SERVER_SCHEMA = RECORD_SCHEMA.append(pa.field(PROMPT, _PROMPT_TYPE))
-# Little-endian int32: a list of Python numbers would take nine times as much
-ENGINE_SCHEMA = RECORD_SCHEMA.append(pa.field(TOKENS, pa.large_binary())).append(
-    pa.field(SAMPLING, _SAMPLING_TYPE)
-)
-ANSWER_SCHEMA = RECORD_SCHEMA.append(pa.field(ANSWER, ANSWER_TYPE))
+SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
+# Tokens are little-endian int32: a list of Python numbers would take nine times as much
+ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, (TOKENS, pa.large_binary()), (SAMPLING, _SAMPLING_TYPE)])
 Row = dict[str, Any]
 # The columns of a row that ask, and which passages of a conversation they show
 Asked = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
@@ -197,7 +194,8 @@ def _blocks(
     size, started = 0, time.time()
     for record, row in _rows(table, asking, asked):
         rows.append((record, row))
-        size += len(row.get(TOKENS, b"")) + sum(map(len, _texts(row)))
+        messages = row.get(PROMPT, {}).get("messages", ())
+        size += len(row.get(TOKENS, b"")) + sum(len(one["content"]) for one in messages)
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
             yield _to_block(rows, schema, asking, index, started)
             rows, size, started = [], 0, time.time()
@@ -247,11 +245,6 @@ def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:
     return records
 
 
-def _texts(row: Row) -> list[str]:
-    prompt = row.get(PROMPT) or {"messages": ()}
-    return [message["content"] for message in prompt["messages"]]
-
-
 def _rows(table: pa.Table, asking: PromptSpec, asked: Asked) -> Iterator[tuple[Record, Row]]:
     if asking.context.is_stopping():
         return
@@ -261,14 +254,12 @@ def _rows(table: pa.Table, asking: PromptSpec, asked: Asked) -> Iterator[tuple[R
             try:
                 record = new_record(sample, candidate)
                 if asking.resume_state.has(record.unit_id):
-                    row = None
-                else:
-                    row = _row(record, sample, suite, asked)
+                    continue
+                row = _row(record, sample, suite, asked)
             except Exception as error:
                 asking.context.record_stage_failure("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
-            if row is not None:
-                yield row
+            yield row
 
 
 def _row(record: Record, sample: Sample, suite: Suite, asked: Asked) -> tuple[Record, Row]:

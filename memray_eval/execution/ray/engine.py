@@ -62,15 +62,16 @@ def add_engines(
     is_on_cluster: bool = True,
     label_selector: Mapping[str, str] | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) ->
-    rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first` of them, where
-    `config.replicas` is a range (None: the least).
+    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA in
+    execution/prompt_stage.py) have ANSWER in their place, null where there are no tokens. Its
+    engines are in the groups of `placement`: `at_first` of them, where `config.replicas` is a range
+    (None: the least).
 
     On a cluster Ray Data's own actors are clients (EngineClient), kept off the nodes that
     `label_selector` excludes: an actor whose node is lost waits for another of the kind, and Ray
     Data would leave it the rows that it has. A machine's own Ray has one node, which does not grow.
 
-    A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
+    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings go
     to the counter of the run's `context`, and an actor that was lost and is started anew takes the
     responses in the run's folder.
     """
