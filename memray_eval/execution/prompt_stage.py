@@ -61,7 +61,7 @@ _SAMPLING_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-# What the engine answers, the column ANSWER; vLLM's times are in seconds, `metrics` on its own clock
+# What the engine answers (ANSWER); vLLM's times are in seconds, `metrics` on its own clock
 ANSWER_TYPE = pa.struct(
     [
         ("generated_text", pa.large_string()),

@@ -71,9 +71,9 @@ def add_engines(
     `label_selector` excludes: an actor whose node is lost waits for another of the kind, and Ray
     Data would leave it the rows that it has. A machine's own Ray has one node, which does not grow.
 
-    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings go
-    to the counter of the run's `context`, and an actor that was lost and is started anew takes the
-    responses in the run's folder.
+    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
+    go to the counter of the run's `context`, and an actor that was lost and is started anew takes
+    the responses in the run's folder.
     """
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
