@@ -26,7 +26,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
-from memray_eval.execution.prompt_stage import SAMPLE, SHARD
+from memray_eval.execution.prompt_stage import SHARD
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_counter import CallReporter
 from memray_eval.execution.services import JudgeServices
@@ -34,11 +34,11 @@ from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample, unit_id
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 LISTEN_S = 1.0
-SAMPLE_SCHEMA = pa.schema([(SAMPLE, pa.large_string())])
 
 
 class EnrichSamples:
@@ -96,9 +96,7 @@ class EnrichSamples:
                 if batch is None:
                     return
                 self._count(batch)
-                yield pa.Table.from_pylist(
-                    [{SAMPLE: sample.model_dump_json()} for sample in batch], schema=SAMPLE_SCHEMA
-                )
+                yield samples_to_table(batch)
 
     async def _enrich(
         self, samples: Sequence[Sample], folder: str, backends: AffectBackends

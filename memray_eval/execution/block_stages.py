@@ -24,7 +24,14 @@ from memray_eval.datasets.scan import read_records
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped, describe_error
 from memray_eval.execution.part_stage import write_block
-from memray_eval.execution.prompt_stage import PROMPT, RECORD, SHARD, TRUNCATED
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    FORM,
+    PROMPT,
+    SHARD,
+    TRUNCATED,
+    take_stored,
+)
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import CallReporter, report_block
 from memray_eval.execution.services import JudgeServices
@@ -37,7 +44,7 @@ from memray_eval.metrics import pick
 from memray_eval.models.function_generator import FunctionGenerator
 from memray_eval.ports import Generator, Judge
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, unanswered
+from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.generate import engine_response, generate
 from memray_eval.stages.judge import (
@@ -47,7 +54,8 @@ from memray_eval.stages.judge import (
     judge_record,
     score_unasked,
 )
-from memray_eval.types import Candidate, ComputedScore, Prompt, Record, Score
+from memray_eval.types import ComputedScore, Prompt, Record, Response, Score
+from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
@@ -60,24 +68,20 @@ logger = logging.getLogger(__name__)
 
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
-    """What the engine left in its rows, as records. A prompt's tokens, and with them any long
-    context, have ended there."""
-    records = []
-    for row in table.to_pylist():
-        record = Record.model_validate_json(row[RECORD])
-        if record.response is None:
-            try:
-                record = record.model_copy(update={"response": engine_response(row)})
-            except Exception as error:
-                context.record_stage_failure("generate", record.sample.id, error)
-                record = unanswered(record, describe_error(error))
-        records.append(record)
-    longest = max(
-        (record.response.duration_s or 0.0 for record in records if record.response), default=0.0
-    )
-    now = time.time()
-    context.counter.add("generate", len(records), now - longest, now, _n_ungenerated(records))
-    return context.report_answers(records)
+    """Records with the engine's ANSWER, null where nothing was asked, as their response. A prompt's
+    tokens, and with them any long context, have ended there."""
+    rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
+    for row in table.select(["sample_id", FORM, TRUNCATED, ANSWER]).to_pylist():
+        try:
+            answer = row[ANSWER]
+            responses.append(None if answer is None else engine_response({**row, **answer}))
+        except Exception as error:
+            context.record_stage_failure("generate", row["sample_id"], error)
+            responses.append(Response(error=describe_error(error)))
+    longest = max((one.duration_s or 0.0 for one in responses if one is not None), default=0.0)
+    now, answered = time.time(), context.add_answers(rows, responses)
+    context.counter.add("generate", rows.num_rows, now - longest, now, _n_ungenerated(answered))
+    return answered
 
 
 def finish_ungenerated(
@@ -228,8 +232,9 @@ def read_waiting(
     return waiting
 
 
-def _n_ungenerated(records: Sequence[Record]) -> int:
-    return sum(record.response is None or record.response.error is not None for record in records)
+def _n_ungenerated(rows: pa.Table) -> int:
+    is_there = pc.and_(pc.is_valid(rows.column("response")), pc.is_null(rows.column("error")))
+    return int(rows.num_rows - rows.filter(is_there).num_rows)
 
 
 def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
@@ -258,7 +263,7 @@ class AskServers:
         self._stored = RunFolder(context.folder).index_responses() if is_restarted() else None
 
     def _new_client(self, candidate_json: str) -> Generator:
-        candidate = Candidate.model_validate_json(candidate_json)
+        candidate = candidate_from_json(candidate_json)
         if candidate.backend == "code":
             server, _, function = candidate.model.partition("/")
             return FunctionGenerator(OwnObject(self._config.code[server], function), self._config)
@@ -271,32 +276,27 @@ class AskServers:
         if await self._context.counter.is_stopping():
             yield RECORD_SCHEMA.empty_table()
             return
-        rows = table.to_pylist()
-        records = [Record.model_validate_json(row[RECORD]) for row in rows]
         if self._stored is not None:
-            ids = [record.unit_id for record in records]
-            stored = await asyncio.to_thread(self._context.find_stored, ids, self._stored)
-            records = [stored.get(record.unit_id, record) for record in records]
+            table = await asyncio.to_thread(take_stored, table, self._context, self._stored)
+        columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id"])
         with report_block(self._context.counter, "generate") as done:
-            asked = await asyncio.gather(*map(self._ask, rows, records))
-            done.rows, done.failed = len(asked), _n_ungenerated(asked)
-        yield self._context.report_answers(asked)
+            answers = await asyncio.gather(*map(self._ask, columns.to_pylist()))
+            answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
+            done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
+        yield answered
 
-    async def _ask(self, row: dict[str, Any], record: Record) -> Record:
-        # It could not be built, or the answer is there already
-        if row[PROMPT] is None or record.response is not None:
-            return record
+    async def _ask(self, row: dict[str, Any]) -> Response | None:
+        if row[PROMPT] is None:  # it could not be built, or the answer is there already
+            return None
         try:
-            prompt, client = (
-                Prompt.model_validate_json(row[PROMPT]),
-                self._client(record.candidate.model_dump_json()),
-            )
-            return await generate(record, prompt, row[TRUNCATED], client)
+            prompt, config = Prompt.model_validate(row[PROMPT]), row["candidate_config"]
+            candidate, client = candidate_from_json(config), self._client(config)
+            return await generate(prompt, candidate, row[TRUNCATED], client)
         except EvalError:
             raise
         except Exception as error:
-            self._context.record_stage_failure("generate", record.sample.id, error)
-            return unanswered(record, describe_error(error))
+            self._context.record_stage_failure("generate", row["sample_id"], error)
+            return Response(error=describe_error(error))
 
 
 def judging_options(

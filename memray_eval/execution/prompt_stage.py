@@ -5,42 +5,51 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
-from memray_eval.datasets.sources import Entry, Shard
+from memray_eval.datasets.sources import Shard
 from memray_eval.errors import describe_error
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
-from memray_eval.results.schema import unanswered
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import (
+    RECORD_SCHEMA,
+    samples_from_table,
+    to_table,
+    unanswered,
+)
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
-from memray_eval.types import Candidate, Passage, Prompt, Record, Sample, unit_id
+from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 
 logger = logging.getLogger(__name__)
 
-SHARD, SAMPLE, RECORD, PROMPT = "shard", "sample", "record", "prompt"
-TOKENS, SAMPLING, FORM, TRUNCATED = (
-    "prompt_tokens_int32",
-    "sampling_params",
-    "prompt_form",
-    "truncated_tokens",
-)
+SHARD, PROMPT, ANSWER = "shard", "prompt", "answer"
+TOKENS, SAMPLING = "prompt_tokens_int32", "sampling_params"
+FORM, TRUNCATED = "prompt_form", "truncated_tokens"  # of RECORD_SCHEMA, known before the answer is
 BLOCK_BYTES = 4 << 20  # a block is handed on here, however long its contexts are
 
-SERVER_SCHEMA = pa.schema(
-    [(RECORD, pa.string()), (PROMPT, pa.large_string()), (TRUNCATED, pa.int64())]
+_PROMPT_TYPE = pa.struct(
+    [
+        ("messages", pa.list_(pa.struct([("role", pa.string()), ("content", pa.large_string())]))),
+        ("is_chat", pa.bool_()),
+        ("max_tokens", pa.int64()),
+        ("stop", pa.list_(pa.string())),
+    ]
 )
 _SAMPLING_TYPE = pa.struct(
     [
@@ -52,25 +61,9 @@ _SAMPLING_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-# Little-endian int32: a list of Python numbers would take nine times as much
-ENGINE_SCHEMA = pa.schema(
+# What the engine answers (ANSWER); vLLM's times are in seconds, `metrics` on its own clock
+ANSWER_TYPE = pa.struct(
     [
-        (RECORD, pa.string()),
-        (
-            TOKENS,
-            pa.large_binary(),
-        ),
-        (SAMPLING, _SAMPLING_TYPE),
-        (FORM, pa.string()),
-        (TRUNCATED, pa.int64()),
-    ]
-)
-# What comes back from the engine; vLLM's times are in seconds, `metrics` on its own clock
-ANSWER_SCHEMA = pa.schema(
-    [
-        (RECORD, pa.string()),
-        (FORM, pa.string()),
-        (TRUNCATED, pa.int64()),
         ("generated_text", pa.large_string()),
         ("generated_tokens", pa.list_(pa.int32())),
         ("finish_reason", pa.string()),
@@ -89,6 +82,10 @@ ANSWER_SCHEMA = pa.schema(
         ("__inference_error__", pa.string()),
     ]
 )
+# Records with what asks for their responses, null where there is nothing to ask
+SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
+# Tokens are little-endian int32: a list of Python numbers would take nine times as much
+ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, (TOKENS, pa.large_binary()), (SAMPLING, _SAMPLING_TYPE)])
 Row = dict[str, Any]
 # The columns of a row that ask, and which passages of a conversation they show
 Asked = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
@@ -112,7 +109,7 @@ class PromptSpec:
 
 def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an
-    earlier session did. A record that has an error already goes without tokens past the engine."""
+    earlier session did."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
@@ -129,16 +126,12 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
         }
         return row, rendered.kept
 
-    unasked = {
-        TOKENS: b"",
-        SAMPLING: Prompt(messages=()).sampling(asking.candidates[0]).model_dump(mode="json"),
-    }
-    return _blocks(table, asking, asked, unasked, ENGINE_SCHEMA)
+    return _blocks(table, asking, asked, ENGINE_SCHEMA)
 
 
 def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
-    tokenizer and where; a record that has an error already goes without one."""
+    tokenizer and where."""
 
     def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         truncated, kept = None, prompt.passages
@@ -152,10 +145,10 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
             )
             prompt = prompt.model_copy(update={"messages": rendered.messages})
             truncated, kept = rendered.truncated_tokens, rendered.kept
-        bare = prompt.model_copy(update={"passages": (), "about": {}})
-        return {PROMPT: bare.model_dump_json(exclude_defaults=True), TRUNCATED: truncated}, kept
+        bare = prompt.model_dump(include={field.name for field in _PROMPT_TYPE})
+        return {PROMPT: bare, TRUNCATED: truncated}, kept
 
-    return _blocks(table, asking, asked, {PROMPT: None, TRUNCATED: None}, SERVER_SCHEMA)
+    return _blocks(table, asking, asked, SERVER_SCHEMA)
 
 
 def window_of(model: str) -> int | None:
@@ -180,58 +173,97 @@ def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> in
     return min(bounds) if bounds else None
 
 
-def _blocks(
-    table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row, schema: pa.Schema
-) -> Iterator[pa.Table]:
-    rows: list[Row] = []
-    size, started = 0, time.time()
-    for row in _rows(table, asking, asked, unasked):
-        rows.append(row)
-        size += sum(len(value) for value in rows[-1].values() if isinstance(value, str | bytes))
-        if len(rows) >= asking.rows or size >= BLOCK_BYTES:
-            yield _report_unfit(rows, schema, asking, started)
-            rows, size, started = [], 0, time.time()
-    yield _report_unfit(rows, schema, asking, started)
-
-
-def _report_unfit(
-    rows: list[Row], schema: pa.Schema, asking: PromptSpec, started: float
+def take_stored(
+    table: pa.Table, context: StageContext, index: Mapping[str, UnitNumbers]
 ) -> pa.Table:
-    asking.context.counter.add("read", len(rows), started, time.time())
-    return pa.Table.from_pylist(rows, schema=schema)
+    """Rows that ask, with the responses that parts of this index have: nothing is asked for these
+    any more."""
+    units = table.column("unit_id")
+    stored = _unasked(context.find_stored(units.to_pylist(), index), table.schema)
+    places = pc.add(pc.index_in(units, value_set=stored.column("unit_id")), table.num_rows)
+    own = pa.array(range(table.num_rows), pa.int32())
+    return pa.concat_tables([table, stored]).take(pc.coalesce(places, own))
 
 
-def _rows(table: pa.Table, asking: PromptSpec, asked: Asked, unasked: Row) -> Iterator[Row]:
+def _blocks(
+    table: pa.Table, asking: PromptSpec, asked: Asked, schema: pa.Schema
+) -> Iterator[pa.Table]:
+    # What a task that is done again is to make was written before
+    index = RunFolder(asking.context.folder).index_responses() if asking.is_repeated() else {}
+    rows: list[tuple[Record, Row]] = []
+    size, started = 0, time.time()
+    for record, row in _rows(table, asking, asked):
+        rows.append((record, row))
+        messages = row.get(PROMPT, {}).get("messages", ())
+        size += len(row.get(TOKENS, b"")) + sum(len(one["content"]) for one in messages)
+        if len(rows) >= asking.rows or size >= BLOCK_BYTES:
+            yield _to_block(rows, schema, asking, index, started)
+            rows, size, started = [], 0, time.time()
+    yield _to_block(rows, schema, asking, index, started)
+
+
+def _to_block(
+    rows: Sequence[tuple[Record, Row]],
+    schema: pa.Schema,
+    asking: PromptSpec,
+    index: Mapping[str, UnitNumbers],
+    started: float,
+) -> pa.Table:
+    """The rows as a table. One that Arrow cannot hold is an error of its unit."""
+    try:
+        block = _to_table(rows, schema)
+    except Exception:
+        block = pa.concat_tables([_to_table_alone(*row, schema, asking.context) for row in rows])
+    asking.context.counter.add("read", block.num_rows, started, time.time())
+    return take_stored(block, asking.context, index) if index else block
+
+
+def _to_table(rows: Sequence[tuple[Record, Row]], schema: pa.Schema) -> pa.Table:
+    records = to_table(record for record, _ in rows)
+    own = {FORM, TRUNCATED, *schema.names[len(RECORD_SCHEMA) :]}
+    columns = [
+        pa.array([row.get(field.name) for _, row in rows], field.type)
+        if field.name in own
+        else records.column(field.name)
+        for field in schema
+    ]
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _to_table_alone(record: Record, row: Row, schema: pa.Schema, context: StageContext) -> pa.Table:
+    try:
+        return _to_table([(record, row)], schema)
+    except Exception as error:
+        failed = unanswered(record, f"no prompt can be built: {describe_error(error)}")
+        return _unasked(context.to_table([failed], "read"), schema)
+
+
+def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Records that nothing is asked for, in a schema that asks."""
+    for field in list(schema)[len(RECORD_SCHEMA) :]:
+        records = records.append_column(field, pa.nulls(records.num_rows, field.type))
+    return records
+
+
+def _rows(table: pa.Table, asking: PromptSpec, asked: Asked) -> Iterator[tuple[Record, Row]]:
     if asking.context.is_stopping():
         return
     suite = asking.suite.load()
-    stored: dict[str, Record] = {}
-    if asking.is_repeated():
-        again = _samples(table, asking, lambda entry, error: None)
-        ids = [
-            unit_id(sample.id, one, sample.suite) for sample in again for one in asking.candidates
-        ]
-        stored = asking.context.find_stored(ids)
-    for sample in _samples(table, asking, asking.context.record_unreadable):
+    for sample in _samples(table, asking):
         for candidate in asking.candidates:
             try:
                 record = new_record(sample, candidate)
                 if asking.resume_state.has(record.unit_id):
-                    row = None
-                elif record.unit_id in stored:
-                    row = {RECORD: stored[record.unit_id].model_dump_json(), **unasked}
-                else:
-                    row = _row(record, sample, suite, asked, unasked)
+                    continue
+                row = _row(record, sample, suite, asked)
             except Exception as error:
                 asking.context.record_stage_failure("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
-            if row is not None:
-                yield row
+            yield row
 
 
-def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Row) -> Row:
-    """What asks the record's candidate; where no prompt can be built or written, only what says
-    why."""
+def _row(record: Record, sample: Sample, suite: Suite, asked: Asked) -> tuple[Record, Row]:
+    """The record and what asks for its response; where no prompt can be built, only why."""
     try:
         prompt = suite.prompt(sample, record.candidate)
         row, kept = asked(prompt, record.candidate)
@@ -239,18 +271,16 @@ def _row(record: Record, sample: Sample, suite: Suite, asked: Asked, unasked: Ro
             metadata = {**record.sample.metadata, **noted}
             bare = record.sample.model_copy(update={"metadata": metadata})
             record = record.model_copy(update={"sample": bare})
-        return {RECORD: record.model_dump_json(), **row}
+        return record, row
     except Exception as error:
-        why = f"no prompt can be built: {describe_error(error)}"
-        return {RECORD: unanswered(record, why).model_dump_json(), **unasked}
+        return unanswered(record, f"no prompt can be built: {describe_error(error)}"), {}
 
 
-def _samples(
-    table: pa.Table, asking: PromptSpec, on_unreadable: Callable[[Entry, BaseException], None]
-) -> Iterator[Sample]:
+def _samples(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
     """The samples of a block of shards, or of samples that the affect stage read."""
-    if SAMPLE in table.column_names:
-        yield from map(Sample.model_validate_json, table.column(SAMPLE).to_pylist())
+    if SHARD not in table.column_names:
+        yield from samples_from_table(table)
         return
     for text in table.column(SHARD).to_pylist():
-        yield from read_samples(Shard.model_validate_json(text), asking.reading, on_unreadable)
+        shard = Shard.model_validate_json(text)
+        yield from read_samples(shard, asking.reading, asking.context.record_unreadable)

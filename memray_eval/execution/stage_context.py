@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
@@ -21,7 +22,9 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import (
     RECORD_SCHEMA,
     as_stored,
+    from_table,
     from_table_apart,
+    set_responses,
     to_score_lists,
     to_table,
     to_table_apart,
@@ -62,10 +65,10 @@ class StageContext:
 
     def find_stored(
         self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers] | None = None
-    ) -> dict[str, Record]:
-        """The units of a block that is made again, as it was lost with a node, whose responses were
-        written before, by their ids; `index` as RunFolder.find_responses has it. Asked again, a
-        candidate would answer with other texts, and the judges be paid again."""
+    ) -> pa.Table:
+        """The rows of a block that is made again, as it was lost with a node, whose responses were
+        written before; `index` as RunFolder.find_responses has it. Asked again, a candidate would
+        answer with other texts, and the judges be paid again."""
         rows = RunFolder(self.folder).find_responses(unit_ids, index)
         if rows.num_rows or index is None:
             logger.warning(
@@ -73,8 +76,7 @@ class StageContext:
                 rows.num_rows,
                 len(unit_ids),
             )
-        records, _ = from_table_apart(rows, lambda sample_id, error: None)
-        return {record.unit_id: record for record in records}
+        return rows
 
     def to_table(self, records: Sequence[Record], stage: str) -> pa.Table:
         return to_table_apart(records, partial(self.record_stage_failure, stage))
@@ -130,14 +132,26 @@ class StageContext:
             self.counter.stop(f"sample {failed.sample.id!r} failed: {why}")
         return self.stops_on_failure
 
-    def report_answers(self, records: Sequence[Record]) -> pa.Table:
-        """Says what generating these records took; returns them as a table."""
+    def add_answers(self, rows: pa.Table, answers: Sequence[Response | None]) -> pa.Table:
+        """The rows with what was answered (None: nothing was asked of it), which is told to the
+        run's counter."""
+        try:
+            answered = set_responses(rows, answers)
+        except Exception:  # one of them holds what Arrow cannot
+            records = zip(from_table(rows), answers, strict=True)
+            given = [
+                record if response is None else record.model_copy(update={"response": response})
+                for record, response in records
+            ]
+            answered = self.to_table(given, "generate")
         by_candidate: dict[str, list[Response]] = {}
-        for record in records:
-            by_candidate.setdefault(record.candidate.name, []).append(record.response or Response())
+        for name, response in zip(rows.column("candidate").to_pylist(), answers, strict=True):
+            if response is not None:
+                by_candidate.setdefault(name, []).append(response)
         if by_candidate:
             self.counter.record_answers(
                 {name: answer_usage(responses) for name, responses in by_candidate.items()}
             )
-        self.note_failures(records)
-        return self.to_table(records, "generate")
+        failed = answered.filter(pc.is_valid(answered.column("error")))
+        self.note_failures(self.from_table(failed.slice(0, 1), "generate")[0])
+        return answered

@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from memray_eval.errors import describe_error
 from memray_eval.types import ComputedScore, Record, Response, Sample, Score, Usage
@@ -56,6 +57,11 @@ RESPONSE_COLUMNS = {
     "duration_s": ("duration_s", pa.float64()),
 }
 
+_SAMPLE_COLUMNS = [
+    *((name, pa.string()) for name in SAMPLE_TEXT),
+    *((name, pa.string()) for name in SAMPLE_JSON),
+    *((name, pa.list_(pa.string())) for name in SAMPLE_LISTS),
+]
 RECORD_SCHEMA = pa.schema(
     [
         ("unit_id", pa.string()),
@@ -63,12 +69,14 @@ RECORD_SCHEMA = pa.schema(
         ("candidate", pa.string()),
         ("model", pa.string()),
         ("candidate_config", pa.string()),
-        *((name, pa.string()) for name in SAMPLE_TEXT),
-        *((name, pa.string()) for name in SAMPLE_JSON),
-        *((name, pa.list_(pa.string())) for name in SAMPLE_LISTS),
+        *_SAMPLE_COLUMNS,
         *RESPONSE_COLUMNS.values(),
         ("scores", pa.list_(SCORE_TYPE)),
     ]
+)
+# Samples that are not asked yet, with their contexts
+SAMPLE_SCHEMA = pa.schema(
+    [("sample_id", pa.string()), *_SAMPLE_COLUMNS, ("context", pa.large_string())]
 )
 
 
@@ -79,24 +87,56 @@ def to_table(records: Iterable[Record]) -> pa.Table:
     responses = [record.response for record in held]
     candidates = {id(record.candidate): record.candidate for record in held}
     configs = {key: candidate.model_dump_json() for key, candidate in candidates.items()}
-    columns: dict[str, Any] = {
+    columns = {
         "unit_id": [record.unit_id for record in held],
-        "sample_id": [sample.id for sample in samples],
         "candidate": [record.candidate.name for record in held],
         "model": [record.candidate.model for record in held],
         "candidate_config": [configs[id(record.candidate)] for record in held],
+        **_sample_columns(samples),
+        **_response_columns(responses),
+        "scores": [[_to_score_row(one) for one in record.scores] for record in held],
     }
+    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+
+
+def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
+    """Converts samples to a table with SAMPLE_SCHEMA."""
+    columns = _sample_columns(samples) | {"context": [sample.context for sample in samples]}
+    arrays = [pa.array(columns[field.name], field.type) for field in SAMPLE_SCHEMA]
+    return pa.Table.from_arrays(arrays, schema=SAMPLE_SCHEMA)
+
+
+def samples_from_table(table: pa.Table) -> Iterator[Sample]:
+    """Converts a table with SAMPLE_SCHEMA back to samples."""
+    return (_to_sample(row, context=row["context"]) for row in table.to_pylist())
+
+
+def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Table:
+    """Rows of RECORD_SCHEMA with these responses, one for each; None: it keeps what it has."""
+    is_given = pa.array([response is not None for response in responses], pa.bool_())
+    values = _response_columns(responses)
+    for column, kind in RESPONSE_COLUMNS.values():
+        given = pa.array(values[column], kind)
+        chosen = pc.if_else(is_given, given, rows.column(column))
+        rows = rows.set_column(rows.schema.get_field_index(column), (column, kind), chosen)
+    return rows
+
+
+def _sample_columns(samples: Sequence[Sample]) -> dict[str, list[Any]]:
+    columns: dict[str, list[Any]] = {"sample_id": [sample.id for sample in samples]}
     for name in (*SAMPLE_TEXT, *SAMPLE_LISTS):
         columns[name] = [getattr(sample, name) for sample in samples]
     for name in SAMPLE_JSON:
         columns[name] = [field_to_json(sample, name) for sample in samples]
-    for field, (column, _) in RESPONSE_COLUMNS.items():
-        columns[column] = [
-            None if response is None else getattr(response, field) for response in responses
-        ]
-    columns["scores"] = [[_to_score_row(one) for one in record.scores] for record in held]
-    arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
-    return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
+    return columns
+
+
+def _response_columns(responses: Sequence[Response | None]) -> dict[str, list[Any]]:
+    return {
+        column: [None if response is None else getattr(response, field) for response in responses]
+        for field, (column, _) in RESPONSE_COLUMNS.items()
+    }
 
 
 def as_stored(record: Record) -> Record:
@@ -234,27 +274,7 @@ def _escape_lone_surrogates(record: Record) -> Record:
     return Record.model_validate(escape(record.model_dump()))
 
 
-def to_row(record: Record) -> dict[str, Any]:
-    sample = record.sample.model_dump(mode="json")
-    row: dict[str, Any] = {
-        "unit_id": record.unit_id,
-        "sample_id": record.sample.id,
-        "candidate": record.candidate.name,
-        "model": record.candidate.model,
-        "candidate_config": record.candidate.model_dump_json(),
-        "scores": [_to_score_row(score) for score in record.scores],
-    }
-    row.update({name: sample[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)})
-    row.update({name: field_to_json(record.sample, name) for name in SAMPLE_JSON})
-    if record.response is not None:
-        response = record.response.model_dump()
-        row.update({column: response[field] for field, (column, _) in RESPONSE_COLUMNS.items()})
-    return row
-
-
 def from_row(row: Mapping[str, Any]) -> Record:
-    sample = {"id": row["sample_id"], **{name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}}
-    sample.update({name: _from_json(row[name]) for name in SAMPLE_JSON})
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
@@ -264,11 +284,17 @@ def from_row(row: Mapping[str, Any]) -> Record:
         )
     return Record(
         unit_id=row["unit_id"],
-        sample=Sample.model_validate(sample),
+        sample=_to_sample(row),
         candidate=candidate_from_json(row["candidate_config"]),
         response=response,
         scores=tuple(_from_score_row(score) for score in row["scores"] or ()),
     )
+
+
+def _to_sample(row: Mapping[str, Any], context: str | None = None) -> Sample:
+    fields = {name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}
+    fields |= {name: _from_json(row[name]) for name in SAMPLE_JSON}
+    return Sample.model_validate({"id": row["sample_id"], "context": context, **fields})
 
 
 def _from_json(text: str) -> Any:

@@ -21,19 +21,16 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
 
 
 async def generate(
-    record: Record, prompt: Prompt, truncated_tokens: int | None, generator: Generator
-) -> Record:
-    """Adds the candidate's answer to the record. An exception that the client did not foresee
-    becomes the answer's error."""
+    prompt: Prompt, candidate: Candidate, truncated_tokens: int | None, generator: Generator
+) -> Response:
+    """The candidate's answer. An exception that the client did not foresee becomes its error."""
     try:
-        response = await generator.generate(prompt, record.candidate)
+        response = await generator.generate(prompt, candidate)
     except EvalError:
         raise
     except Exception as error:
         response = Response(error=describe_error(error))
-    return record.model_copy(
-        update={"response": response.model_copy(update={"truncated_tokens": truncated_tokens})}
-    )
+    return response.model_copy(update={"truncated_tokens": truncated_tokens})
 
 
 def engine_response(row: Mapping[str, Any]) -> Response:

@@ -63,14 +63,18 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
     """The answers of an engine of two workers, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=60)
     drains = signal.getsignal(signal.SIGTERM)
-    rows = [{"sampling_params": {"temperature": 0.0}, "row": row} for row in range(4)]
+    sampling = {"temperature": 0.0}
+    rows = [
+        {"row": row, "prompt_tokens_int32": b"1234", "sampling_params": sampling}
+        for row in range(4)
+    ]
     with (
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
     ):
         asked = ray.data.from_items(rows, override_num_blocks=1)
         answered = add_engines(asked, CONFIG, "embedded", "gpu", placed)
-        answers = [row["generated_text"] for row in answered.iter_rows()]
+        answers = [row["answer"]["generated_text"] for row in answered.iter_rows()]
     print(describe([*seen, groups()]))
     assert signal.getsignal(signal.SIGTERM) is drains, (
         "SIGTERM is Ray's: it would end a run at once"

@@ -59,7 +59,8 @@ def test_responses_are_real_and_measured(records: list[Record]) -> None:
         record.response for record in records if record.response and record.sample.id != TOO_LONG
     ]
     assert len({response.text for response in responses}) > 30
-    assert {response.finish_reason for response in responses} == {"stop", "length"}
+    # One of them or none ends before its 40 tokens: which, differs with what is computed together
+    assert {"length"} <= {response.finish_reason for response in responses} <= {"stop", "length"}
     for response in responses:
         assert response.error is None
         assert response.prompt_tokens is not None

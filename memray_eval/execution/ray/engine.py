@@ -3,12 +3,11 @@ answers."""
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,11 +20,17 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device, blocks_in_flight
-from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, RECORD, SAMPLING, TOKENS
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    SAMPLING,
+    TOKENS,
+    take_stored,
+)
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine
-from memray_eval.execution.ray.log_collection import UNASKED, follow_engine_output
+from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -40,9 +45,7 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
-from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Record
 
 logger = logging.getLogger(__name__)
 IDLE_S = 3.0  # longer than a client is without an engine to ask, where any is up
@@ -61,18 +64,19 @@ def add_engines(
     is_on_cluster: bool = True,
     label_selector: Mapping[str, str] | None = None,
 ) -> Dataset:
-    """Adds the stage that has vLLM answer: rows of ENGINE_SCHEMA (execution/prompt_stage.py) in so
-    many `blocks` -> rows of ANSWER_SCHEMA. Its engines are in the groups of `placement`: `at_first`
-    of them, where `config.replicas` is a range (None: the least).
+    """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA in
+    execution/prompt_stage.py), in so many `blocks`, have ANSWER in their place, null where there
+    are no tokens. Its engines are in the groups of `placement`: `at_first` of them, where
+    `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
     excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
     the rows that it has, and ask a restarted one for them without end. A machine's own Ray has one
     node, which does not grow.
 
-    A prompt that the engine refuses is a row with `__inference_error__`. The engines' warnings go
-    to the counter of the run's `context`, and an actor that was lost and is started anew takes the
-    responses in the run's folder.
+    A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
+    go to the counter of the run's `context`, and an actor that was lost and is started anew takes
+    the responses in the run's folder.
     """
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
@@ -115,7 +119,7 @@ def add_engines(
 
     def start(placed: Mapping[str, Any]) -> Any:
         forever = {"max_restarts": -1, "max_task_retries": -1}
-        return ray.remote(RemoteEngineActor).options(**forever, **where, **placed).remote(*engine)
+        return ray.remote(EngineActor).options(**forever, **where, **placed).remote(*engine)
 
     return map_batches_placed(
         dataset,
@@ -133,11 +137,13 @@ def add_engines(
 
 
 class EngineActor:
-    """One vLLM engine behind Ray Data LLM's stage for it. `make_stage` makes the stage's class here
-    in the actor: vLLM takes 15 s of processor time to import, which the driver need not spend
-    before it can start an actor that spends them again. At most `at_once` engines of its node load
-    their model at a time (None: all). One that cannot start says why when it is asked: Ray prints
-    the traceback of what a constructor raises."""
+    """One vLLM engine behind Ray Data LLM's stage for it, as an actor that clients ask: its own,
+    and those whose engine is lost.
+
+    `make_stage` makes the stage's class here in the actor: vLLM takes 15 s of processor time to
+    import, which the driver need not spend before it can start an actor that spends them again. At
+    most `at_once` engines of its node load their model at a time (None: all). One that cannot start
+    says why when it is asked: Ray prints the traceback of what a constructor raises."""
 
     def __init__(
         self,
@@ -145,32 +151,15 @@ class EngineActor:
         options: Mapping[str, Any],
         model: str,
         at_once: int | None,
-        context: StageContext | None = None,
     ) -> None:
         asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
-        self._add_stored = load_stored(context)
+        self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
             self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
         except GenerationError as error:
             self._failure = error
-
-    async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        if self._failure is not None:
-            raise self._failure
-        if self._add_stored is not None:
-            table = await asyncio.to_thread(self._add_stored, table)
-        async for answered in self._stage({_ROWS: table.to_pylist()}):
-            yield pa.Table.from_pylist(answered[_ROWS], schema=ANSWER_SCHEMA)
-
-
-class RemoteEngineActor(EngineActor):
-    """An engine that clients ask, as an actor of its own: its own client, and those whose engine is
-    lost."""
-
-    def __init__(self, *engine: Any) -> None:
-        super().__init__(*engine)  # with no context: the client that asks takes what is stored
-        self._turns, self._idle_since = Turns(), time.monotonic()
+        self._idle_since = time.monotonic()
 
     async def ready(self) -> None:
         """Returns as soon as the engine is up; raises GenerationError where it never will be."""
@@ -187,11 +176,22 @@ class RemoteEngineActor(EngineActor):
         return await self._turns.reserve()
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
+        """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no
+        tokens."""
+        await self.ready()
+        is_asked = table.column(TOKENS).is_valid()
+        rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
         async with self._turns.take(ticket):
             try:
-                return pa.concat_tables([answered async for answered in self(table)])
+                answered = self._stage({_ROWS: rows})
+                answers = [row async for batch in answered for row in batch[_ROWS]]
             finally:
                 self._idle_since = time.monotonic()
+        # An answer stands in the row that asked for it
+        asked = is_asked.to_numpy()
+        places = pa.array(np.cumsum(asked) - 1, mask=~asked)
+        column = pa.array(answers, ANSWER_TYPE).take(places)
+        return table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
@@ -293,9 +293,6 @@ def telling_engine(context: StageContext | None) -> type:
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
-                # A record that has its error or its response; Ray makes a row of this error
-                if not request.prompt_token_ids:
-                    raise ValueError(UNASKED)
                 output = await generate(request)
                 self._told[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
@@ -327,22 +324,4 @@ def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] 
         return None
     # What this actor is to make again was written before it was started
     index = RunFolder(context.folder).index_responses()
-
-    def add_stored(table: pa.Table) -> pa.Table:
-        rows = table.to_pylist()
-        take_stored(rows, context, index)
-        return pa.Table.from_pylist(rows, schema=table.schema)
-
-    return add_stored
-
-
-def take_stored(
-    batch: list[dict[str, Any]], context: StageContext, index: Mapping[str, UnitNumbers]
-) -> None:
-    """Puts the responses that parts of this index have into rows of ENGINE_SCHEMA: there is nothing
-    to ask of these any more."""
-    units = [Record.model_validate_json(row[RECORD]).unit_id for row in batch]
-    stored = context.find_stored(units, index)
-    for row, unit in zip(batch, units, strict=True):
-        if unit in stored:
-            row[RECORD], row[TOKENS] = stored[unit].model_dump_json(), b""
+    return partial(take_stored, context=context, index=index)

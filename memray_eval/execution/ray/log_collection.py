@@ -29,7 +29,6 @@ from memray_eval.log_once import ONCE, forget_logged
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
 WARNING_S = 0.2  # how long a library's warning does
 LOOK_S = 2.0  # between two looks at what an engine printed
-UNASKED = "there is nothing to ask"  # of a row with its response: a failure to Ray Data LLM only
 MOST_KINDS = 1_000  # of warnings of libraries that a worker sends
 LIBRARIES = ("ray", "vllm")  # whose warnings are the run's too
 # A warning in the output of a process that vLLM started: (EngineCore_DP0 pid=7) WARNING 11-23 ...
@@ -91,7 +90,7 @@ class LibraryHandler(WorkerHandler):
 
     def emit(self, record: logging.LogRecord) -> None:
         key = _kind_of(record.name, str(record.msg))
-        if key in self._sent or len(self._sent) >= MOST_KINDS or UNASKED in record.getMessage():
+        if key in self._sent or len(self._sent) >= MOST_KINDS:
             return
         self._sent.add(key)
         mine = copy.copy(record)

@@ -15,7 +15,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.prompt_stage import ANSWER_SCHEMA
+from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, SAMPLING, TOKENS
 
 LOST_BESIDE = 2  # times that a table is lost beside others before it is asked alone: nodes are lost
 PARTS = 4  # of a table that was lost alone
@@ -82,7 +82,7 @@ class PersistentAsker:
 
 
 def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
-    """A row of ANSWER_SCHEMA with an error in place of the answer."""
+    """A row of ANSWER_SCHEMA whose answer is an error."""
     why = (
         f"it died {MOST_DEATHS} times while it was asked this one and nothing else ({n_lost} times "
         "in all). The other prompts go on. The engine's log says what it died of; where it ran out "
@@ -90,8 +90,8 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
         "engine.engine_kwargs.gpu_memory_utilization, then resume"
     )
     logger.warning("a prompt is given up: the engine %s", why)
-    (known,) = row.to_pylist()
-    return pa.Table.from_pylist([{**known, "__inference_error__": why}], schema=ANSWER_SCHEMA)
+    answer = pa.array([{"__inference_error__": why}], ANSWER_TYPE)
+    return row.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, answer)
 
 
 class Turns:

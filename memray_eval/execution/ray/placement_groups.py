@@ -165,7 +165,7 @@ class EnginePlacement:
 
     def next_client(self, start: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
         """Has `start` start an engine, an actor with these options of Ray's that has the methods of
-        RemoteEngineActor; returns those of its client, which Ray Data is about to start.
+        EngineActor; returns those of its client, which Ray Data is about to start.
 
         What replaces an engine that died in its constructor takes over its group: with one more, a
         second set of nodes would be bought. (One that dies later is started anew by Ray, in its

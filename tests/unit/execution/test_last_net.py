@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -23,8 +24,9 @@ from memray_eval.execution import prompt_stage as prompts
 from memray_eval.execution.block_stages import JudgeRecords, collect_engine_answers
 from memray_eval.execution.progress import STAGES, RunSize
 from memray_eval.execution.prompt_stage import (
-    RECORD,
-    SAMPLE,
+    ANSWER,
+    ANSWER_TYPE,
+    TOKENS,
     PromptSpec,
     prompts_for_engine,
     prompts_for_servers,
@@ -32,7 +34,7 @@ from memray_eval.execution.prompt_stage import (
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
-from memray_eval.results.schema import from_table, to_table
+from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
 
@@ -144,8 +146,8 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
     context: StageContext, record: Record, text: str
 ) -> None:
     records = numbered(record, 3)
-    records[1] = records[1].model_copy(update={"response": Response(text=text)})
-    kept = list(from_table(context.report_answers(records)))
+    answers = [None, Response(text=text), None]
+    kept = list(from_table(context.add_answers(to_table(records), answers)))
     assert [one.sample.id for one in kept] == ["s0", "s1", "s2"]
     assert "UnicodeEncodeError" in ((kept[1].response and kept[1].response.error) or "")
     assert kept[0] == records[0]
@@ -186,12 +188,10 @@ def test_a_prompt_that_cannot_be_built_is_its_units_error(
         resume_state=ResumeState(),
         context=context,
     )
-    table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
+    table = samples_to_table(samples)
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
     assert [row["prompt"] is None for row in rows] == [False, True, False]
-    broken = Record.model_validate_json(rows[1][RECORD])
-    assert broken.response is not None
-    assert (broken.response.error or "").startswith("no prompt can be built: JSONDecodeError")
+    assert rows[1]["error"].startswith("no prompt can be built: JSONDecodeError")
 
 
 def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
@@ -227,9 +227,8 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
             "response": Response(error="no prompt can be built: KeyError: 'x'"),
         }
     )
-    table = pa.Table.from_pylist(
-        [{RECORD: asked.model_dump_json()}, {RECORD: failed.model_dump_json()}]
-    )
+    lacks = pa.array([{"finish_reason": "stop"}, None])
+    table = to_table([asked, failed]).append_column(ANSWER, lacks)
     odd, known = from_table(collect_engine_answers(table, context))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
@@ -288,14 +287,15 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
         resume_state=ResumeState(),
         context=context,
     )
-    table = pa.table({SAMPLE: [one.model_dump_json() for one in samples]})
-    (good, odd) = [row for out in prompts_for_engine(table, asking) for row in out.to_pylist()]
-    assert (len(good["prompt_tokens_int32"]), len(odd["prompt_tokens_int32"])) == (12, 0)
-    (record,) = from_table(
-        collect_engine_answers(
-            pa.Table.from_pylist([{**odd, "__inference_error__": "nothing"}]), context
-        )
+    table = samples_to_table(samples)
+    table = pa.concat_tables(prompts_for_engine(table, asking))
+    assert table.column(TOKENS).to_pylist() == [np.array([1, 2, 3], np.int32).tobytes(), None]
+    answers = pa.array([{"__inference_error__": "nothing"}, None], ANSWER_TYPE)
+    records = table.select(RECORD_SCHEMA.names).append_column(ANSWER, answers)
+    refused, odd = from_table(collect_engine_answers(records, context))
+    assert refused.response == Response(
+        error="the engine refused the prompt: nothing", prompt_form="plain", truncated_tokens=0
     )
-    assert record.response == Response(
+    assert odd.response == Response(
         error="no prompt can be built: TypeError: no text for this tokenizer"
     )

@@ -4,12 +4,11 @@ are stored already."""
 from __future__ import annotations
 
 import asyncio
-import json
 from pathlib import Path
-from typing import Any
 from unittest.mock import AsyncMock, MagicMock
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 
 from memray_eval.benchmarks.own import SuiteSource
@@ -17,20 +16,19 @@ from memray_eval.config.sections import ServerConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.execution.block_stages import AskServers
 from memray_eval.execution.prompt_stage import (
+    ENGINE_SCHEMA,
     PROMPT,
-    RECORD,
-    SAMPLE,
-    SERVER_SCHEMA,
+    SAMPLING,
     TOKENS,
     PromptSpec,
     prompts_for_servers,
+    take_stored,
 )
-from memray_eval.execution.ray.engine import take_stored
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models import openai_generator
 from memray_eval.results.run_folder import RESPONSES, RunFolder
-from memray_eval.results.schema import from_table, to_table
+from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.stages.generate import new_record
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
 
@@ -55,7 +53,7 @@ def context_of(folder: Path) -> StageContext:
 
 def asked(
     tmp_path: Path, units: list[Record], resume_state: ResumeState, is_again: bool
-) -> list[dict[str, Any]]:
+) -> pa.Table:
     context = context_of(tmp_path)
     asking = PromptSpec(
         reading=SampleReader(suite="memory"),
@@ -65,8 +63,8 @@ def asked(
         context=context,
         is_repeated=lambda: is_again,
     )
-    table = pa.table({SAMPLE: [one.sample.model_dump_json() for one in units[::2]]})
-    return [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
+    table = samples_to_table([one.sample for one in units[::2]])
+    return pa.concat_tables(prompts_for_servers(table, asking))
 
 
 def store(path: Path, units: list[Record]) -> list[Record]:
@@ -90,14 +88,12 @@ def test_stored_responses_are_taken_when_a_task_is_run_again(
     answered = store(tmp_path, units)
     earlier = ResumeState(finished=UnitIdSet([units[0].unit_id]))
     rows = asked(tmp_path, units, earlier, is_again)
-    assert [json.loads(row[RECORD])["unit_id"] for row in rows] == [
-        unit.unit_id for unit in units[1:]
-    ]
-    is_asked = [row[PROMPT] is not None for row in rows]
-    assert is_asked == ([False, False, True, False, True] if is_again else [True] * 5)
+    assert rows.column("unit_id").to_pylist() == [unit.unit_id for unit in units[1:]]
+    is_asked = rows.column(PROMPT).is_valid()
+    assert is_asked.to_pylist() == ([False, False, True, False, True] if is_again else [True] * 5)
     if is_again:
-        taken = [Record.model_validate_json(row[RECORD]) for row in rows if row[PROMPT] is None]
-        assert taken == [answered[1], answered[2], answered[4]]
+        taken = rows.filter(pc.invert(is_asked)).select(RECORD_SCHEMA.names)
+        assert list(from_table(taken)) == [answered[1], answered[2], answered[4]]
 
 
 @pytest.mark.parametrize("is_restarted", [True, False])
@@ -117,7 +113,7 @@ def test_a_restarted_client_asks_for_no_response_that_is_stored(
 
     async def ask() -> list[pa.Table]:
         client = AskServers(ServerConfig(), context_of(tmp_path), lambda: is_restarted)
-        return [out async for out in client(pa.Table.from_pylist(rows, schema=SERVER_SCHEMA))]
+        return [out async for out in client(rows)]
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(openai_generator, "OpenAIGenerator", Server)
@@ -136,13 +132,15 @@ def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
     tmp_path: Path, units: list[Record]
 ) -> None:
     answered = store(tmp_path, units)
-    batch: list[dict[str, Any]] = [
-        {RECORD: unit.model_dump_json(), TOKENS: b"1234"} for unit in units
-    ]
-    take_stored(batch, context_of(tmp_path), RunFolder(str(tmp_path)).index_responses())
-    assert [row[TOKENS] for row in batch] == [b"1234", b"", b"", b"1234", b"", b"1234"]
+    asks = {TOKENS: b"1234", SAMPLING: {"temperature": 0.0}}
+    rows = to_table(units).to_pylist(maps_as_pydicts="strict")
+    batch = pa.Table.from_pylist([row | asks for row in rows], schema=ENGINE_SCHEMA)
+    index = RunFolder(str(tmp_path)).index_responses()
+    batch = take_stored(batch, context_of(tmp_path), index)
+    assert batch.schema == ENGINE_SCHEMA
+    assert batch.column(TOKENS).to_pylist() == [b"1234", None, None, b"1234", None, b"1234"]
     expected = [answered[n] if n in {1, 2, 4} else unit for n, unit in enumerate(units)]
-    assert [Record.model_validate_json(row[RECORD]) for row in batch] == expected
+    assert list(from_table(batch.select(RECORD_SCHEMA.names))) == expected
 
 
 def test_only_the_wanted_units_are_found(tmp_path: Path, units: list[Record]) -> None:

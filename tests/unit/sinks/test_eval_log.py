@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_row
 from memray_eval.sinks import eval_log
 from memray_eval.sinks.eval_log import InspectSink, file_name, make_sample, make_score
 from memray_eval.types import Record, Response, Score, Turn
 from tests.runs import hostile_records, plain_records, write_run
+from tests.unit.sinks.rows import to_row
 
 
 def read(path: Path) -> dict[str, Any]:

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from memray_eval.errors import ConfigError
-from memray_eval.results.schema import to_row
 from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp import make_events, make_request, make_resource
 from memray_eval.sinks.otlp_address import find_address
 from memray_eval.types import Record, Score
+from tests.unit.sinks.rows import to_row
 
 
 def events_of(record: Record, *scores: Score) -> list[dict[str, Any]]:

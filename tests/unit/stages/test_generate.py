@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memray_eval.stages.generate import engine_response, generate, new_record
-from memray_eval.types import Candidate, Message, Prompt, Record, Response, Sample
+from memray_eval.types import Candidate, Message, Prompt, Response, Sample
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
@@ -71,16 +71,14 @@ def test_a_new_record_has_left_its_context_behind(sample: Sample, candidate: Can
     assert record.unit_id == new_record(sample, candidate).unit_id
 
 
-def test_generate_asks_with_the_records_candidate(record: Record) -> None:
+def test_generate_asks_with_the_candidate(candidate: Candidate) -> None:
     class Echo:
         async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
             return Response(text=f"{candidate.name}: {prompt.messages[0].content}")
 
-    out = asyncio.run(
-        generate(record, Prompt(messages=(Message(role="user", content="hi"),)), 12, Echo())
-    )
-    assert out.response is not None
-    assert (out.response.text, out.response.truncated_tokens) == ("small: hi", 12)
+    prompt = Prompt(messages=(Message(role="user", content="hi"),))
+    response = asyncio.run(generate(prompt, candidate, 12, Echo()))
+    assert (response.text, response.truncated_tokens) == ("small: hi", 12)
 
 
 def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(

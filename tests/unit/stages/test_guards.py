@@ -146,10 +146,9 @@ def test_an_answer_that_a_client_did_not_foresee_is_an_error_of_its_unit(record:
         async def generate(self, prompt: Prompt, candidate: Any) -> Response:
             raise AttributeError("'NoneType' object has no attribute 'content'")
 
-    out = asyncio.run(generate(record, Prompt(messages=()), 7, Generator()))
-    assert out.response is not None
-    assert (out.response.error or "").startswith("AttributeError")
-    assert out.response.truncated_tokens == 7
+    response = asyncio.run(generate(Prompt(messages=()), record.candidate, 7, Generator()))
+    assert (response.error or "").startswith("AttributeError")
+    assert response.truncated_tokens == 7
 
 
 def test_a_record_that_broke_the_stage_has_an_error_for_each_metric_it_lacks(

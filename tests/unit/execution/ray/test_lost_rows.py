@@ -11,7 +11,14 @@ import pyarrow as pa
 import pytest
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.prompt_stage import ANSWER_SCHEMA, ENGINE_SCHEMA, TRUNCATED
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    ENGINE_SCHEMA,
+    SAMPLING,
+    TOKENS,
+    TRUNCATED,
+)
 from memray_eval.execution.ray import lost_rows
 from memray_eval.execution.ray.lost_rows import (
     LOST_BESIDE,
@@ -20,6 +27,7 @@ from memray_eval.execution.ray.lost_rows import (
     PersistentAsker,
     Turns,
 )
+from memray_eval.stages.generate import engine_response
 
 
 def table(rows: Iterable[int]) -> pa.Table:
@@ -27,7 +35,8 @@ def table(rows: Iterable[int]) -> pa.Table:
 
 
 def answers(rows: pa.Table) -> pa.Table:
-    return pa.Table.from_pylist(rows.to_pylist(), schema=ANSWER_SCHEMA)
+    answer = pa.array([{"__inference_error__": ""}] * rows.num_rows, ANSWER_TYPE)
+    return rows.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, answer)
 
 
 class Engine:
@@ -64,7 +73,7 @@ def answer_all(engine: Engine, tables: Sequence[Sequence[int]]) -> tuple[set[int
         return await asyncio.gather(*(asker.answer(table(one)) for one in tables))
 
     rows = pa.concat_tables(asyncio.run(ask_all())).to_pylist()
-    given_up = {row[TRUNCATED] for row in rows if "it died" in str(row)}
+    given_up = {row[TRUNCATED] for row in rows if row[ANSWER]["__inference_error__"]}
     return given_up, [row[TRUNCATED] for row in rows]
 
 
@@ -109,7 +118,7 @@ def test_a_row_that_is_given_up_says_why_and_how_to_go_on() -> None:
         return None
 
     (row,) = asyncio.run(PersistentAsker(die, "m").answer(table([7]))).to_pylist()
-    error = str(row)
+    error = engine_response(row | row[ANSWER]).error or ""
     assert f"it died {MOST_DEATHS} times" in error
     assert f"({LOST_BESIDE + MOST_DEATHS} times in all)" in error
     assert "The other prompts go on." in error
