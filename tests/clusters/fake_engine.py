@@ -162,7 +162,8 @@ def _start_workers(n_workers: int) -> list[Any]:
         assert group is not None, "an engine of several workers has a placement group"
         for bundle in range(n_workers):
             place = PlacementGroupSchedulingStrategy(group, bundle)
-            workers.append(Worker.options(scheduling_strategy=place).remote())
+            placed = Worker.options(scheduling_strategy=place)  # type: ignore[attr-defined]
+            workers.append(placed.remote())
         ray.get([worker.node.remote() for worker in workers])
     return workers
 

@@ -8,9 +8,9 @@ import asyncio
 import itertools
 import logging
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -30,11 +30,9 @@ LEASE_S = 60.0  # within which a caller that may ask alone does so: its node may
 logger = logging.getLogger(__name__)
 
 
-class AskEngine(Protocol):
-    async def __call__(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
-        """Has an engine answer rows, `is_alone`: one that answers nothing else meanwhile. None
-        where the engine was lost while it did."""
-        ...
+# Has an engine answer rows; where the second argument says so, one that answers nothing else
+# meanwhile. None where the engine was lost while it did
+AskEngine: TypeAlias = Callable[[pa.Table, bool], Awaitable[pa.Table | None]]
 
 
 class PersistentAsker:
