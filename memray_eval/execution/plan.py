@@ -231,7 +231,7 @@ def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
     """How many blocks one of so many engines is given at a time: twice those that it works on, so
     that it never waits for the next; of few blocks no more than its share, or an engine that is up
     before others would have theirs too."""
-    return max(1, min(2 * (engine.concurrent_batches or 1), math.ceil(blocks / engines)))
+    return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
 def _server_pool(device: Device) -> Pool:
