@@ -175,9 +175,13 @@ class EngineActor:
         await self.ready()
         return await self._turns.reserve()
 
+    async def wait_for_others(self) -> None:
+        """Returns when nobody has reserved it."""
+        await self._turns.wait_for_others()
+
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
-        """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no
-        tokens."""
+        """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no tokens.
+        Raises EngineReserved where somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
         rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()

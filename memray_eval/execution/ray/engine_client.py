@@ -16,7 +16,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
-from memray_eval.execution.ray.lost_rows import PersistentAsker
+from memray_eval.execution.ray.lost_rows import EngineReserved, PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
 from memray_eval.execution.stage_context import StageContext
@@ -69,14 +69,19 @@ class EngineClient:
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None where it was lost while it was asked this."""
+        answered: pa.Table | None
         if is_alone:
             engine, ticket = await self._reserve_engine()
-        else:
-            engine, ticket = self._own or await self._any_engine(), None
-        answered: pa.Table | None = await self._call(engine, engine.answer, table, ticket)
-        if answered is None and is_alone:
-            self._died_alone = engine
-        return answered
+            answered = await self._call(engine, engine.answer, table, ticket)
+            self._died_alone = engine if answered is None else self._died_alone
+            return answered
+        while True:
+            engine = self._own or await self._any_engine()
+            try:
+                answered = await self._call(engine, engine.answer, table)
+                return answered
+            except EngineReserved:
+                await self._call(engine, engine.wait_for_others)
 
     async def _reserve_engine(self) -> tuple[Any, int]:
         """An engine that answers nothing until it is asked with this ticket: another than the one
@@ -93,12 +98,14 @@ class EngineClient:
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
         """What a method of the engine returns; None where the engine was lost. A call to an actor
-        that Ray cannot start anew yet would wait as long as that, so it is given up."""
+        that Ray cannot start anew yet would wait as long as that, so it is given up: nobody must be
+        asked twice then."""
         asked = method.options(max_task_retries=0).remote(*args)  # perhaps of another
         call = asyncio.ensure_future(asked)
         try:
             while not (await asyncio.wait({call}, timeout=READY_S))[0]:
                 if is_lost(engine):
+                    ray.cancel(asked)
                     call.cancel()
                     self._note_loss(engine, "it is started anew")
                     return None

@@ -25,7 +25,7 @@ MOST_DEATHS = 3
 # Engines that die of rows that they have alone while none has answered any, before a run is
 # stopped: it is hardly the prompts. One that is given up takes five or six of them.
 MOST_IN_VAIN = 12
-LEASE_S = 60.0  # within which a caller that may ask alone does so: its node may be lost
+LEASE_S = 15.0  # within which a caller that may ask alone does so: its node may be lost
 
 logger = logging.getLogger(__name__)
 
@@ -33,6 +33,10 @@ logger = logging.getLogger(__name__)
 # Has an engine answer rows; where the second argument says so, one that answers nothing else
 # meanwhile. None where the engine was lost while it did
 AskEngine: TypeAlias = Callable[[pa.Table, bool], Awaitable[pa.Table | None]]
+
+
+class EngineReserved(Exception):
+    """Somebody asks the engine alone, or waits to."""
 
 
 class PersistentAsker:
@@ -94,11 +98,14 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
 
 class Turns:
     """Whose turn it is at an engine: many callers beside each other, or one alone. For the methods
-    of one actor, on one event loop."""
+    of one actor, on one event loop.
+
+    Who comes beside others does not wait for one that is alone, but is turned away: it would be
+    lost with an engine that it has not asked anything."""
 
     def __init__(self) -> None:
         self._n_beside, self._changed = 0, asyncio.Condition()
-        # Of those that are alone or wait for it, in their order: others wait until there are none
+        # Of those that are alone or wait for it, in their order
         self._tickets, self._numbers = list[int](), itertools.count()
         self._lease: asyncio.Task[None] | None = None
 
@@ -124,11 +131,12 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, ticket: int | None = None) -> AsyncIterator[None]:
-        """A turn: beside others, or alone with a ticket of `reserve`."""
+        """A turn: beside others, or alone with a ticket of `reserve`. Raises EngineReserved where
+        the turn is to be beside one that is alone."""
         if ticket is None:
-            async with self._changed:
-                await self._changed.wait_for(lambda: not self._tickets)
-                self._n_beside += 1
+            if self._tickets:
+                raise EngineReserved
+            self._n_beside += 1
         else:
             if ticket not in self._tickets:  # it has lapsed
                 ticket = await self.reserve()
@@ -138,6 +146,11 @@ class Turns:
             yield
         finally:
             await self._give_back(ticket)
+
+    async def wait_for_others(self) -> None:
+        """Returns when nobody is alone or waits for it."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: not self._tickets)
 
     async def _lapse(self, ticket: int) -> None:
         await asyncio.sleep(LEASE_S)

@@ -24,6 +24,7 @@ from memray_eval.execution.ray.lost_rows import (
     LOST_BESIDE,
     MOST_DEATHS,
     MOST_IN_VAIN,
+    EngineReserved,
     PersistentAsker,
     Turns,
 )
@@ -52,6 +53,8 @@ class Engine:
     async def ask(self, rows: pa.Table, is_alone: bool) -> pa.Table | None:
         numbers = tuple(rows.column(TRUNCATED).to_pylist())
         ticket = await self.turns.reserve() if is_alone else None
+        if not is_alone:
+            await self.turns.wait_for_others()
         async with self.turns.take(ticket):
             self.asked.append(numbers)
             death = self._death
@@ -132,7 +135,7 @@ def test_engines_that_die_of_everything_stop_the_run() -> None:
     assert engine.deaths < LOST_BESIDE + MOST_IN_VAIN + 4  # one more of each table's, at most
 
 
-def test_who_asks_alone_waits_for_the_others_and_they_wait_for_it() -> None:
+def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
     async def ask() -> list[str]:
         turns, told = Turns(), list[str]()
 
@@ -142,18 +145,24 @@ def test_who_asks_alone_waits_for_the_others_and_they_wait_for_it() -> None:
                 await asyncio.sleep(0.01)
                 told.append(f"{name} ends")
 
+        async def later() -> None:
+            with pytest.raises(EngineReserved):
+                await beside("turned away")
+            await turns.wait_for_others()
+            await beside("later")
+
         first = asyncio.create_task(beside("first"))
         await asyncio.sleep(0)
         alone = asyncio.create_task(turns.reserve())
         await asyncio.sleep(0)
-        later = asyncio.create_task(beside("later"))
+        last = asyncio.create_task(later())
         ticket = await alone
         assert told == ["first begins", "first ends"]
         assert not turns.are_free
         async with turns.take(ticket):
             told.append("alone")
             await asyncio.sleep(0.01)
-        await asyncio.gather(first, later)
+        await asyncio.gather(first, last)
         assert turns.are_free
         return told
 
@@ -168,8 +177,7 @@ def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> Non
         turns = Turns()
         ticket = await turns.reserve()  # by a client that is lost then
         async with asyncio.timeout(5):
-            async with turns.take():
-                pass
+            await turns.wait_for_others()
             async with turns.take(ticket):  # it was there after all: another turn
                 assert not turns.are_free
         assert turns.are_free
