@@ -144,7 +144,8 @@ def random_prompts(n: int, tokens: int, seed: str) -> list[list[int]]:
 
 def warm(ask: Ask, sizes: Sizes) -> None:
     """Has an engine make what its first steps make, full ones and those of few tokens."""
-    ask(random_prompts(2, sizes.shared, "warm"), sizes.answer)
+    for tokens in (sizes.shared, sizes.contexts["2k"]):
+        ask(random_prompts(2, tokens, "warm"), sizes.answer)
 
 
 def measure(part: Part, what: str, ask: Ask, prompts: Prompts) -> Answered:
@@ -279,9 +280,9 @@ class KeptEngine:
 @contextmanager
 def pipeline(part: Part, engine: EngineConfig, name: str) -> Iterator[Ask]:
     """The product's pipeline from rows with prompts to rows with answers, as a cluster has it: Ray
-    Data, a client, and an engine, which stays up from one pipeline to the next. Emits the
-    time from its start to its first answer. A pipeline's seconds are from the first prompt that the
-    engine takes to its last token."""
+    Data, a client, and an engine, which stays up from one pipeline to the next. Emits the time from
+    its start to its first answer. A pipeline's seconds are from the first prompt that the engine
+    takes to its last token."""
     import ray
 
     from memray_eval.execution.ray.cluster import connected
@@ -369,7 +370,7 @@ def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
 
 @contextmanager
 def asked_all_the_time(port: int, sizes: Sizes) -> Iterator[list[float]]:
-    """CALLERS ask a server one call after the other; when each was answered."""
+    """CALLERS ask a server, each one call after the other; when each call was answered."""
     from memray_eval.judges.judge_factory import SERVER_MODEL
 
     answered_at, is_over = list[float](), Event()
@@ -390,6 +391,9 @@ def asked_all_the_time(port: int, sizes: Sizes) -> Iterator[list[float]]:
 
     with ThreadPoolExecutor(CALLERS) as callers:
         calls = [callers.submit(call, caller) for caller in range(CALLERS)]
+        # The first ones have the server make what its first steps make
+        while len(answered_at) < CALLERS and not any(one.done() for one in calls):
+            time.sleep(0.05)
         try:
             yield answered_at
         finally:
