@@ -145,7 +145,7 @@ def random_prompts(n: int, tokens: int, seed: str) -> list[list[int]]:
 def warm(ask: Ask, sizes: Sizes) -> None:
     """Has an engine make what its first steps make, full ones and those of few tokens."""
     for tokens in (sizes.shared, sizes.contexts["2k"]):
-        ask(random_prompts(2, tokens, "warm"), sizes.answer)
+        ask(random_prompts(2, tokens, f"warm {tokens}"), sizes.answer)
 
 
 def measure(part: Part, what: str, ask: Ask, prompts: Prompts) -> Answered:
