@@ -6,8 +6,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
-import subprocess
 import time
 import urllib.request
 import uuid
@@ -21,7 +19,6 @@ from typing import Any, NamedTuple
 from memray_eval.config.sections import ClusterConfig, EngineConfig
 from memray_eval.execution.plan import Device, fit_engine
 
-NO_JUDGE = "the judge's server ended before it answered"
 CALLERS = 4  # of the judge, one call after the other each
 QUESTIONS = 4  # on each shared context
 
@@ -138,14 +135,14 @@ Ask = Callable[[Prompts, int], Answered]  # has prompts answered with so many to
 
 
 def random_prompts(n: int, tokens: int, seed: str) -> list[list[int]]:
-    draw = random.Random(seed)
+    draw = random.Random(f"{seed} {tokens}")
     return [draw.choices(range(100, CPU.shape["vocab_size"]), k=tokens) for _ in range(n)]
 
 
 def warm(ask: Ask, sizes: Sizes) -> None:
     """Has an engine make what its first steps make, full ones and those of few tokens."""
     for tokens in (sizes.shared, sizes.contexts["2k"]):
-        ask(random_prompts(2, tokens, f"warm {tokens}"), sizes.answer)
+        ask(random_prompts(2, tokens, "warm"), sizes.answer)
 
 
 def measure(part: Part, what: str, ask: Ask, prompts: Prompts) -> Answered:
@@ -157,10 +154,6 @@ def measure(part: Part, what: str, ask: Ask, prompts: Prompts) -> Answered:
     row = {"n": done.n, "s": done.seconds, "cached": done.cached}
     part.emit(what, value=done.tokens / done.seconds, unit="tokens/s", **row)
     return done
-
-
-def measured_prompts(sizes: Sizes, name: str, n: int) -> list[list[int]]:
-    return random_prompts(n, sizes.contexts[name], f"measured {name}")
 
 
 def bare_part(part: Part) -> None:
@@ -190,7 +183,7 @@ def bare_part(part: Part) -> None:
         return Answered(len(outputs), n_tokens + n_answered, n_cached / n_tokens, began, ended)
 
     def time_one(name: str, answer: int) -> float:
-        return ask(random_prompts(1, sizes.contexts[name], f"{name} {answer}"), answer).seconds
+        return ask(random_prompts(1, sizes.contexts[name], f"alone {answer}"), answer).seconds
 
     warm(ask, sizes)
     alone = {}
@@ -202,9 +195,9 @@ def bare_part(part: Part) -> None:
         part.emit(what, value=steps_s / sizes.answer, unit="s", tokens=sizes.contexts[name])
     # The pipeline's part answers as much again, and another engine has to start there
     seconds = min(part.left_s / 4, 16.0)
-    for name in sizes.contexts:
+    for name, tokens in sizes.contexts.items():
         n = max(1, min(2 * (engine.max_num_seqs or 1), round(seconds / alone[name])))
-        measure(part, f"bare, {name}", ask, measured_prompts(sizes, name, n))
+        measure(part, f"bare, {name}", ask, random_prompts(n, tokens, "measured"))
 
 
 def pipeline_part(part: Part) -> None:
@@ -212,12 +205,12 @@ def pipeline_part(part: Part) -> None:
     sizes = part.sizes
     with pipeline(part, part.engine(), "pipeline") as ask:
         warm(ask, sizes)
-        for name in sizes.contexts:
+        for name, tokens in sizes.contexts.items():
             n = part.counts.get(f"bare, {name}")
             if n is None:
                 part.emit(f"pipeline, {name}", cause="bare has no figure to compare it with")
             else:
-                measure(part, f"pipeline, {name}", ask, measured_prompts(sizes, name, n))
+                measure(part, f"pipeline, {name}", ask, random_prompts(n, tokens, "measured"))
 
 
 def shared_part(part: Part) -> None:
@@ -332,56 +325,33 @@ def table_of(prompts: Prompts, answer: int) -> Any:
 
 @contextmanager
 def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
-    """A server of the model on the engine's device, as the product starts its embedded judge, and
-    callers that ask it: when each call was answered, on the clock of time.monotonic(). Raises
-    RuntimeError where it does not come up, HTTPError where it refuses a call."""
-    from memray_eval.execution.ray.engine import engine_environment
-    from memray_eval.execution.ray.judge_server import vllm_command
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
-    # Its own backend on a CPU, as in judge_server.py
-    kwargs = {"distributed_executor_backend": "uni"} if part.device == "cpu" else {}
-    window = min(8_192, part.sizes.window)
-    update = {"engine_kwargs": kwargs, "dtype": "bfloat16", "max_model_len": window}
-    judge = engine.model_copy(update=update)
-    command = [*vllm_command(part.model, judge, "127.0.0.1", port), "--load-format", "dummy"]
-    if part.device == "gpu":
-        command += ["--gpu-memory-utilization", str(part.sizes.memory[1])]
-    environment = os.environ | engine_environment(engine, part.model, part.device)
-    began = time.monotonic()
-    server = subprocess.Popen(command, env=environment)  # its output is the part's
-    try:
-        while True:
-            try:
-                with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=2):
-                    break
-            except OSError:
-                if server.poll() is not None:
-                    raise RuntimeError(NO_JUDGE) from None
-                time.sleep(0.5)
-        part.emit("start, judge's server", value=time.monotonic() - began, unit="s")
-        with asked_all_the_time(port, part.sizes) as answered_at:
-            yield answered_at
-    finally:
-        server.kill()
-
-
-@contextmanager
-def asked_all_the_time(port: int, sizes: Sizes) -> Iterator[list[float]]:
-    """CALLERS ask a server, each one call after the other; when each call was answered."""
+    """The product's embedded judge on the engine's device and with the engine's model, and callers
+    who ask it, each one call after the other: when each call was answered, on the clock of
+    time.monotonic(). Raises JudgeError where the server does not come up, HTTPError where it
+    refuses a call."""
+    from memray_eval.execution.ray.judge_server import judge_server, vllm_command
     from memray_eval.judges.judge_factory import SERVER_MODEL
+
+    sizes, on_gpu = part.sizes, part.device == "gpu"
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[
+        0
+    ]  # Ray's first is the engine's
+
+    def command(model: str, judge: EngineConfig, host: str, port: int) -> list[str]:
+        judge = judge.model_copy(update={"dtype": "bfloat16"})
+        share = ["--gpu-memory-utilization", str(sizes.memory[1])] if on_gpu else []
+        words = [*vllm_command(model, judge, host, port), "--load-format", "dummy", *share]
+        return ["env", f"CUDA_VISIBLE_DEVICES={gpu}", *words] if on_gpu else words
 
     answered_at, is_over = list[float](), Event()
 
-    def call(caller: int) -> None:
+    def call(url: str, caller: int) -> None:
         number = 0
         while not is_over.is_set():
             (prompt,) = random_prompts(1, sizes.contexts["2k"] // 2, f"judge {caller} {number}")
             body = {"model": SERVER_MODEL, "prompt": prompt, "max_tokens": sizes.answer}
             request = urllib.request.Request(
-                f"http://127.0.0.1:{port}/v1/completions",
+                f"{url}/completions",
                 json.dumps(body | {"temperature": 0.0, "ignore_eos": True}).encode(),
                 {"Content-Type": "application/json"},
             )
@@ -389,8 +359,15 @@ def asked_all_the_time(port: int, sizes: Sizes) -> Iterator[list[float]]:
                 answered_at.append(time.monotonic())
             number += 1
 
-    with ThreadPoolExecutor(CALLERS) as callers:
-        calls = [callers.submit(call, caller) for caller in range(CALLERS)]
+    began = time.monotonic()
+    judge = engine.model_copy(update={"max_model_len": min(8_192, sizes.window)})
+    # To Ray it is on the CPU: the GPU is the engine's
+    with (
+        judge_server(part.model, judge, "cpu", command=command) as url,
+        ThreadPoolExecutor(CALLERS) as callers,
+    ):
+        part.emit("start, judge's server", value=time.monotonic() - began, unit="s")
+        calls = [callers.submit(call, str(url), caller) for caller in range(CALLERS)]
         # The first ones have the server make what its first steps make
         while len(answered_at) < CALLERS and not any(one.done() for one in calls):
             time.sleep(0.05)
@@ -398,8 +375,8 @@ def asked_all_the_time(port: int, sizes: Sizes) -> Iterator[list[float]]:
             yield answered_at
         finally:
             is_over.set()
-    for one in calls:
-        one.result()
+        for one in calls:
+            one.result()
 
 
 PARTS: Mapping[str, Callable[[Part], None]] = {

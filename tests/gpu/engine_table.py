@@ -34,7 +34,7 @@ from typing import Any
 
 import psutil
 
-from tests.gpu.engine_parts import CPU, GPU, NO_JUDGE, PARTS, Part
+from tests.gpu.engine_parts import CPU, GPU, PARTS, Part
 
 GOAL = 0.95
 # Each part's share of the time. An engine of 8B that nobody has compiled before is expected to take
@@ -43,8 +43,7 @@ SHARES = {"bare": 0.38, "pipeline": 0.28, "shared": 0.34}
 DONE = "done"  # the last row of a part
 END_S = 5.0  # of each, for its processes to end
 FREE_S = 30.0  # for a GPU's memory to be free again
-# What ends a log whose cause stands further up
-ECHOES = ("Engine core initialization failed", NO_JUDGE)
+ECHO = "Engine core initialization failed"  # ends a log whose cause stands further up
 RATIOS = {  # by name: what is divided by what
     **{
         f"pipeline / bare at {name}": (f"pipeline, {name}", f"bare, {name}")
@@ -116,7 +115,8 @@ def describe_machine(is_cpu: bool) -> str:
     fields = "--query-gpu=name,memory.total,driver_version"
     machine = ask_nvidia_smi(fields) or "a GPU that nvidia-smi does not name"
     if is_cpu:
-        machine = f"NO GPU: a small model on {os.cpu_count()} CPUs, which tries the script"
+        lengths = ", ".join(f"{name} is {tokens} tokens" for name, tokens in CPU.contexts.items())
+        machine = f"NO GPU: the script is tried on {os.cpu_count()} CPUs, where {lengths}"
     return f"{machine}; {', '.join(versions)}"
 
 
@@ -206,7 +206,7 @@ def rows_of_part(
         end_processes(process, started)
     cause = f"not done in its {seconds:.0f} s" if code is None else f"ended with code {code}"
     told = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    if why := [line for line in told if "Error" in line and not any(map(line.count, ECHOES))]:
+    if why := [line for line in told if "Error" in line and ECHO not in line]:
         cause += f": {why[-1][:300]}"
     yield {"what": part, "cause": f"{cause} (its log: {log})"}
 
@@ -227,7 +227,8 @@ def end_processes(process: subprocess.Popen[bytes], started: set[psutil.Process]
 def row_text(row: Mapping[str, Any]) -> str:
     if "cause" in row:
         return f"  {row['what']:<40} FAILED: {row['cause']}"
-    told = [f"{row['value']:,.4g} {row['unit']}"]
+    value = row["value"]
+    told = [f"{value:,.0f} {row['unit']}" if value >= 1_000 else f"{value:.4g} {row['unit']}"]
     if row.get("cached"):
         told.append(f"{row['cached']:.0%} of the prompts' tokens cached")
     if "n" in row:
