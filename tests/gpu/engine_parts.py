@@ -69,6 +69,7 @@ CPU = Sizes(
     step=512,
     window=2_176,
     block=128,
+    n_shared=32,
     shape={
         "hidden_size": 512,
         "intermediate_size": 2048,

@@ -205,9 +205,10 @@ def rows_of_part(
     finally:
         end_processes(process, started)
     cause = f"not done in its {seconds:.0f} s" if code is None else f"ended with code {code}"
+    # The last error, and the two lines after it, where some have their reason
     told = [line.strip() for line in log.read_text("utf-8", "replace").splitlines()]
-    if why := [line for line in told if "Error" in line and ECHO not in line]:
-        cause += f": {why[-1][:300]}"
+    if why := [at for at, line in enumerate(told) if "Error" in line and ECHO not in line]:
+        cause += f": {' '.join(told[why[-1] : why[-1] + 3])[:300]}"
     yield {"what": part, "cause": f"{cause} (its log: {log})"}
 
 

@@ -24,12 +24,12 @@ def part(code: str, seconds: float, folder: Path) -> list[dict[str, object]]:
 
 def test_a_part_that_fails_keeps_its_rows_and_says_why(tmp_path: Path) -> None:
     (tmp_path / "rows").write_text('{"what": "start, bare", "value": 3.0, "unit": "s"}\n{"wha')
-    code = "print('ValueError: Free memory is less', flush=True)\n"
+    code = "print('ValidationError: 1 error\\n  Free memory is less', flush=True)\n"
     code += "raise RuntimeError('Engine core initialization failed. See root cause above.')"
     kept, failed = part(code, 20, tmp_path)
     assert kept["value"] == 3.0
     assert row_text(failed).startswith(
-        f"  {'bare':<40} FAILED: ended with code 1: ValueError: Free memory is less (its log: "
+        f"  {'bare':<40} FAILED: ended with code 1: ValidationError: 1 error Free memory is less "
     )
 
 
