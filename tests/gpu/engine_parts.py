@@ -178,7 +178,7 @@ def bare_part(part: Part) -> None:
         began = time.monotonic()
         outputs = llm.generate(asked, params, use_tqdm=False)
         ended = time.monotonic()
-        n_tokens = sum(len(output.prompt_token_ids) for output in outputs)
+        n_tokens = sum(len(output.prompt_token_ids or ()) for output in outputs)
         n_cached = sum(output.num_cached_tokens or 0 for output in outputs)
         n_answered = sum(len(output.outputs[0].token_ids) for output in outputs)
         return Answered(len(outputs), n_tokens + n_answered, n_cached / n_tokens, began, ended)

@@ -53,7 +53,7 @@ def test_a_part_that_is_done_has_no_row_for_it(tmp_path: Path) -> None:
 
 
 def test_ratios_are_of_what_was_measured_on_both_sides() -> None:
-    rows = [
+    rows: list[dict[str, object]] = [
         {"what": "pipeline, 2k", "value": 96.0},
         {"what": "bare, 2k", "value": 100.0},
         {"what": "bare, 32k", "value": 100.0},
