@@ -64,7 +64,8 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
     drains = signal.getsignal(signal.SIGTERM)
     sampling = {"temperature": 0.0}
     rows = [
-        {"row": row, "prompt_tokens_int32": b"1234", "sampling_params": sampling} for row in range(4)
+        {"row": row, "prompt_tokens_int32": b"1234", "sampling_params": sampling}
+        for row in range(4)
     ]
     with (
         watched_groups() as seen,

@@ -279,6 +279,7 @@ def pipeline(part: Part, engine: EngineConfig, name: str) -> Iterator[Ask]:
     takes to its last token."""
     import ray
 
+    from memray_eval.execution.prompt_stage import ANSWER
     from memray_eval.execution.ray.cluster import connected
     from memray_eval.execution.ray.engine import add_engines
     from memray_eval.execution.ray.pipeline import set_up_data_context
@@ -292,7 +293,8 @@ def pipeline(part: Part, engine: EngineConfig, name: str) -> Iterator[Ask]:
             for place in range(0, len(prompts), rows)
         ]
         dataset = ray.data.from_arrow(tables)
-        answers = add_engines(dataset, engine, part.model, part.device, placement).take_all()
+        asked = add_engines(dataset, engine, part.model, part.device, placement)
+        answers = [row[ANSWER] for row in asked.iter_rows()]
         if errors := [row for row in answers if row["__inference_error__"]]:
             raise RuntimeError(f"the engine's Error: {errors[0]['__inference_error__'][:300]}")
         n_tokens = sum(row["num_input_tokens"] for row in answers)
@@ -316,12 +318,11 @@ def table_of(prompts: Prompts, answer: int) -> Any:
     import numpy as np
     import pyarrow as pa
 
-    from memray_eval.execution.prompt_stage import FORM, RECORD, SAMPLING, TOKENS, TRUNCATED
+    from memray_eval.execution.prompt_stage import SAMPLING, TOKENS
 
     sampling = {"temperature": 0.0, "max_tokens": answer, "ignore_eos": True}
-    rest = {RECORD: "{}", SAMPLING: sampling, FORM: "plain", TRUNCATED: 0}
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
-    return pa.Table.from_pylist([rest | {TOKENS: one} for one in tokens])
+    return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one} for one in tokens])
 
 
 @contextmanager
