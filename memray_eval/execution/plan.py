@@ -187,7 +187,7 @@ class EngineLoad(NamedTuple):
     max_num_batched_tokens: int | None
 
 
-# Where the config gives no max_num_seqs; prompts are short below LONG_CHARS. None of the figures
+# What the config leaves open; prompts are short below LONG_CHARS. None of the figures
 # for GPUs was measured: no GPU was at hand.
 # - On a CPU a step costs about as much as its tokens, and more sequences only take memory.
 # - On a GPU a step of short prompts is bound by reading the weights: many sequences share it. vLLM
@@ -215,8 +215,8 @@ def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> Engin
     batches = engine.concurrent_batches or max(2, math.ceil(WAITING * seqs / engine.batch_size))
     rows = max(1, min(engine.batch_size, int(BATCH_CHARS / length)))
     most = min(engine.batch_size * batches, int(ENGINE_CHARS / length))
-    step = load.max_num_batched_tokens
-    kwargs = {"max_num_batched_tokens": step} if step and engine.max_num_seqs is None else {}
+    step = load.max_num_batched_tokens  # vLLM wants it to be no less than the sequences
+    kwargs = {"max_num_batched_tokens": max(step, seqs)} if step else {}
     return engine.model_copy(
         update={
             "max_num_seqs": seqs,

@@ -144,7 +144,18 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
         ({}, 2_000, "cpu", (64, 16, 8, {})),
         ({}, 2_000, "gpu", (256, 16, 32, {"max_num_batched_tokens": 8_192})),
         ({}, 400_000, "gpu", (64, 10, 12, {"max_num_batched_tokens": 16_384})),
-        ({"max_num_seqs": 512}, 2_000, "gpu", (512, 16, 64, {})),
+        (
+            {"max_num_seqs": 512},
+            2_000,
+            "gpu",
+            (512, 16, 64, {"max_num_batched_tokens": 8_192}),
+        ),
+        (
+            {"max_num_seqs": 9_000},
+            2_000,
+            "gpu",
+            (9_000, 16, 1_125, {"max_num_batched_tokens": 9_000}),
+        ),
         ({"max_num_seqs": 4}, 2_000, "cpu", (4, 16, 2, {})),
         ({"concurrent_batches": 3}, 2_000, "cpu", (64, 16, 3, {})),
         (
