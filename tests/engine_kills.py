@@ -151,7 +151,7 @@ POISON = Case(
     did=f"{DEATHS} died of it, it failed with that, all others were answered",
     deaths=Deaths(prompt_bytes=LONG_BYTES),
     engines=range(4, 5 + DEATHS),
-    repeats=2 * DEATHS + LOST_BESIDE * 2 * LOST,  # an engine has those of lost engines too
+    repeats=DEATHS + NOTICED,
     failed=1,
     told=f"while it was asked this one and nothing else ({DEATHS} times in all)",
 )
