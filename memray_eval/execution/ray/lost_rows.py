@@ -91,7 +91,7 @@ def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
         "of memory, set a lower candidates.max_prompt_tokens or "
         "engine.engine_kwargs.gpu_memory_utilization, then resume"
     )
-    logger.warning("a prompt is given up: the engine %s", why)
+    logger.warning("the engine refused a prompt: %s", why)
     answer = pa.array([{"__inference_error__": why}], ANSWER_TYPE)
     return row.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, answer)
 
