@@ -15,6 +15,7 @@ class FirstPlaces:
             self._places.deserialize(table)
         else:
             self._places.execute("CREATE TABLE first (number INTEGER PRIMARY KEY, place BLOB)")
+        self._places.execute("ATTACH ':memory:' AS other")
 
     def __reduce__(self) -> tuple[type[FirstPlaces], tuple[bytes]]:
         self._places.commit()
@@ -34,11 +35,11 @@ class FirstPlaces:
 
     def add_all(self, other: FirstPlaces) -> bool:
         """Adds the ids of another. Returns False, and adds none, where one of them is here."""
-        self._places.commit()
-        theirs = other._places.execute("SELECT number, place FROM first")
+        for one in (self, other):
+            one._places.commit()
+        self._places.deserialize(other._places.serialize(), name="other")
         try:
-            with self._places:  # a transaction
-                self._places.executemany("INSERT INTO first VALUES (?, ?)", theirs)
+            self._places.execute("INSERT INTO main.first SELECT * FROM other.first")
         except sqlite3.IntegrityError:
             return False
         return True
