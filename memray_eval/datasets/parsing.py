@@ -94,12 +94,7 @@ def parse_json(data: bytes) -> Any:
         ) from None
     check_nesting(data)
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=_unique_keys,
-            parse_constant=_refuse_constant,
-            parse_float=_parse_finite_float,
-        )
+        return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise InvalidSample([Fault(message=f"broken JSON at {where}: {error.msg}")]) from None
@@ -311,3 +306,11 @@ def _parse_finite_float(text: str) -> float:
 
 def _refuse_constant(name: str) -> float:
     raise InvalidSample([Fault(message=f"broken JSON: {name} is not a JSON number")])
+
+
+# `json.loads` makes a decoder at each call
+_DECODER = json.JSONDecoder(
+    object_pairs_hook=_unique_keys,
+    parse_constant=_refuse_constant,
+    parse_float=_parse_finite_float,
+)

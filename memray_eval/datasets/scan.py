@@ -240,11 +240,7 @@ def _join(
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen = FirstPlaces()
     for source, alone in zip(sources, scanned, strict=True):
-        one = alone
-        if seen.isdisjoint(alone.seen):
-            seen.update(alone.seen)
-        else:
-            one = scan_again(source, seen=seen)
+        one = alone if seen.add_all(alone.seen) else scan_again(source, seen=seen)
         for problem in one.problems:
             on_problem(problem)
         _add(found, one.found)
@@ -441,7 +437,7 @@ def _check(
             (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
         )
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
-        first = seen.find_or_add(int.from_bytes(key, "big"), entry.place or entry.path)
+        first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
         if first is not None:
             raise InvalidSample(
                 [Fault(field="id", message=f"a second sample with this id; the first is {first}")],

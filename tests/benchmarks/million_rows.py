@@ -10,7 +10,8 @@ of that process, which drives the run, and of the largest of Ray's workers, look
 second. Bytes a unit are how much larger the driver's peak is than that of the size before.
 `--old` runs the checkout of an older version in alternation with this one, up to the largest of
 `--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
-`view` and `compare` are the last two of the largest size."""
+`view` and `compare` are the last two of the largest size; their comparison is asked for over HTTP
+too, of the server that `view` starts for the folder that holds them."""
 
 from __future__ import annotations
 
@@ -28,6 +29,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import psutil
 import pyarrow as pa
@@ -96,6 +99,7 @@ def measure_all(options: argparse.Namespace, folder: Path) -> None:
         [*command, "--html", str(folder / "compared.html")], trees["new"], folder
     )
     print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
+    print(measure_comparison_page(runs, trees["new"]))
 
 
 class Measured(NamedTuple):
@@ -142,6 +146,29 @@ def measure_process(command: Sequence[str], tree: str, folder: Path) -> Measured
         lines = out.read().splitlines()
     told = json.loads(lines[-1]) if "--child" in command else {}
     return Measured(seconds, used.ru_maxrss / 1024, worker_mb, told)
+
+
+def measure_comparison_page(runs: Sequence[str], tree: str) -> str:
+    """What the server of `view` takes, in a process of its own, for its page that compares runs of
+    one folder."""
+    asked = urlencode([("run", Path(run).name) for run in runs])
+    command = [sys.executable, "-m", "memray_eval", "view", str(Path(runs[0]).parent)]
+    environment, started = {**os.environ, "PYTHONPATH": tree}, time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        address, served = process.stdout.readline().strip(), time.perf_counter()
+        try:
+            with urlopen(f"{address}compare?{asked}") as answer:
+                answer.read()
+            shown = time.perf_counter()
+        finally:
+            process.terminate()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+    return (
+        f"view, comparing: served after {served - started:.1f} s, the page of two runs after "
+        f"{shown - served:.1f} s more; peak {used.ru_maxrss / 1024:.0f} MB"
+    )
 
 
 class WorkerWatch:
