@@ -84,7 +84,7 @@ class PersistentAsker:
 
 
 def _give_up(row: pa.Table, n_lost: int) -> pa.Table:
-    """A row of ANSWER_SCHEMA whose answer is an error."""
+    """The row with an error as its ANSWER."""
     why = (
         f"it died {MOST_DEATHS} times while it was asked this one and nothing else ({n_lost} times "
         "in all). The other prompts go on. The engine's log says what it died of; where it ran out "

@@ -68,6 +68,7 @@ def test_an_engine_is_started_as_a_run_would(python: Python, tmp_path: Path) -> 
         "kwargs": {
             "dtype": "auto",
             "max_num_seqs": 128,
+            "max_num_batched_tokens": 8_192,
             "max_model_len": 8192,
             "tensor_parallel_size": 1,
             "pipeline_parallel_size": 1,
