@@ -335,9 +335,8 @@ def judge_calls(part: Part, engine: EngineConfig) -> Iterator[list[float]]:
     from memray_eval.judges.judge_factory import SERVER_MODEL
 
     sizes, on_gpu = part.sizes, part.device == "gpu"
-    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[
-        0
-    ]  # Ray's first is the engine's
+    # Ray's first is the engine's
+    gpu = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
     def command(model: str, judge: EngineConfig, host: str, port: int) -> list[str]:
         judge = judge.model_copy(update={"dtype": "bfloat16"})
