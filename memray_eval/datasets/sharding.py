@@ -142,7 +142,7 @@ def take_places(source: Shard, places: Sequence[EntryPlace]) -> Shard:
         what["names"] = tuple(source.names[place.position] for place in places)
     else:
         what["take"] = tuple(place.position for place in places)
-    if source.kind == "jsonl":  # whose positions are bytes
+    if source.kind in ("jsonl", "csv"):  # whose positions are bytes
         what["numbers"] = tuple(place.number for place in places)
     return source.model_copy(update=what)
 

@@ -15,13 +15,14 @@ Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document"]
 class Shard(Frozen):
     """A stretch of a source that one task reads.
 
-    It covers positions `start` to `stop` (bytes of a JSONL, rows of a Parquet, items of a JSON,
-    `names` of a folder) without those in `skip`; or the positions in `take`, in that order (for a
-    JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header` holds what
-    a JSON object says of all its items (`read_header`); an item that says nothing itself inherits
-    it. Lines of a JSONL are numbered from `first_number` on, those in `take` by `numbers`; `label`
-    tells the sources of one dataset apart, where it has several. Of a `published` file, whose items
-    hold several questions each, positions number the questions; they draw on the files `beside`."""
+    It covers positions `start` to `stop` (bytes of a JSONL or CSV, rows of a Parquet, items of a
+    JSON, `names` of a folder) without those in `skip`; or the positions in `take`, in that order
+    (for a JSON: in the file's order). `rows` and `size` (bytes) say how much that is. `header`
+    holds what a JSON object says of all its items (`read_header`); an item that says nothing itself
+    inherits it. Lines of a JSONL and rows of a CSV are numbered from `first_number` on, those in
+    `take` by `numbers`; `label` tells the sources of one dataset apart, where it has several. Of a
+    `published` file, whose items hold several questions each, positions number the questions; they
+    draw on the files `beside`."""
 
     kind: Kind
     path: str
@@ -42,7 +43,7 @@ class Shard(Frozen):
     @property
     def is_read_from_start(self) -> bool:
         """Whether nobody can begin in the middle of it: one task reads it all."""
-        return self.kind in ("json", "csv", "document")
+        return self.kind in ("json", "document") or (self.kind == "csv" and self.published)
 
     def entry(self, position: int, end: int, place: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""

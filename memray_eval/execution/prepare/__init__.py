@@ -331,6 +331,7 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
     reader = read.reader
     return {
         "version": importlib.metadata.version("memray-eval"),
+        "csv": "bytes",  # what positions in such a file are: of older runs they were rows
         "dataset": read.dataset,
         "suite": reader.suite,
         "tasks": sorted(reader.tasks),

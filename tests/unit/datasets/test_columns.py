@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records, read_samples, scan
+from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare import resolve_reading
 from memray_eval.types import Record, Sample
@@ -196,3 +198,52 @@ def test_an_id_that_is_a_number_is_text_and_a_whole_one_stays_whole(
     samples, _, problems = read(path, mapped)
     assert not problems
     assert [sample.id for sample in samples] == ["7", "8", "8.5"]
+
+
+ROWS = [
+    "1,plain",
+    '2,"two\nlines"',
+    "",
+    "3,ünï ☂",
+    '4,"a ""quote"", a comma"',
+    "5,\x85\u2028",
+    "6,last",
+]
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("mark", ["", "\ufeff"])
+def test_each_row_of_a_csv_is_read_alone_as_from_the_start(
+    tmp_path: Path, end: str, suffix: str, mark: str
+) -> None:
+    data = (mark + end.join(["id,query", *ROWS]).replace("two\n", f"two{end}")).encode()
+    path = tmp_path / f"data.csv{suffix}"
+    path.write_bytes(gzip.compress(data) if suffix else data)
+    whole = Shard(kind="csv", path=str(path))
+    read = list(entries(whole))
+    assert [one.raw["id"] for one in read] == ["1", "2", "3", "4", "5", "6"]
+    assert [one.raw["query"] for one in read][1:3] == [f"two{end}lines", "ünï ☂"]
+    assert [one.number for one in read] == [1, 2, 3, 4, 5, 6]
+    for first in range(6):
+        for last in range(first, 6):
+            stretch = {"start": read[first].position, "stop": read[last].end}
+            part = whole.model_copy(update={**stretch, "first_number": first + 1})
+            found = [(one.raw, one.number, one.position) for one in entries(part)]
+            assert found == [(one.raw, one.number, one.position) for one in read[first : last + 1]]
+    places = [read[3].position, read[0].position]
+    taken = whole.model_copy(update={"take": tuple(places), "numbers": (4, 1)})
+    assert [(one.raw, one.number) for one in entries(taken)] == [
+        (read[n].raw, n + 1) for n in (3, 0)
+    ]
+
+
+def test_a_csv_is_cut_into_shards_that_hold_its_rows_once(tmp_path: Path) -> None:
+    rows = "".join(f'{number},"question\n{number}"\n' for number in range(100))
+    path = write(tmp_path, f"id,query\n{rows}")
+    found = scan(str(path), SampleReader(suite="memory"), rows_per_shard=7, on_problem=print)
+    assert len(found.shards) == 15
+    samples = [
+        one for shard in found.shards for one in read_samples(shard, SampleReader(suite="memory"))
+    ]
+    assert [one.query for one in samples] == [f"question\n{number}" for number in range(100)]
