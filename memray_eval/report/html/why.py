@@ -98,14 +98,13 @@ def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
     a, b, metric = splits[0].against, splits[0].of, splits[0].metric
     of_a, of_b = run.of[a], run.of[b]
     rows_a, rows_b = common_rows(of_a, of_b)
-    changes = [
-        np.nan_to_num(np.abs(of_b.values[name][rows_b] - of_a.values[name][rows_a]))
-        for name in of_b.values
-        if name in of_a.values
-    ]
+    total = np.zeros(len(rows_a))  # metric by metric: there may be a million rows
+    for name in of_b.values:
+        if name in of_a.values:
+            total += np.nan_to_num(np.abs(of_b.values[name][rows_b] - of_a.values[name][rows_a]))
     before, after = of_a.values[metric][rows_a], of_b.values[metric][rows_b]
     change = np.nan_to_num(np.abs(after - before))
-    order = np.lexsort((-np.sum(changes, axis=0), -change))[:ROWS]
+    order = np.lexsort((-total, -change))[:ROWS]
     rows = order[change[order] > TIE]
     units = _units(of_b, rows_b[rows], before[rows], after[rows])
     return _Chosen((a, b), metric, units)
@@ -122,15 +121,14 @@ def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
     scores = run.of.get(name)
     if scores is None or metric not in scores.values:
         return None
-    shares = [
-        (scores.values[one] - low) / ((high - low) or 1.0)
-        for one, (low, high) in scales.items()
-        if one in scores.values
-    ]
-    known = np.sum([~np.isnan(each) for each in shares], axis=0)
-    means = np.sum([np.nan_to_num(each) for each in shares], axis=0) / np.maximum(known, 1)
     values = scores.values[metric]
-    order = np.lexsort((means, values))  # those without a value come last
+    total, known = np.zeros(len(values)), np.zeros(len(values), np.int64)
+    for one, (low, high) in scales.items():
+        if one in scores.values:
+            share = (scores.values[one] - low) / ((high - low) or 1.0)
+            known += ~np.isnan(share)
+            total += np.nan_to_num(share, copy=False)
+    order = np.lexsort((total / np.maximum(known, 1), values))  # those without a value come last
     rows = order[: min(ROWS, int(np.count_nonzero(~np.isnan(values))))]
     return _Chosen((name,), metric, _units(scores, rows, values[rows]))
 
