@@ -176,7 +176,9 @@ class EnginePlacement:
             else:
                 group = self._reservation.take(self._spec) or self._spec.create("")
         name = f"{_NAME} client {self._pipeline} {uuid.uuid4().hex}"
-        actor = start({"scheduling_strategy": _inside(group), "name": engine_name(name)})
+        # In the group, with all that it starts from there
+        inside = PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
+        actor = start({"scheduling_strategy": inside, "name": engine_name(name)})
         with self._lock:
             self._engines[name] = _Engine(group, time.monotonic(), actor, actor.ready.remote())
         return {"name": name}
@@ -259,11 +261,6 @@ def pipeline_of(name: str) -> str | None:
 
 def _is_placed(group: PlacementGroup) -> bool:
     return bool(placement_group_table(group).get("state") == "CREATED")
-
-
-def _inside(group: PlacementGroup) -> PlacementGroupSchedulingStrategy:
-    """In a group, with all that is started from there."""
-    return PlacementGroupSchedulingStrategy(group, placement_group_capture_child_tasks=True)
 
 
 def accelerator_share(kind: str) -> dict[str, float]:
