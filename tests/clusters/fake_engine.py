@@ -46,12 +46,16 @@ NO_DEATHS = Deaths()
 
 
 def fake_engine(
-    books: Path | None = None, row_s: float = 0.0, load_s: float = 0.0, deaths: Deaths = NO_DEATHS
+    books: Path | None = None,
+    row_s: float = 0.0,
+    load_s: float = 0.0,
+    deaths: Deaths = NO_DEATHS,
+    answers_from: int = 0,
 ) -> type:
     """A stage of Ray Data LLM's that takes what TellingEngine does. `books` is a folder that gets a
     line in `starts` for each start (of Start), in `asked` for each prompt, and in `died` for each
     death at a start. Answers take `row_s`, and come from a process of their own if they take any
-    time."""
+    time. None is given before `answers_from` engines are up."""
     from ray.llm._internal.batch.stages.base import StatefulStageUDF
 
     class FakeEngine(StatefulStageUDF):  # type: ignore[misc]
@@ -74,6 +78,8 @@ def fake_engine(
             key = hashlib.sha1(prompt).hexdigest()
             if books is not None:
                 _write(books / "asked", f"{key} {self._actor}")
+            while books is not None and len(read_starts(books)) < answers_from:
+                await asyncio.sleep(0.05)
             if self._process is not None:
                 await self._process.answer(key, prompt)
 

@@ -23,7 +23,7 @@ from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
 from tests.engine_kills import CASES, play, problems
 
-ROWS, BATCH, AT_ONCE = 80, 2, 2
+ROWS, BATCH, AT_ONCE = 40, 2, 2
 
 
 def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
@@ -32,7 +32,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     job = {"replicas": {"min": 1, "max": 2}, "device": "gpu", "cpus": 0.1, "batch_size": BATCH}
     config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
     config = fit_engine(config, 1.0, "gpu")
-    made = fake_engine(tmp_path, row_s=0.5, load_s=0.1)  # 10 s of work for one
+    made = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
     monkeypatch.setattr(engine, "telling_engine", lambda context: made)
     set_up_data_context(no_progress_timeout_s=60)
 
