@@ -63,14 +63,12 @@ class StageContext:
         """Tells of an entry that was a sample when the dataset was checked, and is none now."""
         self.record_stage_failure("read", entry.place or entry.path, error)
 
-    def find_stored(
-        self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers] | None = None
-    ) -> pa.Table:
+    def find_stored(self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers]) -> pa.Table:
         """The rows of a block that is made again, as it was lost with a node, whose responses were
         written before; `index` as RunFolder.find_responses has it. Asked again, a candidate would
         answer with other texts, and the judges be paid again."""
         rows = RunFolder(self.folder).find_responses(unit_ids, index)
-        if rows.num_rows or index is None:
+        if rows.num_rows:
             logger.warning(
                 "a block is made again: %d of its %d units have responses already",
                 rows.num_rows,
