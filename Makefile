@@ -22,7 +22,7 @@ test: setup $(VENV)/.dev
 	$(BIN)/python -m pytest tests/unit -n 2 -m "not heavy"
 	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
 	$(BIN)/python -m pytest tests/wire -n 2
-	$(BIN)/python -m pytest tests/local -n 4
+	$(BIN)/python -m pytest tests/local tests/golden -n 4
 	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
 	$(BIN)/python -m pytest tests/clusters --durations=5
 

@@ -96,3 +96,9 @@ def shipped_samples() -> list[Sample]:
         Sample.model_validate(json.loads(file.read_text("utf-8")) | {"suite": "memory"})
         for file in files
     ]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--refresh-goldens", action="store_true", help="Write the goldens of tests/golden again."
+    )
