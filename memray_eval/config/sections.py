@@ -366,7 +366,7 @@ class JudgingConfig(Frozen):
     timeout_s: Positive = 120.0
     ceiling_s: Positive = 600.0
     tries: Count = 5
-    max_output_tokens: Count = 2048
+    max_output_tokens: Count | None = None
     fallbacks: tuple[str, ...] = ()
     on_judge_failure: OnJudgeFailure = "error"
     on_unparsed: Literal["abstain", "default"] = "abstain"
