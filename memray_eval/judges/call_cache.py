@@ -101,7 +101,7 @@ class CacheStats(Frozen):
     size_bytes: int
     by_judge: dict[str, int]
     saved: float
-    unpriced_calls: int
+    unpriced_calls: int = 0
     oldest: float | None
     newest: float | None
 

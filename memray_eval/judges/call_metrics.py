@@ -70,7 +70,8 @@ class CallObserver(Protocol):
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
         """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
-        None where nobody knows it. It is not counted where the provider did not tell its tokens, or not as numbers that can be."""
+        None where nobody knows it. It is not counted where the provider did not tell its
+        tokens, or not as numbers that can be."""
         ...
 
     def looked_up(self, is_hit: bool) -> None:

@@ -591,9 +591,7 @@ def retiring_lines(
         entry = ModelEntry() if is_embedded(name) else entry_of(name, config, table)
         if entry.retires is None or entry.retires - today > RETIRES_SOON:
             continue
-        after = (
-            f"its successor is {entry.successor}" if entry.successor else "no successor is known"
-        )
+        after = f"its successor: {entry.successor or 'unknown'}"
         when = f"is off since {entry.retires}"
         if (left := entry.retires - today) > timedelta():
             when = f"retires on {entry.retires}, in {left.days} days"

@@ -285,8 +285,8 @@ class Question:
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
     were `answered`, and the tokens of them all with their cost; `uncounted` of the calls did not
-    tell theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last call,
-    `failed_at` those where it has failed."""
+    tell theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last
+    call, `failed_at` those where it has failed."""
 
     judgment: type[BaseModel]
     prepared: _Prepared

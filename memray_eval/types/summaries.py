@@ -489,8 +489,8 @@ class BatchFigures(Frozen):
     """A run's judge calls that went through batch APIs, and those that were made one by one.
 
     `n_verdicts` of the `n_calls` in `n_batches` brought a verdict or a refusal; `lost_usd` of their
-    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live. The costs leave
-    out those of unpriced calls."""
+    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live. Costs
+    leave out those of unpriced calls."""
 
     n_batches: int
     n_calls: int

@@ -535,8 +535,8 @@ def estimate_of(
     today: date | None = None,
 ) -> Estimate:
     """What a run would take `today`, or one with so many `samples` like those found; on this
-    machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group. Starts nothing
-    and makes no call. Raises ConfigError, DataError."""
+    machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group.
+    Starts nothing and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config, today=today)
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))

@@ -34,6 +34,7 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, Spending, sum_of
 from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
 from memray_eval.provider_http.replies import HttpReply
+from memray_eval.types import Usage
 
 T = TypeVar("T")
 KEPT_AT_ONCE = 500  # verdicts that are put into the store together
