@@ -47,7 +47,7 @@ def reply(body: dict[str, Any]) -> str:
 
 @pytest.mark.parametrize("provider", HEIRS)
 def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
-    job: Job, provider: Any, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    job: Job, provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
     names = [
@@ -69,7 +69,9 @@ def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
     for metric in done.summary.metrics:
         assert metric.judges or metric.n_not_applicable == metric.n, metric.metric
         assert set(metric.judges) <= HEIRS[provider], metric.metric
-    off = [line for line in capfd.readouterr().err.splitlines() if "judges in its place" in line]
+    log = (Path(done.folder.path) / "log.jsonl").read_text().splitlines()
+    told = [json.loads(line)["message"] for line in log]
+    off = [line for line in told if "judges in its place" in line]
     assert len(off) == len(set(off)), "each is said once"
     assert len(off) == len({line.partition(" is off")[0] for line in off}) > 0
     assert all(metric.n_failed == 0 for metric in done.summary.metrics)
