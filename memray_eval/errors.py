@@ -18,6 +18,7 @@ EvalError                                                                       
 │   │   └── Unreadable   the reply is not a completion (odd JSON, HTML, nothing): try again
 │   ├── Unauthorised     401, 403: the key is wrong or may not use the model
 │   ├── UnknownModel     404: the provider has no such model
+│   ├── WrongAddress     404: a gateway, or a server that is no provider's
 │   ├── Refused          the judge or its content filter declined: the outcome is `abstained`
 │   ├── Truncated        the verdict was cut off at the output limit
 │   └── Malformed        the verdict did not fit its schema, also when asked again
@@ -142,7 +143,7 @@ class JudgeError(EvalError):
         self.retry_after_s = retry_after_s
         self.status, self.code, self.kind, self.param = status, code, kind, param
         self.input_tokens = self.output_tokens = 0
-        self.cached_input_tokens = self.cache_write_tokens = 0
+        self.cached_input_tokens = self.cache_write_tokens = self.unpriced_calls = 0
         self.cost_usd = self.saved_usd = 0.0
         self.calls = 0
         self.is_stalled = self.is_for_another = False
@@ -174,6 +175,10 @@ class Unauthorised(JudgeError):
 
 
 class UnknownModel(JudgeError):
+    pass
+
+
+class WrongAddress(JudgeError):
     pass
 
 

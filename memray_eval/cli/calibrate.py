@@ -261,6 +261,7 @@ def to_units(
                 "confidence": judgment.get("confidence"),
                 "repeats": heard,
                 "cost_usd": score.cost_usd,
+                "unpriced_calls": score.usage.unpriced_calls,
                 "judged_by": score.judge,
             }
             unit = unit.model_copy(update={"judge": score.value, **said})
@@ -294,7 +295,9 @@ def render_lines(found: CalibrationReport) -> Iterator[str]:
         yield f"{title:<16}" + "".join(
             f"{_format_figure(figures.get(name)):>{CELL}}" for figures in tables
         )
-    costs = [f"${one.cost_usd:.4f}" for one in found.judges]
+    costs = [
+        f"${one.cost_usd:.4f}" if one.cost_usd is not None else "unknown" for one in found.judges
+    ]
     yield f"{'cost':<16}" + "".join(f"{cost:>{CELL}}" for cost in costs)
     for one in found.judges:
         curve = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import date
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
@@ -237,10 +238,6 @@ def list_suites() -> None:
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
 
 
-def _format_price(price: float | None) -> str:
-    return "-" if price is None else f"{price:g}"
-
-
 @list_app.command("judges")
 def list_judges(
     models: Annotated[
@@ -258,7 +255,8 @@ def list_judges(
         "US dollars per million tokens in and out, with the date of the price, and a beginner's "
         "limits per minute"
     )
-    for name, entry in table.models.items():
+    judges = {name: entry for name, entry in table.models.items() if entry.kind == "judge"}
+    for name, entry in judges.items():
         preferred = [
             m.name
             for m in all_metrics().values()
@@ -271,10 +269,21 @@ def list_judges(
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
-        prices = f"{_format_price(entry.input_usd):>6} {_format_price(entry.output_usd):>6}"
-        show(f"{name:<28} {prices}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
+        price = entry.price_on(date.today())
+        cost = f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
+        show(f"{name:<30} {cost}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
+        for most, more in price.above if price else ():
+            told = f"{more.input_usd:>6g} {more.output_usd:>6g}" if more else f"{'unknown':>13}"
+            show(f"{'':<30} {told}  for prompts above {most:,} tokens")
+        for band in entry.bands:
+            if band.since is not None and band.since > date.today() and band.input_usd is not None:
+                told = f"{band.input_usd:>6g} {band.output_usd:>6g}"
+                show(f"{'':<30} {told}  from {band.since} on")
+        if entry.retires is not None or entry.successor is not None:
+            day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
+            show(f"{'':<30} {day}; successor: {entry.successor or 'unknown'}")
         if preferred:
-            show(f"{'':<28} preferred for {', '.join(preferred)}")
+            show(f"{'':<30} preferred for {', '.join(preferred)}")
     show(
         "rules: the offline estimates, no model; embedded: a small local model on a server of the "
         "run's own"
@@ -291,6 +300,7 @@ CacheOption = Annotated[
 def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
     """How many judge calls are kept, of which judges, and what they had cost."""
     from memray_eval.judges.call_cache import CallCache
+    from memray_eval.judges.prices import cost_text
 
     stats = CallCache(_find_calls_file(cache)).stats()
     if as_json:
@@ -298,7 +308,7 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
         return
     show(
         f"{stats.path}: {stats.entries} calls, {stats.size_bytes / 1e6:.1f} MB; they had cost "
-        f"${stats.saved:,.2f}"
+        f"{cost_text(stats.saved, stats.unpriced_calls, ',.2f')}"
     )
     for judge, entries in stats.by_judge.items():
         show(f"  {judge}: {entries}")

@@ -327,7 +327,8 @@ class BatchConfig(Frozen):
 class JudgingConfig(Frozen):
     """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
     `actors` actors, of which a range grows with the cluster. Unless set, both follow from the
-    limits and the expected `latency_s` of a call.
+    limits and the expected `latency_s` of a call. A verdict has `max_output_tokens` at most: unless
+    set 2,048, and 16,384 of a judge that thinks first.
 
     `limits` by judge (provider/model) replace those of the judge table and are kept whatever the
     provider's headers say; others are learnt from the provider's answers. `price` by judge, in US
@@ -366,7 +367,7 @@ class JudgingConfig(Frozen):
     timeout_s: Positive = 120.0
     ceiling_s: Positive = 600.0
     tries: Count = 5
-    max_output_tokens: Count = 2048
+    max_output_tokens: Count | None = None
     fallbacks: tuple[str, ...] = ()
     on_judge_failure: OnJudgeFailure = "error"
     on_unparsed: Literal["abstain", "default"] = "abstain"

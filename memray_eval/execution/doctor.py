@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 from collections.abc import Iterator
+from datetime import date
 from typing import Literal
 
 from memray_eval.config.environment import cache_dir, keys_set
@@ -41,8 +42,8 @@ class Check(Frozen):
     mend: str = ""
 
 
-def examine(job: JobNeeds | None) -> Iterator[Check]:
-    """Checks of the machine, then of what a job needs, where there is one."""
+def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
+    """Checks of the machine, then of what a job needs `today`, where there is one."""
     yield _check_platform()
     yield from _check_packages(job)
     if (sampler := _check_sampler()) is not None:
@@ -54,7 +55,7 @@ def examine(job: JobNeeds | None) -> Iterator[Check]:
         yield Check(state="ok", what=f"{variable} is {said}")
     yield Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
     if job is not None:
-        yield from _check_job(job)
+        yield from _check_job(job, today or date.today())
 
 
 def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
@@ -156,7 +157,7 @@ def _check_disk() -> Iterator[Check]:
         )
 
 
-def _check_job(job: JobNeeds) -> Iterator[Check]:
+def _check_job(job: JobNeeds, today: date) -> Iterator[Check]:
     try:
         whole(job.dataset)
         yield Check(state="ok", what=f"dataset {job.dataset}")
@@ -172,7 +173,7 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
     except EvalError as error:
         yield Check(state="fail", what=str(error))
     try:
-        spec = job.resolve()
+        spec = job.resolve(today=today)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
     for sink in spec.sinks if spec is not None else ():
@@ -181,8 +182,19 @@ def _check_job(job: JobNeeds) -> Iterator[Check]:
             yield Check(state="ok", what=f"sink {sink.kind}: its package and an address are there")
         except EvalError as error:
             yield Check(state="fail", what=str(error))
+    if spec is not None:
+        yield from _check_models(spec, today)
     if spec is not None and capacity is not None:
         yield from _check_plan(spec, capacity)
+
+
+def _check_models(spec: RunSpec, today: date) -> Iterator[Check]:
+    """Models that are off, and those that soon will be."""
+    for gone in spec.successions:
+        mend = "name the judge to be rid of this line; judges/README.md says what is kept apart"
+        yield Check(state="warn", what=str(gone), mend=mend)
+    for line in spec.retiring(today):
+        yield Check(state="warn", what=line, mend="name another model, or end the run before")
 
 
 def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:

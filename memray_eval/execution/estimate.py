@@ -11,6 +11,8 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from functools import reduce
 from typing import NamedTuple
 
 from pydantic import BaseModel
@@ -86,20 +88,25 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """What one judge will be asked: calls, tokens, US dollars (none of them where its price is not
-    known), seconds at its limits, and what bounds it. `cacheable_tokens` of the input can come from
-    its prompt cache: `cached_usd` is the cost where all of them do, `usd` where none does."""
+    """What one judge will be asked: calls, tokens, US dollars (without those of `unpriced_calls`;
+    None where the price of none is known), seconds at its limits, and what bounds it.
+    `cacheable_tokens` of the input can come from its prompt cache: `cached_usd` is the cost where
+    all of them do, `usd` where none does."""
 
     judge: str
     calls: int
     input_tokens: int
     output_tokens: int
-    usd: float
+    usd: float | None
     seconds: float
     bound_by: str
-    is_priced: bool = True
+    unpriced_calls: int = 0
     cacheable_tokens: int = 0
     cached_usd: float | None = None
+
+    @property
+    def is_priced(self) -> bool:
+        return not self.unpriced_calls
 
 
 class StageEstimate(Frozen):
@@ -146,8 +153,10 @@ class ClusterUse(Frozen):
 class Estimate(Frozen):
     """A run before it is made. Stages overlap, so `wall_s` is the start-up and the slowest of them;
     where it generates and scores apart, those two follow each other. `bounds` are all that could
-    hold it up, the slowest first. `usd` is what judges cost. `phase_order` is what `cluster.phases`
-    comes to, and `phase_uses` are what each order would take, where a run has a choice."""
+    hold it up, the slowest first. `usd` is what judges cost, without `unpriced_calls` (None: the
+    price of no call is known). `warnings` name models that retire soon. `phase_order` is what
+    `cluster.phases` comes to, and `phase_uses` are what each order would take, where a run has a
+    choice."""
 
     units: int
     prompt_tokens: int
@@ -160,7 +169,9 @@ class Estimate(Frozen):
     startup_s: float
     wall_s: float
     bottleneck: str
-    usd: float
+    usd: float | None
+    unpriced_calls: int
+    warnings: tuple[str, ...]
     budget_usd: float | None
     calls: int
     phase_order: PhaseOrder
@@ -180,6 +191,7 @@ def estimate(
     samples: int | None = None,
     site: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
+    today: date | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
     these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
@@ -234,7 +246,9 @@ def estimate(
         startup_s=startup_s,
         wall_s=use.wall_s,
         bottleneck=str(bounds[0]) if bounds else "start-up",
-        usd=sum(judge.usd for judge in judges),
+        usd=_sum_known(judge.usd for judge in judges),
+        unpriced_calls=sum(judge.unpriced_calls for judge in judges),
+        warnings=tuple(spec.retiring(today or date.today())),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,
@@ -246,13 +260,14 @@ def estimate(
 
 
 def _estimate_judges(
-    spec: RunSpec, load: Mapping[str, _Load], pool: JudgePool
+    spec: RunSpec, load: Mapping[str, Sequence[_Load]], pool: JudgePool
 ) -> tuple[tuple[JudgeEstimate, ...], list[Bound]]:
     """Each judge by its name, live or in batches as the run would ask it, and what bounds them."""
     judging = spec.judging
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
-    for name, one in sorted(load.items()):
+    for name, parts in sorted(load.items()):
+        one = reduce(_Load.plus, parts)
         in_batches = one.calls >= least and takes_batches(name, judging, spec.judge_table)
         of_judge = (
             [
@@ -267,7 +282,7 @@ def _estimate_judges(
             else _judge_bounds(name, one, spec, pool)
         )
         price = price_of(name, judging, spec.judge_table)
-        judges.append(_estimate_judge(name, one, of_judge[0], price, in_batches))
+        judges.append(_estimate_judge(name, parts, of_judge[0], price, in_batches))
         bounds += of_judge
     return tuple(judges), bounds
 
@@ -386,8 +401,9 @@ def _judge_load(
     spec: RunSpec,
     records: Sequence[Record],
     scale: float,
-) -> dict[str, _Load]:
-    """Per judge, the calls and tokens of all units."""
+) -> dict[str, list[_Load]]:
+    """Per judge, the calls and tokens of all units; those of prompts whose length has a price of
+    its own apart."""
     juries = {
         key: [
             _NamedJudge(name)
@@ -404,12 +420,13 @@ def _judge_load(
         for metric in spec.metrics
         if isinstance(metric, JudgedMetric)
     }
-    loads = defaultdict[str, _Load](lambda: _Load(0.0, 0.0, 0.0))
+    loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
         asked = prompts_of_record(record, spec.metrics, juries, options)
         for metric, each in asked.items():
             for judge, prompts in () if isinstance(each, Score) else each:
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
+                price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
                 for prompt in prompts:
                     tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
                     call = _Load(
@@ -418,8 +435,12 @@ def _judge_load(
                         spec.assumptions.verdict_tokens,
                         *_cached_tokens(prompt, cache),
                     )
-                    loads[judge.name] = loads[judge.name].plus(call)
-    return {name: _Load(*(figure * scale for figure in load)) for name, load in loads.items()}
+                    of_judge, band = loads[judge.name], price.band(tokens)
+                    of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call
+    return {
+        name: [_Load(*(figure * scale for figure in load)) for load in parts.values()]
+        for name, parts in loads.items()
+    }
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
@@ -434,21 +455,34 @@ def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float
 
 
 def _estimate_judge(
-    name: str, load: _Load, slowest: Bound, price: Price | None, is_batch: bool
+    name: str, parts: Sequence[_Load], slowest: Bound, price: Price | None, is_batch: bool
 ) -> JudgeEstimate:
-    uncached = load._replace(cached_input_tokens=0.0, cache_write_tokens=0.0)
+    load, unpriced = reduce(_Load.plus, parts), 0.0
+    costs, cached = list[float | None](), list[float | None]()
+    for part in parts:
+        plain = part._replace(cached_input_tokens=0.0, cache_write_tokens=0.0)
+        for sums, tokens in ((costs, plain), (cached, part)):
+            sums.append(None if price is None else price.of(tokens, is_batch, part.calls))
+        unpriced += part.calls if costs[-1] is None else 0.0
     return JudgeEstimate(
         judge=name,
         calls=round(load.calls),
         input_tokens=round(load.input_tokens),
         output_tokens=round(load.output_tokens),
-        usd=(price or FREE).of(uncached, is_batch),
-        is_priced=price is not None,
+        usd=_sum_known(costs),
+        unpriced_calls=round(unpriced),
         seconds=slowest.seconds,
         bound_by=slowest.what.removeprefix(f"{name}, "),
         cacheable_tokens=round(load.cached_input_tokens),
-        cached_usd=price.of(load, is_batch) if price and load.cached_input_tokens else None,
+        cached_usd=_sum_known(cached) if load.cached_input_tokens else None,
     )
+
+
+def _sum_known(costs: Iterable[float | None]) -> float | None:
+    """The sum of the costs that are known; None where there are some, and none is."""
+    each = list(costs)
+    known = [cost for cost in each if cost is not None]
+    return sum(known) if known or not each else None
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:

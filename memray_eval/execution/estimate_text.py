@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from memray_eval.execution.estimate import ClusterUse, Estimate, GroupUse
 from memray_eval.execution.phases import duration_text
+from memray_eval.judges.prices import cost_text
 
 SHOWN_BOUNDS = 4
 
@@ -13,10 +14,12 @@ SHOWN_BOUNDS = 4
 def estimate_lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
     yield (
-        f"{made.units:,} units, {made.calls:,} judge calls, about ${made.usd:,.2f}, "
+        f"{made.units:,} units, {made.calls:,} judge calls, "
+        f"{_about(made.usd, made.unpriced_calls)}, "
         f"{duration_text(made.wall_s)} (an estimate: by what is assumed below)"
     )
-    if made.budget_usd is not None and made.budget_usd < made.usd:
+    yield from (f"  WARNING: {line}" for line in made.warnings)
+    if made.budget_usd is not None and made.usd and made.budget_usd < made.usd:
         yield (
             f"  the budget would stop it at {made.budget_usd / made.usd:.1%}: budget.usd is "
             f"{made.budget_usd:g}"
@@ -28,7 +31,9 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
     yield f"  candidates: {made.prompt_tokens:,} tokens in, {made.output_tokens:,} out"
     for judge in made.judges:
         tokens = f"{judge.input_tokens:,} tokens in, {judge.output_tokens:,} out"
-        price = f"${judge.usd:,.2f}" if judge.is_priced else "no price known (judging.price)"
+        price = cost_text(judge.usd, judge.unpriced_calls, ",.2f")
+        if not judge.is_priced:
+            price += " (judging.price sets it)"
         yield (
             f"  {judge.judge}: {judge.calls:,} calls, {tokens}, {price}, "
             f"{duration_text(judge.seconds)} ({judge.bound_by})"
@@ -43,6 +48,11 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {duration_text(made.startup_s)}"
     yield from (f"  assumed: {line}" for line in made.assumptions)
+
+
+def _about(usd: float | None, unpriced_calls: int) -> str:
+    told = cost_text(usd, unpriced_calls, ",.2f")
+    return told if unpriced_calls else f"about {told}"
 
 
 def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
@@ -78,7 +88,7 @@ def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:
     yield from (f"    {_group_line(group)}" for group in use.groups)
     priced = [group.usd for group in use.groups if group.usd is not None]
     nodes = "unknown (no price of a node-hour was given)" if not priced else f"${sum(priced):,.2f}"
-    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges ${made.usd:,.2f}"  # noqa: E501
+    yield f"  nodes cost {nodes}{' for the groups with a price' if priced and use.usd is None else ''}; judges {cost_text(made.usd, made.unpriced_calls, ',.2f')}"  # noqa: E501
     yield from (f"  PROBLEM: {problem}" for problem in use.problems)
 
 

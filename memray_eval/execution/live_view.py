@@ -214,10 +214,12 @@ class ViewState:
         usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
         spent = self._outline.spent_before + self._found.spent
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
+        if spent.unpriced_calls:
+            cost = spent.cost
         parts = []
         if usd is not None:
             parts.append(f"{cost} of ${usd:,.2f}{_share(spent.usd, usd)}")
-        elif spent.usd:
+        elif spent.usd or spent.unpriced_calls:
             parts.append(cost)
         if tokens is not None:
             parts.append(f"{spent.tokens:,} of {tokens:,} tokens{_share(spent.tokens, tokens)}")

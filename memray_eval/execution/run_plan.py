@@ -7,8 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import date
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
+from memray_eval.affect.speech_client import LISTENING_MODEL
+from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.benchmarks import Suite, no_adaptation
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
@@ -34,7 +37,14 @@ from memray_eval.datasets.sources import sources_of
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stopping import StopRule, StopWatch
-from memray_eval.judges.router import JudgeAssignment, JudgeTable, embedded_model
+from memray_eval.judges.router import (
+    JudgeAssignment,
+    JudgeTable,
+    Succession,
+    asked_judges,
+    embedded_model,
+    retiring_lines,
+)
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.adjusted.labelled_verdicts import Calibrations
@@ -121,7 +131,7 @@ class RunSpec:
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
     models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
     folder. `stop_rule` says what decides the run, and `calibrations` are the labels that its scores
-    are adjusted by.
+    are adjusted by, `fallback_successions` tell of `judging.fallbacks` whose models are off.
     """
 
     suite: Suite
@@ -150,6 +160,29 @@ class RunSpec:
     sinks: tuple[SinkConfig, ...] = ()
     stop_rule: StopRule | None = None
     calibrations: Calibrations = ()
+    fallback_successions: tuple[Succession, ...] = ()
+
+    @property
+    def successions(self) -> list[Succession]:
+        """The judges that answer in the place of models that are off, each once."""
+        found = [one for choice in self.all_judges.values() for one in choice.successions]
+        return list(dict.fromkeys([*found, *self.fallback_successions]))
+
+    def retiring(self, today: date) -> list[str]:
+        """A line for each model that the run asks and that its provider soon switches off."""
+        names = asked_judges(self.all_judges.values(), self.judging)
+        names += [
+            f"openai/{one.model}"
+            for one in self.candidates
+            if one.backend == "openai" and one.base_url is None
+        ]
+        names += [self.embedding.model] if self.by_stage()[1] else []
+        affect = self.affect
+        if self.adds_affect and affect.hears and affect.base_url is None:
+            is_synthetic = choose_synthesis(affect.tts) == "openai"
+            names += [f"openai/{affect.tts_model}"] if is_synthetic else []
+            names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
+        return retiring_lines(names, self.judging, self.judge_table, today)
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""
@@ -230,7 +263,7 @@ class JobNeeds:
     cluster: ClusterConfig
     has_vllm: bool
     embeds_locally: bool
-    resolve: Callable[[], RunSpec]
+    resolve: Callable[..., RunSpec]
 
 
 @dataclass(frozen=True, kw_only=True)

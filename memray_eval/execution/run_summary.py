@@ -19,6 +19,8 @@ from memray_eval.execution.run_manifest import own_code_of, rubrics_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.batches.journal import BatchJournal
+from memray_eval.judges.limits.budget import sum_of
+from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
 from memray_eval.report.adjusted.summaries import adjust_summary
@@ -58,6 +60,7 @@ def _summarise_records(
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
     batches = _batch_figures(folder, records) if spec.calls_judges else None
+    spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
     summary = Summary(
         run_id=folder.run_id,
@@ -102,7 +105,8 @@ def _summarise_records(
         ),
         causes=reduced.causes,
         decided=telemetry.decided,
-        cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
+        cost_usd=None if spent is None else spent.known_usd,
+        unpriced_calls=0 if spent is None else spent.unpriced_calls,
         prompt_cache=reduced.prompt_cache,
     )
     described = {
@@ -242,20 +246,24 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         return None
     outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
-    n_calls, usd = 0, 0.0
+    n_calls, usd, unpriced = 0, 0.0, 0
     for batch in records.to_batches(columns=["scores"]):
         scores = batch.column("scores").flatten()
         n_calls += pc.sum(scores.field("calls")).as_py() or 0
         usd += pc.sum(scores.field("cost_usd")).as_py() or 0.0
-    spent, lost = sum(one.spent.usd for one in entries), sum(one.lost.usd for one in entries)
+        unpriced += pc.sum(scores.field("unpriced_calls")).as_py() or 0
+    spent, lost = sum_of(one.spent for one in entries), sum_of(one.lost for one in entries)
+    in_batches = spent.less(lost)
     return BatchFigures(
         n_batches=len(entries),
         n_calls=sum(one.n_calls for one in entries),
         n_verdicts=n_verdicts,
-        cost_usd=spent,
-        lost_usd=lost,
+        cost_usd=spent.usd,
+        unpriced_calls=spent.unpriced_calls,
+        lost_usd=lost.usd,
         n_live=max(0, n_calls - n_verdicts),
-        live_usd=max(0.0, usd - (spent - lost)),
+        live_usd=max(0.0, usd - in_batches.usd),
+        live_unpriced_calls=max(0, unpriced - in_batches.unpriced_calls),
     )
 
 
@@ -265,8 +273,9 @@ def _batch_note(found: BatchFigures | None) -> list[str]:
         return []
     lost = f" (${found.lost_usd:,.4g} of it brought no verdict)" if found.lost_usd else ""
     return [
-        f"judge calls: {found.n_calls:,} in batches for ${found.cost_usd:,.4g}{lost}, "
-        f"{found.n_live:,} live for ${found.live_usd:,.4g}."
+        f"judge calls: {found.n_calls:,} in batches for "
+        f"{cost_text(found.cost_usd, found.unpriced_calls)}{lost}, {found.n_live:,} live for "
+        f"{cost_text(found.live_usd, found.live_unpriced_calls)}."
     ]
 
 

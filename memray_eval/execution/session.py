@@ -261,6 +261,7 @@ class RunSession:
                 usd=book.get("usd", 0.0) + calls.get("cost_usd", 0.0),
                 tokens=book.get("tokens", 0)
                 + sum(calls.get(kind, 0) for kind in ("input_tokens", "output_tokens")),
+                unpriced_calls=book.get("unpriced_calls", 0) + calls.get("unpriced_calls", 0),
             )
             SpendingBook(self.folder.path, n_before + 1).write_now(paid)
 

@@ -15,6 +15,7 @@ from memray_eval.judges.limits.budget import Spending
 from memray_eval.log_once import log_once
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 
+_BOOKED = tuple(Spending.model_fields)
 _TOKENS = ("input_tokens", "output_tokens")
 
 logger = logging.getLogger(__name__)
@@ -52,24 +53,26 @@ def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Sp
     """What of it was paid call by call. Where no book was kept (a session of an older version, or
     one without a budget that was killed), at least what the scores tell."""
     book = folder.read_spending()
-    booked = Spending(usd=book.get("usd", 0.0), tokens=book.get("tokens", 0))
+    booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if book.get("sessions", 0) >= sessions:
         return booked
     by_scores = spending_in_scores(folder).less(in_batches)
-    return Spending(usd=max(booked.usd, by_scores.usd), tokens=max(booked.tokens, by_scores.tokens))
+    return Spending(**{key: max(getattr(booked, key), getattr(by_scores, key)) for key in _BOOKED})
 
 
 def spending_in_scores(folder: RunFolder) -> Spending:
     """What the scores of finished units, and of those that wait for the rest of theirs, cost."""
-    usd, tokens = 0.0, 0
-    columns = [f"scores.list.element.{name}" for name in ("cost_usd", *_TOKENS)]
+    usd, tokens, unpriced = 0.0, 0, 0
+    columns = [f"scores.list.element.{name}" for name in ("cost_usd", "unpriced_calls", *_TOKENS)]
     for kind in (RECORDS, RESPONSES):
         for table in folder.read_parts(folder.parts(kind), kind, columns):
             for scores in table.column("scores").chunks:
                 each = scores.flatten()
                 usd += pc.sum(pc.struct_field(each, "cost_usd")).as_py() or 0.0
                 tokens += sum(pc.sum(pc.struct_field(each, name)).as_py() or 0 for name in _TOKENS)
-    return Spending(usd=usd, tokens=tokens)
+                if each.type.get_field_index("unpriced_calls") >= 0:  # not in older runs
+                    unpriced += pc.sum(pc.struct_field(each, "unpriced_calls")).as_py() or 0
+    return Spending(usd=usd, tokens=tokens, unpriced_calls=unpriced)
 
 
 def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:

@@ -158,7 +158,9 @@ class CallTotals:
         """What all calls of this session cost, as far as providers have told."""
         whole = sum(self._calls.values(), Calls())
         return Spending(
-            usd=max(0.0, whole.cost_usd), tokens=max(0, whole.input_tokens + whole.output_tokens)
+            usd=max(0.0, whole.cost_usd),
+            tokens=max(0, whole.input_tokens + whole.output_tokens),
+            unpriced_calls=max(0, whole.unpriced_calls),
         )
 
     def figures(self) -> dict[str, Any]:

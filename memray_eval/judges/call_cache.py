@@ -33,6 +33,7 @@ _VERSION = 1  # of the table below
 _ADDED = {
     "cached_input_tokens": "INTEGER NOT NULL DEFAULT 0",
     "cache_write_tokens": "INTEGER NOT NULL DEFAULT 0",
+    "unpriced_calls": "INTEGER NOT NULL DEFAULT 0",
     "paid_for": "TEXT NOT NULL DEFAULT ''",
 }
 _FIELDS = (
@@ -54,6 +55,7 @@ CREATE TABLE calls (
   output_tokens INTEGER NOT NULL,
   cached_input_tokens INTEGER NOT NULL DEFAULT 0,
   cache_write_tokens INTEGER NOT NULL DEFAULT 0,
+  unpriced_calls INTEGER NOT NULL DEFAULT 0,
   paid_for TEXT NOT NULL DEFAULT '',
   cost_usd REAL NOT NULL,
   created REAL NOT NULL,
@@ -83,6 +85,7 @@ class CachedCall(Frozen):
     output_tokens: _Count
     cached_input_tokens: _Count = 0
     cache_write_tokens: _Count = 0
+    unpriced_calls: _Count = 0
     paid_for: str = ""
     cost_usd: _Amount
     created: _Amount
@@ -90,14 +93,15 @@ class CachedCall(Frozen):
 
 class CacheStats(Frozen):
     """What a cache holds. `size_bytes` counts the file and its write-ahead log, `by_judge` entries;
-    `saved` is what its calls cost in US dollars, each once; `oldest` and `newest` are epoch
-    seconds, None for an empty cache."""
+    `saved` is what its calls cost in US dollars, each once, without `unpriced_calls`; `oldest` and
+    `newest` are epoch seconds, None for an empty cache."""
 
     path: str
     entries: int
     size_bytes: int
     by_judge: dict[str, int]
     saved: float
+    unpriced_calls: int = 0
     oldest: float | None
     newest: float | None
 
@@ -211,8 +215,8 @@ class CallCache:
 
     def stats(self) -> CacheStats:
         query = (
-            "SELECT judge, count(*), sum(cost_usd), min(created), max(created) FROM calls GROUP BY "
-            "judge ORDER BY judge"
+            "SELECT judge, count(*), sum(cost_usd), min(created), max(created), "
+            "sum(unpriced_calls) FROM calls GROUP BY judge ORDER BY judge"
         )
         with self._lock, _translate_errors(self.path):
             rows = self._connection.execute(query).fetchall()
@@ -222,6 +226,7 @@ class CallCache:
             size_bytes=sum(file.stat().st_size for file in _files(self.path)[:2] if file.exists()),
             by_judge={row[0]: row[1] for row in rows},
             saved=sum(row[2] for row in rows),
+            unpriced_calls=sum(row[5] for row in rows),
             oldest=min((row[3] for row in rows), default=None),
             newest=max((row[4] for row in rows), default=None),
         )

@@ -67,10 +67,11 @@ class CallObserver(Protocol):
         ...
 
     def ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
+        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
-        """A call that was sent is over; one that its caller gave up on is `abandoned`. It is not
-        counted where the provider did not tell its tokens, or not as numbers that can be."""
+        """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
+        None where nobody knows it. It is not counted where the provider did not tell its
+        tokens, or not as numbers that can be."""
         ...
 
     def looked_up(self, is_hit: bool) -> None:
@@ -93,7 +94,7 @@ class _NoObserver:
     def sent(self, is_again: bool) -> None: ...
 
     def ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
+        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None: ...
 
     def looked_up(self, is_hit: bool) -> None: ...
@@ -110,7 +111,8 @@ class Calls(Frozen):
     `sent` to the provider, `retried` of them not the first for their verdict; those that ended, by
     `outcomes`; verdicts `cached` and `missed` among the calls that were paid; verdicts by how many
     calls each `took`, and those that `failed`; tokens, dollars, and the seconds that calls waited
-    for their slots. The tokens and dollars of `uncounted` calls are unknown."""
+    for their slots. The tokens and dollars of `uncounted` calls are unknown, and
+    the dollars of `unpriced_calls`."""
 
     sent: int = 0
     retried: int = 0
@@ -126,6 +128,7 @@ class Calls(Frozen):
     cost_usd: float = 0.0
     waited_s: float = 0.0
     uncounted: int = 0
+    unpriced_calls: int = 0
 
     def __add__(self, other: Calls) -> Calls:
         sums = {name: getattr(self, name) + getattr(other, name) for name in _SUMMED}
@@ -205,14 +208,15 @@ class _JudgeCounters:
         self.is_news = True
 
     def ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float, is_counted: bool = True
+        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
         self._in_flight -= 1
         self._counts["uncounted"] += not is_counted
         self._outcomes[outcome] += 1
         for kind, tokens in used._asdict().items():
             self._counts[kind] += round(tokens)
-        self._cost_usd += cost_usd
+        self._counts["unpriced_calls"] += cost_usd is None
+        self._cost_usd += cost_usd or 0.0
         self.is_news = True
 
     def looked_up(self, is_hit: bool) -> None:

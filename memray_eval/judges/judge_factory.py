@@ -17,7 +17,14 @@ from pydantic import BaseModel
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Refused
+from memray_eval.errors import (
+    BudgetSpent,
+    JudgeError,
+    JudgeStalled,
+    Refused,
+    UnknownModel,
+    cause_of,
+)
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.batches.limits import limits_of_batches
 from memray_eval.judges.batches.port import BatchClient
@@ -34,7 +41,7 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.pool import MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
-from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
@@ -49,6 +56,7 @@ from memray_eval.judges.router import (
     limits_of,
     load_table,
     model_name,
+    output_limit,
     own_server,
     pool_members,
     price_of,
@@ -117,14 +125,10 @@ def build_judges(
     """The judges of every metric that has any, `repeats` times each, the same client for the same
     name. Call it on the loop that will use them."""
     factory = _JudgeFactory(config, services, load_table(config.models), embedded_model(choices))
-    asked = {metric: choice.judges for metric, choice in choices.items() if choice.judge != RULES}
     return {
-        metric: [
-            factory.build_with_fallbacks(name, repeat)
-            for name in names
-            for repeat in range(config.repeats)
-        ]
-        for metric, names in asked.items()
+        metric: factory.build_jury(choice)
+        for metric, choice in choices.items()
+        if choice.judge != RULES
     }
 
 
@@ -149,10 +153,25 @@ class _JudgeFactory:
     ) -> None:
         self._config, self._services, self._table, self._served = config, services, table, served
         self._built: dict[str, StructuredJudge] = {}
+        self._gone = GoneModels(services.say)
 
-    def build_with_fallbacks(self, name: str, repeat: int) -> Judge:
-        names = [name, *(fallback for fallback in self._config.fallbacks if fallback != name)]
-        return FallbackJudge([RepeatedJudge(self._build(each), repeat) for each in names])
+    def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
+        """The judges of one metric, each as often as it is asked."""
+        lines = {name: (name, *choice.heirs.get(name, ())) for name in choice.judges}
+        jurors = list[Judge]()
+        for name in choice.judges:
+            others = [line for other, line in lines.items() if other != name]
+            for repeat in range(self._config.repeats):
+                ask = partial(self._build_repeated, repeat=repeat)
+                first = ask(name)
+                if choice.heirs.get(name):
+                    first = SucceedingJudge(lines[name], others, self._gone, ask)
+                rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
+                jurors.append(FallbackJudge([first, *rest]))
+        return jurors
+
+    def _build_repeated(self, name: str, repeat: int) -> Judge:
+        return RepeatedJudge(self._build(name), repeat)
 
     def _build(self, name: str) -> StructuredJudge:
         if name not in self._built:
@@ -173,8 +192,8 @@ class _JudgeFactory:
             model=code.attribute,
             served=identity,
             timeout_s=config.timeout_s,
-            max_output_tokens=config.max_output_tokens,
-            price=price_of(name, config, self._table) or FREE,
+            max_output_tokens=output_limit(name, config, self._table),
+            price=price_of(name, config, self._table),
         )
         gate = self._build_gate(JudgeEndpoint(name, identity), spec, config)
         return code_judge(spec, self._build_policy(name, gate, config), code)
@@ -189,8 +208,7 @@ class _JudgeFactory:
 
         def most_of(tokens: int) -> Spending:
             most = CallCost(1.2 * tokens, float(spec.max_output_tokens))
-            usd = spec.price.of(most, is_batch=True)
-            return Spending(usd=usd, tokens=math.ceil(most.tokens))
+            return spending_of(most, spec.price, is_batch=True)
 
         limits = limits_of_batches(self._config.batch, provider, name)
         spool = Spool(limits, most_of)
@@ -208,12 +226,11 @@ class _JudgeFactory:
         builder, judges = self._builder_of(name), list[StructuredJudge]()
         gates: dict[str, AdmissionController] = {}
         for member in members:
-            own_price = price_of(member, config, self._table)
             spec = replace(
                 self._provider_spec(member),
                 parameters=whole.parameters,
                 cache=whole.cache,
-                price=whole.price if own_price is None else own_price,
+                price=price_of(member, config, self._table) or whole.price,
             )
             gates[member] = self._build_gate(self._endpoint_of(spec), spec, config, pool=name)
             policy = self._build_policy(member, gates[member], config)
@@ -240,6 +257,7 @@ class _JudgeFactory:
         config, provider = self._config, provider_of(name, self._config)
         named, server = server_of(name, config), own_server(name, config)
         base_url = named.url if named else config.base_urls.get(provider)
+        parameters = entry_of(name, config, self._table).parameters
         return JudgeSpec(
             name=name,
             model=name.partition("/")[2],
@@ -249,9 +267,9 @@ class _JudgeFactory:
             is_providers=base_url is not None and named is not None and bool(named.provider),
             api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
-            max_output_tokens=config.max_output_tokens,
-            parameters=entry_of(name, config, self._table).parameters,
-            price=price_of(name, config, self._table) or FREE,
+            max_output_tokens=output_limit(name, config, self._table),
+            parameters={key: value for key, value in parameters.items() if value is not None},
+            price=price_of(name, config, self._table),
             cache=self._cache_of(name),
         )
 
@@ -266,7 +284,7 @@ class _JudgeFactory:
     def _build_embedded(self, name: str) -> StructuredJudge:
         from memray_eval.judges.providers.openai import openai_judge
 
-        tokens = min(self._config.max_output_tokens, EMBEDDED_OUTPUT_TOKENS)
+        tokens = min(output_limit(name, self._config, self._table), EMBEDDED_OUTPUT_TOKENS)
         spec = JudgeSpec(
             name=name,
             model=SERVER_MODEL,
@@ -347,19 +365,73 @@ class _JudgeFactory:
 class PricedBudget:
     """The run's budget as one judge draws on it: what tokens cost is the judge's own price."""
 
-    def __init__(self, ledger: LedgerPort, price: Price) -> None:
+    def __init__(self, ledger: LedgerPort, price: Price | None) -> None:
         self._ledger, self._price = ledger, price
 
     async def draw(self, most: CallCost) -> int:
-        if not (ticket := await self._ledger.draw(self._spending(most))):
+        if not (ticket := await self._ledger.draw(spending_of(most, self._price))):
             raise BudgetSpent("the next judge call does not fit the budget")
         return ticket
 
     async def settle(self, ticket: int, spent: CallCost) -> None:
-        await self._ledger.settle(ticket, self._spending(spent))
+        await self._ledger.settle(ticket, spending_of(spent, self._price))
 
-    def _spending(self, cost: CallCost) -> Spending:
-        return Spending(usd=self._price.of(cost), tokens=math.ceil(cost.tokens))
+
+def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> Spending:
+    """What a call takes of a budget; one of unknown price its tokens alone."""
+    usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
+    return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))
+
+
+class GoneModels:
+    """The models that have answered one actor that they are no more. `say` is told of each once,
+    with who is asked instead."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say, self._causes = say, dict[str, UnknownModel]()
+
+    def first_of(self, line: Sequence[str]) -> str | None:
+        return next((name for name in line if name not in self._causes), None)
+
+    def add(self, name: str, cause: UnknownModel, find_heir: Callable[[], str | None]) -> None:
+        is_news, self._causes[name] = name not in self._causes, cause
+        if is_news:
+            after = (
+                f"{heir} judges in its place" if (heir := find_heir()) else "nobody is left to ask"
+            )
+            self._say(f"{name} is off ({cause_of(str(cause))}): {after}")
+
+
+class SucceedingJudge:
+    """Asks the first of a line of judges whose model is still there; the verdict names which.
+    `others` are the lines of the rest of the jury: who answers for one of them has its vote."""
+
+    def __init__(
+        self,
+        line: Sequence[str],
+        others: Sequence[Sequence[str]],
+        gone: GoneModels,
+        build: Callable[[str], Judge],
+    ) -> None:
+        self.name, self._line, self._others = line[0], line, others
+        self._gone, self._build = gone, build
+        self._built = {line[0]: build(line[0])}
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        while (name := self._first()) is not None:
+            judge = self._built.get(name) or self._built.setdefault(name, self._build(name))
+            try:
+                return await judge.judge(messages, judgment)
+            except UnknownModel as error:
+                self._gone.add(name, error, self._first)
+        line = ", ".join(self._line)
+        raise UnknownModel(f"404: no model is left of {line}; name another judge", status=404)
+
+    def _first(self) -> str | None:
+        voting = {self._gone.first_of(line) for line in self._others}
+        return self._gone.first_of(
+            [name for name in self._line if name == self.name or name not in voting]
+        )
 
 
 class FallbackJudge:

@@ -12,7 +12,9 @@ class Price(NamedTuple):
     billed. None: not known.
 
     Tokens that were read from a prompt cache, or written into it for five minutes or an hour, are
-    reckoned as any other input where their price is not known, and a batch's calls as live ones."""
+    reckoned as any other input where their price is not known, and a batch's calls as live ones.
+    Prompts of more than so many tokens have the price that is named with them in `above`, in
+    ascending order; None: it is not known."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -20,22 +22,43 @@ class Price(NamedTuple):
     cache_write_usd: float | None = None
     cache_write_1h_usd: float | None = None
     batch_factor: float | None = None
+    above: tuple[tuple[int, Price | None], ...] = ()
 
-    def of(self, spent: TokenCounts, is_batch: bool = False) -> float:
-        """US dollars for so many tokens; `is_batch` where a batch's calls took them, whose cache
-        writes last an hour."""
+    def of(self, spent: TokenCounts, is_batch: bool = False, calls: float = 1.0) -> float | None:
+        """US dollars for the tokens of so many calls of one length, None where their price is not
+        known; `is_batch` where a batch's calls took them, whose cache writes last an hour."""
+        price = self._for_length(spent.input_tokens / max(1.0, calls))
+        return None if price is None else price._share(is_batch) * price._live(spent, is_batch)
+
+    def saved_on(self, spent: TokenCounts, is_batch: bool = False) -> float:
+        """What the prompt cache saved on one call's tokens, in US dollars; below 0 where what it
+        was paid for writing was not read often enough."""
+        price = self._for_length(spent.input_tokens)
+        if price is None:
+            return 0.0
+        usd = spent.input_tokens * price.input_usd + spent.output_tokens * price.output_usd
+        return price._share(is_batch) * (usd / 1e6 - price._live(spent, is_batch))
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the price of every prompt is known, however long."""
+        return all(price is not None for _, price in self.above)
+
+    def band(self, tokens: float) -> int:
+        """Which price a prompt of so many tokens has: 0 the own one, 1 the first of `above`."""
+        return sum(tokens > most for most, _ in self.above)
+
+    def _for_length(self, tokens: float) -> Price | None:
+        band = self.band(tokens)
+        return self.above[band - 1][1] if band else self
+
+    def _live(self, spent: TokenCounts, is_batch: bool) -> float:
         write_usd = self.cache_write_1h_usd if is_batch else self.cache_write_usd
         plain = spent.input_tokens - spent.cached_input_tokens - spent.cache_write_tokens
         usd = plain * self.input_usd + spent.output_tokens * self.output_usd
         usd += spent.cached_input_tokens * _known(self.cached_input_usd, self.input_usd)
         usd += spent.cache_write_tokens * _known(write_usd, self.input_usd)
-        return usd / 1e6 * self._share(is_batch)
-
-    def saved_on(self, spent: TokenCounts, is_batch: bool = False) -> float:
-        """What the prompt cache saved on these tokens, in US dollars; below 0 where what it was
-        paid for writing was not read often enough."""
-        usd = spent.input_tokens * self.input_usd + spent.output_tokens * self.output_usd
-        return usd / 1e6 * self._share(is_batch) - self.of(spent, is_batch)
+        return usd / 1e6
 
     def _share(self, is_batch: bool) -> float:
         return _known(self.batch_factor, 1.0) if is_batch else 1.0
@@ -46,3 +69,11 @@ def _known(price: float | None, otherwise: float) -> float:
 
 
 FREE = Price()
+
+
+def cost_text(usd: float | None, unpriced_calls: int, digits: str = ",.4g") -> str:
+    """A sum of judge calls' costs for a person: of `unpriced_calls` the price is not known."""
+    if not unpriced_calls:
+        return f"${usd or 0.0:{digits}}"
+    calls = f"{unpriced_calls:,} {'call' if unpriced_calls == 1 else 'calls'} of unknown price"
+    return f"at least ${usd:{digits}} ({calls})" if usd else f"an unknown sum ({calls})"

@@ -5,12 +5,16 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import date, timedelta
+from itertools import groupby, pairwise
 from pathlib import Path
-from typing import Any, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 
 from memray_eval.config.environment import (
     api_key,
@@ -23,6 +27,7 @@ from memray_eval.config.packages import is_installed, require_package
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
+    Dollars,
     JudgeRequest,
     JudgingConfig,
     Jury,
@@ -41,6 +46,9 @@ from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
 
 AUTO = "auto"
+RETIRES_SOON = timedelta(days=60)  # what retires by then is told
+THINKING_OUTPUT_TOKENS = 16_384  # of a judge that thinks first: its thinking counts, too
+DEFAULT_OUTPUT_TOKENS = 2048
 GOOGLE_SDK = "google.genai"  # an extra
 T = TypeVar("T")
 # What a word of a model's name begins or ends with, of the models that no judge table knows.
@@ -62,22 +70,47 @@ KEYS: dict[Provider, str] = {
 }
 
 
-class ModelEntry(Frozen):
-    """One judge model: its prices per million tokens with their date (none: not known), the limits
-    of a beginner's account (where a run starts until the provider says better), the parameters it
-    is asked with, and its family ("": told from its name).
+class PriceBand(Frozen):
+    """Prices per million tokens of prompts of more than `above_tokens`, on the days from `since` to
+    `until` (None: from the beginning, without an end). Without any, they are not known."""
+
+    above_tokens: int = 0
+    since: date | None = None
+    until: date | None = None
+    input_usd: Dollars | None = None
+    output_usd: Dollars | None = None
+    cached_input_usd: Dollars | None = None
+    cache_write_usd: Dollars | None = None
+    cache_write_1h_usd: Dollars | None = None
+
+    @property
+    def days(self) -> tuple[date, date]:
+        return self.since or date.min, self.until or date.max
+
+    @model_validator(mode="after")
+    def _is_whole(self) -> PriceBand:
+        if (self.input_usd is None) != (self.output_usd is None):
+            raise ValueError("input_usd and output_usd belong together: give both, or neither")
+        return self
+
+
+class ModelEntry(PriceBand):
+    """One model of a provider: its prices per million tokens with their date (none: not known), and
+    in `bands` those of longer prompts and of other days; the limits of a beginner's account (where
+    a run starts until the provider says better), the parameters it is asked with (null: not sent),
+    and its family ("": told from its name). A model that `thinks` before it answers has a larger
+    limit for both together.
+
+    It is off from the day `retires` on, and its `successor`, PROVIDER/MODEL, judges in its place.
+    What is no `judge` is here for that day alone.
 
     A prompt's start is cached from `cache_floor_tokens` on; with `cache_marks` only up to where
     the request marks it, and writing it is billed. `cache_date` is that of these and of the cache's
     prices. `takes_batches` says whether the provider's batch API takes the model, and
     `batch_factor` the share of its prices that are billed there. None: not known."""
 
-    input_usd: float | None = None
-    output_usd: float | None = None
+    bands: tuple[PriceBand, ...] = ()
     price_date: str = "unknown"
-    cached_input_usd: float | None = None
-    cache_write_usd: float | None = None
-    cache_write_1h_usd: float | None = None
     cache_floor_tokens: int | None = None
     cache_marks: bool = False
     cache_date: str = "unknown"
@@ -86,13 +119,92 @@ class ModelEntry(Frozen):
     limits: RateLimits = RateLimits()
     parameters: dict[str, Any] = Field(default_factory=dict)
     family: str = ""
+    thinks: bool = False
+    retires: date | None = None
+    successor: str | None = None
+    kind: Literal["judge", "speech", "embeddings"] = "judge"
+
+    def price_on(self, day: date) -> Price | None:
+        """The prices of a day; None where they are not known."""
+        bands = [band for band in self._bands if band.days[0] <= day <= band.days[1]]
+        known = [
+            (
+                band.above_tokens,
+                None
+                if band.input_usd is None or band.output_usd is None
+                else Price(
+                    band.input_usd,
+                    band.output_usd,
+                    band.cached_input_usd,
+                    band.cache_write_usd,
+                    band.cache_write_1h_usd,
+                    self.batch_factor,
+                ),
+            )
+            for band in bands
+        ]
+        if not known or known[0][1] is None:
+            return None
+        return known[0][1]._replace(above=tuple(known[1:]))
+
+    @property
+    def _bands(self) -> list[PriceBand]:
+        """All bands, by their days and lengths."""
+        own = [] if self.input_usd is None and self.bands else [self]
+        return sorted([*own, *self.bands], key=lambda band: (band.days, band.above_tokens))
+
+    @model_validator(mode="after")
+    def _has_no_gap(self) -> ModelEntry:
+        periods = [(days, [*bands]) for days, bands in groupby(self._bands, lambda one: one.days)]
+        for (start, end), bands in periods:
+            lengths = [band.above_tokens for band in bands]
+            if lengths[0] or len(set(lengths)) < len(lengths) or start > end:
+                raise ValueError(
+                    f"the prices from {start} to {end} are for prompts above "
+                    f"{', '.join(map(str, lengths))} tokens: each once, from 0 on"
+                )
+        for ((_, end), _), ((start, _), _) in pairwise(periods):
+            if end == date.max or start != end + timedelta(days=1):
+                raise ValueError(
+                    f"its prices end on {end} and begin again on {start}: let `since` follow "
+                    "`until` by a day"
+                )
+        return self
 
 
 class JudgeTable(Frozen):
-    """The known judge models, by provider/model."""
+    """The known models, by provider/model."""
 
     fallback_order: tuple[str, ...] = ()
     models: dict[str, ModelEntry]
+
+    def successors(self, name: str) -> list[str]:
+        """Who comes after a model, one after the other. Raises ValueError for a circle."""
+        line = [name]
+        while (entry := self.models.get(line[-1])) is not None and entry.successor is not None:
+            if entry.successor in line:
+                raise ValueError(f"{' -> '.join([*line, entry.successor])}: the line has no end")
+            line.append(entry.successor)
+        return line[1:]
+
+    @model_validator(mode="after")
+    def _lines_end(self) -> JudgeTable:
+        for name in self.models:
+            for heir in self.successors(name):
+                if heir.partition("/")[0] not in KEYS or not heir.partition("/")[2]:
+                    raise ValueError(f"the successor {heir!r} of {name} is no PROVIDER/MODEL")
+        return self
+
+
+class Succession(NamedTuple):
+    """A judge that answers in the place of a model that is off."""
+
+    role: str
+    judge: str
+    since: date
+
+    def __str__(self) -> str:
+        return f"{self.role} is off since {self.since}: {self.judge} judges in its place"
 
 
 class Rubric(Frozen):
@@ -107,7 +219,8 @@ class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
     `others`; by which rubric, where the metric has several; and what stands in where no judge gives
     a verdict. `withheld` says why the rules give no estimate, where they are to score it and cannot
-    tell: nobody scores it then."""
+    tell: nobody scores it then. `successions` tell of judges in the place of models that are off;
+    `heirs` are who is asked, by judge, if it answers that it is no more."""
 
     metric: str
     judge: str
@@ -117,6 +230,8 @@ class JudgeAssignment(Frozen):
     rubric: Rubric | None = None
     on_failure: OnJudgeFailure = "error"
     withheld: str = ""
+    successions: tuple[Succession, ...] = ()
+    heirs: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -132,6 +247,7 @@ class JudgeAssignment(Frozen):
         if self.withheld:
             return f"nobody ({self.withheld})"
         told = [self.why]
+        told += [f"in place of {one.role}, off since {one.since}" for one in self.successions]
         if self.asked_by:
             told.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
@@ -153,11 +269,18 @@ def load_table(path: str | None) -> JudgeTable:
 
 
 def assign_judges(
-    metrics: Iterable[Metric], request: JudgeRequest, table: JudgeTable, tasks: Collection[str] = ()
+    metrics: Iterable[Metric],
+    request: JudgeRequest,
+    table: JudgeTable,
+    tasks: Collection[str] = (),
+    today: date | None = None,
+    kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
 ) -> dict[str, JudgeAssignment]:
     """The choice for every judged metric, and under "metric/task" for every task that has a judge
-    or a rubric of its own; `tasks` are the suite's, where it names them. Raises ConfigError for an
-    unknown provider, metric, task or rubric, a missing key, a rubric's file that cannot be read."""
+    or a rubric of its own; `tasks` are the suite's, where it names them. Models that are off
+    `today` have their successors; a resumed run has `kept` its judges, by the same keys. Raises
+    ConfigError for an unknown provider, metric, task or rubric, a missing key, a rubric's file that
+    cannot be read."""
     judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
     judging, wanted = request.judging, request.judge
     if not isinstance(wanted, dict):
@@ -174,6 +297,7 @@ def assign_judges(
             )
         _check_failures(judging, judged.values())
     barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
+    desk = _Desk(judging, table, today or date.today(), barred)
     choices = {}
     for key, metric in _keys(judged, (*wanted, *request.rubrics)):
         jury, way = _own(wanted, key, metric), judging.way_on_failure
@@ -182,7 +306,7 @@ def assign_judges(
             "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
-        choice = _jury(metric, AUTO if jury is None else jury, judging, table, barred)
+        choice = desk.keep(desk.jury(metric, AUTO if jury is None else jury), kept.get(key, ()))
         if choice.judge == RULES:
             more["withheld"] = _withheld(metric, request.estimates.get(metric.name))
         choices[key] = choice.model_copy(update=more)
@@ -286,32 +410,6 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     return Rubric(name=Path(name).name, text=text)
 
 
-def _jury(
-    metric: JudgedMetric, wanted: Jury, config: JudgingConfig, table: JudgeTable, barred: set[str]
-) -> JudgeAssignment:
-    if isinstance(wanted, str):
-        return _assign_judge(metric, wanted, config, table)
-    families = {
-        juror: table.models.get(juror, ModelEntry()).family or family(juror) for juror in wanted
-    }
-    jurors = [juror for juror, own in families.items() if not own or own not in barred]
-    if not jurors:
-        named = ", ".join(wanted) or "none was named"
-        raise ConfigError(
-            f"judge: no juror is left for {metric.name} ({named}); name one of another family"
-        )
-    if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
-        raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
-    choices = [_assign_judge(metric, juror, config, table) for juror in jurors]
-    left_out = [juror for juror in wanted if juror not in jurors]
-    why = f"jury, {config.vote}" + (
-        f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
-    )
-    return choices[0].model_copy(
-        update={"others": tuple(choice.judge for choice in choices[1:]), "why": why}
-    )
-
-
 def family(model: str) -> str:
     """The family that the words of a model's name tell, "" for an unknown one: gpt-4o and o3 are
     one, gemini and gemma another. Of a name with words of two families, the first in
@@ -324,36 +422,181 @@ def family(model: str) -> str:
     return "openai" if _O_SERIES.match(name.rpartition("/")[2]) else ""
 
 
-def _assign_judge(
-    metric: JudgedMetric, wanted: str, config: JudgingConfig, table: JudgeTable
-) -> JudgeAssignment:
-    if wanted == RULES:
+@dataclass(frozen=True)
+class _Desk:
+    """Chooses judges by what is known of them on one day; models of a `barred` family do not
+    vote."""
+
+    config: JudgingConfig
+    table: JudgeTable
+    today: date
+    barred: Collection[str]
+
+    def jury(self, metric: JudgedMetric, wanted: Jury) -> JudgeAssignment:
+        """The judge or the jury of a metric, with those who come after each."""
+        if isinstance(wanted, str):
+            choice = self.judge(metric, wanted)
+        else:
+            choice = self._several(metric, wanted)
+        heirs = {name: self.heirs(name) for name in choice.judges if name != RULES}
+        return choice.model_copy(
+            update={"heirs": {name: line for name, line in heirs.items() if line}}
+        )
+
+    def _several(self, metric: JudgedMetric, wanted: Sequence[str]) -> JudgeAssignment:
+        families = {
+            juror: self.table.models.get(juror, ModelEntry()).family or family(juror)
+            for juror in wanted
+        }
+        jurors = [juror for juror, own in families.items() if not own or own not in self.barred]
+        if not jurors:
+            named = ", ".join(wanted) or "none was named"
+            raise ConfigError(
+                f"judge: no juror is left for {metric.name} ({named}); name one of another family"
+            )
+        if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
+            raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
+        each = [self.judge(metric, juror) for juror in jurors]
+        names = list(dict.fromkeys(choice.judge for choice in each))  # two may have one successor
+        left_out = [juror for juror in wanted if juror not in jurors]
+        why = f"jury, {self.config.vote}" + (
+            f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
+        )
+        successions = tuple(one for choice in each for one in choice.successions)
+        return each[0].model_copy(
+            update={"others": tuple(names[1:]), "why": why, "successions": successions}
+        )
+
+    def judge(self, metric: JudgedMetric, wanted: str) -> JudgeAssignment:
+        if wanted == RULES:
+            why = f"offline estimate; preferred judge: {metric.preferred_judge}"
+            return JudgeAssignment(metric=metric.name, judge=RULES, why=why)
+        if is_embedded(wanted):
+            why = "a small local model: it proves the plumbing, not the scores"
+            return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
+        if wanted != AUTO:
+            judge, successions = stand_in(wanted, self.config, self.table, self.today, self.barred)
+            check_judge(judge, self.config)
+            return JudgeAssignment(
+                metric=metric.name, judge=judge, why="as configured", successions=successions
+            )
+        for role in (metric.preferred_judge, *self.table.fallback_order):
+            line = [role, *successors_of(role, self.config, self.table)]
+            standing = [name for name in line if self._off_since(name) is None]
+            if not standing or not _is_reachable(standing[0], self.config):
+                continue
+            why = "preferred"
+            if role != metric.preferred_judge:
+                why = f"fallback: no key for {metric.preferred_judge}"
+            since = self._off_since(role)
+            gone = () if since is None else (Succession(role, standing[0], since),)
+            return JudgeAssignment(metric=metric.name, judge=standing[0], why=why, successions=gone)
         return JudgeAssignment(
             metric=metric.name,
             judge=RULES,
-            why=f"offline estimate; preferred judge: {metric.preferred_judge}",
+            why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
         )
-    if is_embedded(wanted):
-        return JudgeAssignment(
-            metric=metric.name,
-            judge=wanted,
-            why="a small local model: it proves the plumbing, not the scores",
-        )
-    if wanted != AUTO:
-        check_judge(wanted, config)
-        return JudgeAssignment(metric=metric.name, judge=wanted, why="as configured")
-    for name, why in (
-        (metric.preferred_judge, "preferred"),
-        *((name, "fallback") for name in table.fallback_order),
-    ):
-        if _is_reachable(name, config):
-            lacking = "" if why == "preferred" else f": no key for {metric.preferred_judge}"
-            return JudgeAssignment(metric=metric.name, judge=name, why=f"{why}{lacking}")
-    return JudgeAssignment(
-        metric=metric.name,
-        judge=RULES,
-        why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
+
+    def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
+        """The choice with the judges that a resumed run had, as long as they can be asked."""
+        if not names or tuple(names) == choice.judges or RULES in (choice.judge, *names):
+            return choice
+        if not all(
+            is_embedded(name)
+            or (self._off_since(name) is None and _is_reachable(name, self.config))
+            for name in names
+        ):
+            return choice
+        heirs = {name: self.heirs(name) for name in names}
+        kept = {"judge": names[0], "others": tuple(names[1:]), "successions": (), "heirs": heirs}
+        return choice.model_copy(update=kept)
+
+    def heirs(self, name: str) -> tuple[str, ...]:
+        return heirs_of(name, self.config, self.table, self.today, self.barred)
+
+    def _off_since(self, name: str) -> date | None:
+        return off_since(name, self.config, self.table, self.today)
+
+
+def off_since(name: str, config: JudgingConfig, table: JudgeTable, today: date) -> date | None:
+    """The day since which a provider has a judge's model no more; None: it has, as far as is known.
+    A server of one's own says itself what it has."""
+    day = None if is_embedded(name) else entry_of(name, config, table).retires
+    return None if day is None or day > today or own_server(name, config) is not None else day
+
+
+def successors_of(name: str, config: JudgingConfig, table: JudgeTable) -> list[str]:
+    """Who comes after a judge's model, on the same account where the provider is the same."""
+    account, model = name.partition("/")[0], model_name(name, config)
+    provider = f"{model.partition('/')[0]}/"
+    line = table.successors(name if name in table.models else model)
+    return [
+        f"{account}/{heir.removeprefix(provider)}" if heir.startswith(provider) else heir
+        for heir in line
+    ]
+
+
+def heirs_of(
+    name: str,
+    config: JudgingConfig,
+    table: JudgeTable,
+    today: date,
+    barred: Collection[str] = (),
+) -> tuple[str, ...]:
+    """Who can be asked, in this order, where a judge of the table is no more: its successors, then
+    the fallback order with theirs, without those of a `barred` family. Nobody stands in for a model
+    that the table does not know: its name may be a slip."""
+    if is_embedded(name) or entry_of(name, config, table) == ModelEntry():
+        return ()
+    line = successors_of(name, config, table)
+    for other in table.fallback_order:
+        line += [other, *successors_of(other, config, table)]
+    return tuple(
+        heir
+        for heir in dict.fromkeys(line)
+        if heir != name
+        and family(heir) not in barred
+        and off_since(heir, config, table, today) is None
+        and _is_reachable(heir, config)
     )
+
+
+def stand_in(
+    name: str,
+    config: JudgingConfig,
+    table: JudgeTable,
+    today: date,
+    barred: Collection[str] = (),
+) -> tuple[str, tuple[Succession, ...]]:
+    """The judge that is asked for a named one: itself, or where that is off the first of its heirs.
+    Raises ConfigError if there is none."""
+    if is_embedded(name) or (since := off_since(name, config, table, today)) is None:
+        return name, ()
+    heirs = heirs_of(name, config, table, today, barred)
+    if not heirs:
+        line = ", ".join(successors_of(name, config, table)) or "none is known"
+        raise ConfigError(
+            f"judge {name} is off since {since}, and no key of a successor ({line}) or of the "
+            "fallback order is set; name another judge"
+        )
+    return heirs[0], (Succession(name, heirs[0], since),)
+
+
+def retiring_lines(
+    names: Iterable[str], config: JudgingConfig, table: JudgeTable, today: date
+) -> list[str]:
+    """A line for each model that its provider switches off within RETIRES_SOON, or has."""
+    lines = []
+    for name in dict.fromkeys(names):
+        entry = ModelEntry() if is_embedded(name) else entry_of(name, config, table)
+        if entry.retires is None or entry.retires - today > RETIRES_SOON:
+            continue
+        after = f"its successor: {entry.successor or 'unknown'}"
+        when = f"is off since {entry.retires}"
+        if (left := entry.retires - today) > timedelta():
+            when = f"retires on {entry.retires}, in {left.days} days"
+        lines.append(f"{name} {when}; {after}")
+    return lines
 
 
 def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
@@ -476,30 +719,34 @@ def key_variable(name: str, config: JudgingConfig) -> str | None:
     return server.api_key_env or (KEYS[provider] if is_theirs else None)
 
 
-def price_of(name: str, config: JudgingConfig, table: JudgeTable) -> Price | None:
-    """What a judge's tokens cost: by the config, else by the table; None where neither says. Of a
-    pool, what its dearest member's do."""
+def price_of(
+    name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
+) -> Price | None:
+    """What a judge's tokens cost today, or on a `day`: by the config, else by the table; None where
+    neither says. The run's own code and embedded judge are free. Of a pool, what its dearest
+    member's do."""
     if is_embedded(name):
         return FREE
     server = server_of(name, config)
     own = config.price.get(name) or (server.price if server is not None else None)
     if own is not None:
         return Price(**own.model_dump())
+    if server is not None and server.code is not None:
+        return FREE
     if members := pool_members(name, config):
-        each = [price for one in members if (price := price_of(one, config, table)) is not None]
-        is_known = len(each) == len(members)
-        return max(each, key=lambda one: one.input_usd + one.output_usd) if is_known else None
-    entry = entry_of(name, config, table)
-    if entry.input_usd is None and entry.output_usd is None:
-        return None
-    return Price(
-        entry.input_usd or 0.0,
-        entry.output_usd or 0.0,
-        entry.cached_input_usd,
-        entry.cache_write_usd,
-        entry.cache_write_1h_usd,
-        entry.batch_factor,
-    )
+        each = [price_of(one, config, table, day) for one in members]
+        known = [price for price in each if price is not None]
+        dearest = max(known, key=lambda one: one.input_usd + one.output_usd, default=None)
+        return dearest if len(known) == len(each) else None
+    return entry_of(name, config, table).price_on(day or date.today())
+
+
+def output_limit(name: str, config: JudgingConfig, table: JudgeTable) -> int:
+    """How many tokens a verdict may have: as configured, else by whether the judge thinks first."""
+    if config.max_output_tokens is not None:
+        return config.max_output_tokens
+    thinks = not is_embedded(name) and entry_of(name, config, table).thinks
+    return THINKING_OUTPUT_TOKENS if thinks else DEFAULT_OUTPUT_TOKENS
 
 
 def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache:
@@ -528,9 +775,10 @@ def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
 def unpriced(
     choices: Iterable[JudgeAssignment], config: JudgingConfig, table: JudgeTable
 ) -> list[str]:
-    """The judges that may be asked and whose price is not known, fallbacks among them."""
-    names = asked_judges(choices, config)
-    return [name for name in names if price_of(name, config, table) is None]
+    """The judges that may be asked and whose price is not known, be it of long prompts; fallbacks
+    among them."""
+    prices = {name: price_of(name, config, table) for name in asked_judges(choices, config)}
+    return [name for name, price in prices.items() if price is None or not price.is_whole]
 
 
 def asked_judges(choices: Iterable[JudgeAssignment], config: JudgingConfig) -> list[str]:

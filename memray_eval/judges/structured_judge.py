@@ -207,7 +207,7 @@ class JudgeSpec:
     timeout_s: float = 120.0
     max_output_tokens: int = 2048
     parameters: Mapping[str, Any] = field(default_factory=dict)
-    price: Price = FREE
+    price: Price | None = FREE
     cache: PromptCache = field(default_factory=PromptCache)
 
 
@@ -243,7 +243,7 @@ class Route:
     wire: ProviderAdapter
     gate: AdmissionPort
     watch: CallObserver
-    price: Price
+    price: Price | None
 
 
 class PoolPort(Protocol):
@@ -284,9 +284,9 @@ class Question:
 @dataclass
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
-    were `answered`, and the tokens of them all, by price; `uncounted` of the calls did not tell
-    theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last call,
-    `failed_at` those where it has failed."""
+    were `answered`, and the tokens of them all with their cost; `uncounted` of the calls did not
+    tell theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last
+    call, `failed_at` those where it has failed."""
 
     judgment: type[BaseModel]
     prepared: _Prepared
@@ -298,21 +298,22 @@ class _PendingVerdict:
     answered: int = 0
     uncounted: int = 0
     usage: Usage = field(default_factory=Usage)
-    by_price: dict[Price, Usage] = field(default_factory=dict)
-
-    @property
-    def cost_usd(self) -> float:
-        return sum((price.of(usage) for price, usage in self.by_price.items()), 0.0)
-
-    @property
-    def saved_usd(self) -> float:
-        return sum((price.saved_on(usage) for price, usage in self.by_price.items()), 0.0)
+    cost_usd: float = 0.0
+    saved_usd: float = 0.0
 
     def add_answer(self, usage: Usage) -> None:
         self.answered += 1
-        self.usage, price = self.usage + usage, self.route.price
-        before = self.by_price.get(price)
-        self.by_price[price] = usage if before is None else before + usage
+        usage, cost_usd, saved_usd = priced(usage, self.route.price)
+        self.usage += usage
+        self.cost_usd, self.saved_usd = self.cost_usd + cost_usd, self.saved_usd + saved_usd
+
+
+def priced(usage: Usage, price: Price | None, is_batch: bool = False) -> tuple[Usage, float, float]:
+    """One call's usage, with whether its price is known, its cost, and what the cache saved."""
+    usd = None if price is None else price.of(usage, is_batch)
+    if price is None or usd is None:
+        return usage.model_copy(update={"unpriced_calls": 1}), 0.0, 0.0
+    return usage, usd, price.saved_on(usage, is_batch)
 
 
 class StructuredJudge:
@@ -416,16 +417,17 @@ class StructuredJudge:
                 raise completion
             reply = self._wire.read(completion)
         except JudgeError as error:
-            return BatchedVerdict("error", usage := Usage.of(error), self._batch_cost(usage), error)
-        cost_usd = self._batch_cost(reply.usage)
+            usage, cost_usd = self._priced_batch(Usage.of(error))
+            return BatchedVerdict("error", usage, cost_usd, error)
+        usage, cost_usd = self._priced_batch(reply.usage)
         filled: BaseModel | None = None
         if reply.ending == "truncated":
-            return BatchedVerdict("truncated", reply.usage, cost_usd)
+            return BatchedVerdict("truncated", usage, cost_usd)
         if reply.ending == "done":
             try:
                 filled = _parse_judgment(reply.text, judgment)
             except InvalidVerdict:
-                return BatchedVerdict("malformed", reply.usage, cost_usd)
+                return BatchedVerdict("malformed", usage, cost_usd)
         call = CachedCall(
             key=key,
             judge=self.name,
@@ -433,18 +435,20 @@ class StructuredJudge:
             cost_usd=cost_usd,
             created=time.time(),
             paid_for=f"{self._access.run} {paid_for}",
-            **dict(reply.usage),
+            **dict(usage),
         )
         return BatchedVerdict(
-            "refused" if filled is None else "verdict", reply.usage, cost_usd, call=call
+            "refused" if filled is None else "verdict", usage, cost_usd, call=call
         )
 
     def batch_error(self, status: int, body: bytes) -> JudgeError:
         """The error of a call of a batch, from what the provider said of it."""
         return cast(BatchableAdapter, self._wire).refusal(status, body)
 
-    def _batch_cost(self, usage: Usage) -> float:
-        return self._price.of(usage, is_batch=True)
+    def _priced_batch(self, usage: Usage) -> tuple[Usage, float]:
+        if usage == Usage():  # a call that failed is not billed
+            return usage, 0.0
+        return priced(usage, self._price, is_batch=True)[:2]
 
     def pose(
         self, messages: Sequence[Message], judgment: type[BaseModel], is_batch: bool = False
@@ -517,7 +521,7 @@ class StructuredJudge:
         pays = bool(call.paid_for) and call.paid_for == f"{self._access.run} {PAYER.get()}"
         usage = Usage.of(call) if pays else Usage()
         cost_usd = call.cost_usd if pays else 0.0
-        saved_usd = self._price.saved_on(usage, is_batch=True)
+        saved_usd = 0.0 if self._price is None else self._price.saved_on(usage, is_batch=True)
         if call.judgment is None:
             refused = Refused(
                 "the judge or its content filter declined" + _OR_UNREADABLE * _reads_text(judgment)
@@ -652,7 +656,7 @@ class StructuredJudge:
         route = pending.route
         route.watch.sent(is_again=pending.sent > 0)
         pending.sent += 1
-        before, uncounted = pending.usage, pending.uncounted
+        before, uncounted, paid_usd = pending.usage, pending.uncounted, pending.cost_usd
         outcome: Outcome = "abandoned"
         try:
             yield
@@ -666,9 +670,8 @@ class StructuredJudge:
         finally:
             used = pending.usage - before
             is_counted = pending.uncounted == uncounted
-            route.watch.ended(
-                outcome, CallCost.from_usage(used), route.price.of(used), is_counted=is_counted
-            )
+            cost_usd = None if used.unpriced_calls else pending.cost_usd - paid_usd
+            route.watch.ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
 
     async def _read_verdict(self, reply: Reply, pending: _PendingVerdict) -> BaseModel:
         if reply.ending == "refused":

@@ -23,6 +23,7 @@ from memray_eval.errors import (
     Unavailable,
     UnknownModel,
     Unreadable,
+    WrongAddress,
 )
 from memray_eval.provider_http.quota import quota_error
 from memray_eval.provider_http.retry import parse_retry_after
@@ -99,6 +100,8 @@ def error_of_status(
         error = Throttled(
             f"429: too many requests{details}", retry_after_s=parse_retry_after(retry_after)
         )
+    elif "model_not_found" in (details.code, details.kind):
+        error = UnknownModel(f"{status}: the provider has no such model{details}")
     elif status in (401, 403):
         error = Unauthorised(f"{status}: the key is wrong or may not use this model{details}")
     elif status == 404:
@@ -115,8 +118,11 @@ def error_of_status(
 def _error_of(
     status: int, retry_after: str | None, said: Mapping[str, Any], details: ErrorDetails
 ) -> JudgeError:
-    """The error of a status and of what the provider said: a used-up quota is no rate limit."""
-    error = quota_error(status, said)
+    """The error of a status and of what the provider said: a used-up quota is no rate limit, and a
+    gateway's page knows nothing of models."""
+    error: JudgeError | None = quota_error(status, said)
+    if status == 404 and not said.keys() & {"message", "code", "type", "status", "error"}:
+        error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
     if error is None:
         return error_of_status(status, retry_after, details)
     error.status, error.code, error.kind = status, details.code, details.kind

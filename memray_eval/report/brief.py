@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from textwrap import wrap
 
+from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer
 from memray_eval.report.intervals import Intervals
@@ -59,7 +60,9 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         if len(notes) > NOTE_LINES:
             yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
     yield ""
-    cost = "" if summary.cost_usd is None else f", and judge calls for ${summary.cost_usd:,.4g}"
+    cost, unpriced = "", summary.unpriced_calls
+    if summary.cost_usd is not None or unpriced:
+        cost = f", and judge calls for {cost_text(summary.cost_usd, unpriced)}"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 

@@ -60,6 +60,7 @@ class Unit(Frozen):
     repeats: tuple[float, ...] = ()
     cluster: str = ""
     cost_usd: float = 0.0
+    unpriced_calls: int = 0
     judged_by: str = ""
     weight: float = 1.0
 
@@ -86,7 +87,7 @@ class Bin(Frozen):
 class Calibration(Frozen):
     """One judge on one metric, over the `n` labelled responses. JUDGE_FIGURES names the `figures`.
     `curve_by` is the curve's x axis: `confidence` if every judgment has one, else `score`.
-    `cost_usd` is what was paid; cached calls cost 0."""
+    `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is not known."""
 
     judge: str
     n: int
@@ -95,7 +96,7 @@ class Calibration(Frozen):
     figures: dict[str, Figure]
     curve_by: str
     curve: tuple[Bin, ...]
-    cost_usd: float
+    cost_usd: float | None
 
 
 class People(Frozen):
@@ -157,7 +158,9 @@ def calibrate_judge(
         figures=estimate_with_intervals(statistics, table, clusters, draws),
         curve_by="confidence" if has_confidence else "score",
         curve=tuple(curve(table, human_scale, has_confidence)),
-        cost_usd=sum(unit.cost_usd for unit in units),
+        cost_usd=None
+        if any(unit.unpriced_calls for unit in units)
+        else sum(unit.cost_usd for unit in units),
     )
 
 

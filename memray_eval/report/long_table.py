@@ -41,6 +41,7 @@ _OF_SCORES = {  # a score's field -> its column
     "cached_input_tokens": "judge_cached_input_tokens",
     "cache_write_tokens": "judge_cache_write_tokens",
     "cost_usd": "judge_cost_usd", "saved_usd": "judge_saved_usd",
+    "unpriced_calls": "judge_unpriced_calls",
     "latency_s": "judge_latency_s",
     "cached": "judge_cached", "calls": "judge_calls", "error": "judge_error",
 }  # fmt: skip

@@ -176,11 +176,14 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
 
 def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
     """The errors, calls and cost of some metrics, summed."""
-    cost = sum(metric.cost_usd for metric in metrics)
+    cost, unpriced = (
+        sum(one.cost_usd or 0.0 for one in metrics),
+        any(one.unpriced_calls for one in metrics),
+    )
     return (
         str(sum(metric.n_failed for metric in metrics)),
         str(sum(metric.calls for metric in metrics)),
-        f"{cost:.4f}" if cost else NOTHING,
+        (f"{cost:.4f}" + " and more" * unpriced) if cost else "unknown" if unpriced else NOTHING,
     )
 
 

@@ -30,6 +30,7 @@ SCORE_TYPE = pa.struct(
         ("output_tokens", pa.int64()),
         ("cached_input_tokens", pa.int64()),
         ("cache_write_tokens", pa.int64()),
+        ("unpriced_calls", pa.int64()),
         ("cost_usd", pa.float64()),
         ("saved_usd", pa.float64()),
         ("latency_s", pa.float64()),
@@ -307,6 +308,8 @@ def _to_score_row(score: Score) -> dict[str, Any]:
     row = score.model_dump(exclude={"usage", "parts"})
     row.update(score.usage.model_dump())
     row["parts"] = list(score.parts.items())
+    if score.usage.unpriced_calls and not score.cost_usd:
+        row["cost_usd"] = None  # nobody knows it: no zero
     return row
 
 
@@ -318,5 +321,6 @@ def _from_score_row(row: Mapping[str, Any]) -> Score:
     tokens = {name: count for name in Usage.model_fields if (count := row.get(name))}
     usage = Usage(**tokens) if tokens else _NO_USAGE
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
-    fields["saved_usd"] = fields.get("saved_usd") or 0.0
+    for name in ("cost_usd", "saved_usd"):
+        fields[name] = fields.get(name) or 0.0
     return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})

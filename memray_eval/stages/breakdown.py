@@ -43,7 +43,16 @@ MAX_LENGTHS, MAX_DEPTHS = 12, 21
 _ROWS_AT_ONCE = 8192
 _SCORE = "scores.list.element"
 _NAMES = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge"))
-_FIGURES = ("value", "calls", "cached", "cost_usd", "input_tokens", "output_tokens", "latency_s")
+_FIGURES = (
+    "value",
+    "calls",
+    "cached",
+    "cost_usd",
+    "input_tokens",
+    "output_tokens",
+    "latency_s",
+    "unpriced_calls",
+)
 _OF_SCORES = (*_NAMES, *(f"{_SCORE}.{name}" for name in _FIGURES))
 _OF_UNITS = ("unit_id", "candidate", "task", "metadata")
 
@@ -66,6 +75,7 @@ _SCORE_ROWS = pa.schema(
         ("input_tokens", pa.int64()),
         ("output_tokens", pa.int64()),
         ("latency_s", pa.float64()),
+        ("unpriced_calls", pa.int64()),
     ]
 )
 
@@ -116,7 +126,8 @@ SELECT candidate, task, bucket, metric,
        count_if(is_estimate AND value IS NOT NULL) AS estimates, sum(cost_usd) AS cost_usd,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
-       count(value) FILTER (is_fixed) AS fixed
+       count(value) FILTER (is_fixed) AS fixed,
+       coalesce(sum(unpriced_calls), 0)::BIGINT AS unpriced_calls
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
 """
 # A row without a task covers all of a candidate's units.

@@ -208,17 +208,19 @@ class Usage(Frozen):
 
     `input_tokens` are all of the prompt's. Of them `cached_input_tokens` were read from the
     provider's prompt cache, and `cache_write_tokens` were written into it at a price of their own;
-    a provider that bills no writes tells none."""
+    a provider that bills no writes tells none. The cost of `unpriced_calls` is not known, and no
+    part of what is told beside it."""
 
     input_tokens: int = 0
     output_tokens: int = 0
     cached_input_tokens: int = 0
     cache_write_tokens: int = 0
+    unpriced_calls: int = 0
 
     @classmethod
     def of(cls, spent: TokenCounts) -> Usage:
         """The tokens of whatever counts them by these names, such as a JudgeError."""
-        return cls(**{name: round(getattr(spent, name)) for name in cls.model_fields})
+        return cls(**{name: round(getattr(spent, name, 0)) for name in cls.model_fields})
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -226,6 +228,7 @@ class Usage(Frozen):
             output_tokens=self.output_tokens + other.output_tokens,
             cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
             cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
         )
 
     def __sub__(self, other: Usage) -> Usage:
@@ -235,6 +238,7 @@ class Usage(Frozen):
             output_tokens=self.output_tokens - other.output_tokens,
             cached_input_tokens=self.cached_input_tokens - other.cached_input_tokens,
             cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
+            unpriced_calls=self.unpriced_calls - other.unpriced_calls,
         )
 
 

@@ -222,7 +222,8 @@ class TaskMetric(Frozen):
     cached: int
     fallbacks: int
     estimates: int = 0
-    cost_usd: float
+    cost_usd: float | None
+    unpriced_calls: int = 0
     input_tokens: int
     output_tokens: int
     latency_s_mean: float | None
@@ -488,7 +489,8 @@ class BatchFigures(Frozen):
     """A run's judge calls that went through batch APIs, and those that were made one by one.
 
     `n_verdicts` of the `n_calls` in `n_batches` brought a verdict or a refusal; `lost_usd` of their
-    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live."""
+    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live. Costs
+    leave out those of unpriced calls."""
 
     n_batches: int
     n_calls: int
@@ -497,6 +499,8 @@ class BatchFigures(Frozen):
     lost_usd: float
     n_live: int
     live_usd: float
+    unpriced_calls: int = 0
+    live_unpriced_calls: int = 0
 
 
 class PromptCacheUse(Frozen):
@@ -527,8 +531,9 @@ class Summary(Frozen):
     has several candidates: for each metric, every other candidate (b) against the best (a); the
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
-    measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
-    in runs of older versions. `batches` are there where some of them went in batches,
+    measured. `cost_usd` is what judge calls cost in all sessions, without `unpriced_calls`, whose
+    price is not known; None where no model judged, where no price is known, and in runs of older
+    versions. `batches` are there where some of them went in batches,
     `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
     units, as its `stop_at` asks."""
 
@@ -557,6 +562,7 @@ class Summary(Frozen):
     notes: tuple[str, ...] = ()
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
+    unpriced_calls: int = 0
     batches: BatchFigures | None = None
     prompt_cache: PromptCacheUse | None = None
     decided: EarlyDecision | None = None

@@ -232,6 +232,8 @@ class Provider(Tally):
     down: bool = False
     more_headers: dict[str, str] = field(default_factory=dict)
     clock: Callable[[], float] = time.monotonic
+    # Models that are off: a 404, as the provider whose format it is words it
+    retired: frozenset[str] = frozenset()
     # What to answer instead of embeddings
     embed: Callable[[dict[str, Any]], Raw | None] = lambda body: None
     # Scripted for a request that the limits then refused
@@ -296,6 +298,8 @@ class Provider(Tally):
             self.headers.append(dict(request.headers))
         if self.down:
             return await failed(request, Fault(hang_s=self.latency_s))
+        if body.get("model") in self.retired:
+            return web.json_response(_unknown_model(body["model"], write), status=404)
         now_s, digest, window = self.clock(), body_digest(body), self.window
         if self.by_key:
             key = request.headers.get("authorization", "")
@@ -390,6 +394,18 @@ async def failed(
     named = {"code": fault.code or fault.status, "type": fault.code or "scripted"}
     error = {"error": {"message": "scripted", "status": "SCRIPTED"} | named}
     return web.json_response(error, status=fault.status, headers=headers)
+
+
+def _unknown_model(model: str, write: Write) -> dict[str, Any]:
+    if write is _write_message:
+        error = {"type": "not_found_error", "message": f"model: {model}"}
+        return {"type": "error", "error": error, "request_id": "req_1"}
+    if write is _write_candidate:
+        told = f"models/{model} is not found for API version v1beta"
+        return {"error": {"code": 404, "message": told, "status": "NOT_FOUND"}}
+    told = f"The model `{model}` does not exist or you do not have access to it."
+    named = {"type": "invalid_request_error", "param": None, "code": "model_not_found"}
+    return {"error": {"message": told, **named}}
 
 
 async def _write_raw(request: web.Request, raw: Raw, headers: dict[str, str]) -> web.StreamResponse:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from datetime import date
 from types import MappingProxyType
 from typing import Any
 
@@ -70,6 +71,7 @@ from memray_eval.judges.prompt_cache import ONLY_LAYOUT
 from memray_eval.judges.router import describe_pools
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
+from memray_eval.types import JURORS
 
 __all__ = [
     "RunResult",
@@ -190,7 +192,14 @@ def prepare(
     refuse the plan, or add to it, before its nodes are asked for; `waiting` is told what takes
     time."""
     started = time.time()
-    spec = resolve(config, generate_only)
+    kept = {
+        metric: told.partition(" (")[0].split(JURORS)
+        for metric, told in before.get("judges", {}).items()
+        if "/" in told.partition(" (")[0]
+    }
+    spec = resolve(config, generate_only, kept=kept)
+    for gone in spec.successions:
+        say(f"{gone}.")
     for line in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
         say(f"The judge {line}.")
     for name in spec.hidden_metrics:
@@ -422,7 +431,7 @@ def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
         name: text for name, text in rubrics.items() if text == "transitions extended"
     } | before["rubrics"]
     compared = {
-        "judge": (before["judges"], judges_of(plan.spec)),
+        "judge": (_judges_before(plan.spec, before), judges_of(plan.spec)),
         "rubric": (rubrics_before, rubrics),
         "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
         "code": (before.get("own_code", {}), own_code_of(plan.spec)),
@@ -434,6 +443,18 @@ def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
                 f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put "
                 "it back (keys, version, estimates), or start a new run"
             )
+
+
+def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
+    """Who was to judge when the run began; where that model is off now, or the same judge is asked
+    for another reason, as the judge is told now: scores name who gave them."""
+    then, now = dict(before["judges"]), judges_of(spec)
+    for key in spec.judges.keys() & then.keys():
+        choice, names = spec.judges[key], then[key].partition(" (")[0].split(JURORS)
+        heirs = {one.role: one.judge for one in choice.successions}
+        if dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(choice.judges):
+            then[key] = now[key]
+    return then
 
 
 def _changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
@@ -511,11 +532,12 @@ def estimate_of(
     node_usd_per_hour: Mapping[str, float] | None = None,
     say: Callable[[str], None] = lambda _: None,
     waiting: Waiting = no_waiting,
+    today: date | None = None,
 ) -> Estimate:
-    """What a run would take, or one with so many `samples` like those found; on this machine's
-    CPUs, or on the nodes of a cluster's file, whose hours may have a price by group. Starts nothing
-    and makes no call. Raises ConfigError, DataError."""
-    spec = resolve(config)
+    """What a run would take `today`, or one with so many `samples` like those found; on this
+    machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group.
+    Starts nothing and makes no call. Raises ConfigError, DataError."""
+    spec = resolve(config, today=today)
     placement = None if cluster_spec is None else _place(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
@@ -533,6 +555,7 @@ def estimate_of(
         samples=samples,
         placement=placement,
         node_usd_per_hour={**spec.assumptions.node_usd_per_hour, **(node_usd_per_hour or {})},
+        today=today,
     )
 
 

@@ -4,6 +4,7 @@ machine or cluster."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from datetime import date
 
 from memray_eval.config.environment import server_key
 from memray_eval.config.packages import require_package
@@ -37,6 +38,7 @@ def estimate_run(
     samples: int | None = None,
     placement: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
+    today: date | None = None,
 ) -> Estimate:
     """What a run whose dataset has been scanned would take there."""
     pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or found.n_samples))
@@ -50,6 +52,7 @@ def estimate_run(
         samples=samples,
         site=placement,
         node_usd_per_hour=node_usd_per_hour,
+        today=today,
     )
 
 
@@ -68,7 +71,7 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
             f"costs ({made.calls} judge calls), and it has no budget; {_how_to_price(billing)}, or "
             "say --yes"
         )
-    if not billing and made.usd > ASK_USD and not agree(made):
+    if not billing and (made.usd or 0.0) > ASK_USD and not agree(made):
         raise ConfigError(
             f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no "
             "budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "

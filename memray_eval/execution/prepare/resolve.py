@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from datetime import date
 from functools import partial
+from types import MappingProxyType
 
 from memray_eval.affect.fusion import normalised_weights
 from memray_eval.affect.speech import SPEECH_BACKENDS
@@ -26,7 +28,15 @@ from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
-from memray_eval.judges.router import JudgeAssignment, assign_judges, check_judge, load_table
+from memray_eval.judges.router import (
+    JudgeAssignment,
+    JudgeTable,
+    assign_judges,
+    check_judge,
+    heirs_of,
+    load_table,
+    stand_in,
+)
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
@@ -36,8 +46,15 @@ from memray_eval.types import EXISTING
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
 
 
-def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
-    """The run that a config describes; with `generate_only` it has no metrics. Raises ConfigError
+def resolve(
+    config: RunConfig,
+    generate_only: bool = False,
+    *,
+    kept: Mapping[str, Sequence[str]] = MappingProxyType({}),
+    today: date | None = None,
+) -> RunSpec:
+    """The run that a config describes, as it is to be made `today`; with `generate_only` it has no
+    metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
     code = {
@@ -57,8 +74,10 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
     options = config.metric_options.model_copy(update={"own": own})
     metrics = () if generate_only else pick(names, options)
     metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
+    table, day = load_table(judging.models), today or date.today()
+    stand_ins = [stand_in(name, judging, table, day) for name in judging.fallbacks]
+    judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
     request = config.judge_request.model_copy(update={"judging": judging})
-    table = load_table(judging.models)
     spec = RunSpec(
         suite=suite,
         suite_source=source,
@@ -67,8 +86,9 @@ def resolve(config: RunConfig, generate_only: bool = False) -> RunSpec:
         metrics=metrics,
         named_metrics=names if config.metrics else (),
         metric_options=options,
-        judges=assign_judges(metrics, request, table, suite.tasks),
-        affect_judges=_affect_judges(config, judging),
+        judges=assign_judges(metrics, request, table, suite.tasks, day, kept),
+        affect_judges=_affect_judges(config, judging, table, day),
+        fallback_successions=tuple(one for _, found in stand_ins for one in found),
         judge_table=table,
         engine=config.engine,
         engines={model: config.engine_of(model) for model in config.engines},
@@ -180,7 +200,9 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     return source
 
 
-def _affect_judges(config: RunConfig, judging: JudgingConfig) -> dict[str, JudgeAssignment]:
+def _affect_judges(
+    config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
+) -> dict[str, JudgeAssignment]:
     """The judge that reads emotion or traits, where one does. Raises ConfigError: none is named, or
     it cannot be asked."""
     affect = config.affect
@@ -192,9 +214,11 @@ def _affect_judges(config: RunConfig, judging: JudgingConfig) -> dict[str, Judge
             "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
             "embedded"
         )
-    check_judge(affect.judge, judging)
+    judge, gone = stand_in(affect.judge, judging, table, today)
+    check_judge(judge, judging)
+    why, heirs = "reads emotion or traits", {judge: heirs_of(judge, judging, table, today)}
     return {
-        AFFECT: JudgeAssignment(metric=AFFECT, judge=affect.judge, why="reads emotion or traits")
+        AFFECT: JudgeAssignment(metric=AFFECT, judge=judge, why=why, successions=gone, heirs=heirs)
     }
 
 

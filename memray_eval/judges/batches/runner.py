@@ -31,9 +31,10 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, Spending
+from memray_eval.judges.limits.budget import NOTHING, Spending, sum_of
 from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
 from memray_eval.provider_http.replies import HttpReply
+from memray_eval.types import Usage
 
 T = TypeVar("T")
 KEPT_AT_ONCE = 500  # verdicts that are put into the store together
@@ -391,8 +392,7 @@ class BatchRunner:
             lane, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
         )
         self._hooks.say(
-            f"Batch {batch_id}: {entry.n_calls:,} calls to {lane.name}, at most "
-            f"${entry.most.usd:,.4g}."
+            f"Batch {batch_id}: {entry.n_calls:,} calls to {lane.name}, at most {entry.most.cost}."
         )
 
     async def _refuse(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
@@ -427,12 +427,12 @@ class BatchRunner:
 
     def _left_running(self) -> str:
         entries = [one for lane in self._lanes.values() for one in lane.open.values()]
-        n_calls, most = sum(one.n_calls for one in entries), sum(one.most.usd for one in entries)
+        n_calls, most = sum(one.n_calls for one in entries), sum_of(one.most for one in entries)
         waiting = sum(len(lane.spool.waiting) for lane in self._lanes.values())
         more = f" {waiting} more are sent when there is room." if waiting else ""
         return (
             f"Batches under way: {len(entries)}, with {n_calls:,} judge calls that cost at most "
-            f"${most:,.4g}.{more}"
+            f"{most.cost}.{more}"
         )
 
     async def _look(self, lane: BatchLane, entry: BatchEntry) -> None:
@@ -532,7 +532,7 @@ class BatchRunner:
         outcome: str = read.outcome
         if read.error is not None and is_passing(read.error):
             outcome = "failed"
-        sums.add(outcome, read.cost_usd, read.usage.input_tokens + read.usage.output_tokens)
+        sums.add(outcome, read.cost_usd, read.usage)
         return outcome, read.call
 
     def _go_on(
@@ -551,7 +551,7 @@ class BatchRunner:
         elif again:
             self._round = max(self._round, entry.round + 1)
         told = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
-        parts = [f"Batch {entry.batch_id}: {told or 'nothing'}; ${entry.spent.usd:,.4g}"]
+        parts = [f"Batch {entry.batch_id}: {told or 'nothing'}; {entry.spent.cost}"]
         if status.reason:
             parts.append(status.reason)
         if again:
@@ -636,9 +636,10 @@ class _Sums:
     spent: Spending = NOTHING
     lost: Spending = NOTHING
 
-    def add(self, outcome: str, usd: float, tokens: int) -> None:
+    def add(self, outcome: str, usd: float, usage: Usage) -> None:
         self.outcomes[outcome] += 1
-        took = Spending(usd=usd, tokens=tokens)
+        tokens = usage.input_tokens + usage.output_tokens
+        took = Spending(usd=usd, tokens=tokens, unpriced_calls=usage.unpriced_calls)
         self.spent += took
         if outcome not in ("verdict", "refused"):
             self.lost += took

@@ -19,13 +19,14 @@ from memray_eval.errors import (
     Unavailable,
     UnknownModel,
     Unreadable,
+    WrongAddress,
 )
 from memray_eval.judges.limits.admission_options import Rest
 
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
 # Asking again does not help until somebody mends it.
-FATAL = (Unauthorised, UnknownModel, QuotaExhausted)
+FATAL = (Unauthorised, UnknownModel, WrongAddress, QuotaExhausted)
 
 
 @dataclass

@@ -7,12 +7,13 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Annotated
 
 from pydantic import Field
 
 from memray_eval.config.sections import Budget
+from memray_eval.judges.prices import cost_text
 from memray_eval.types import Frozen
 
 LOOK_S = 1.0  # how often a call that waits for money looks for what nobody will settle any more
@@ -23,19 +24,37 @@ Tokens = Annotated[int, Field(ge=0)]
 
 
 class Spending(Frozen):
-    """Money and tokens (input and output together) of one call or of several."""
+    """Money and tokens (input and output together) of one call or of several; the money without
+    that of `unpriced_calls`, whose price is not known."""
 
     usd: Dollars = 0.0
     tokens: Tokens = 0
+    unpriced_calls: Tokens = 0
 
     def __add__(self, other: Spending) -> Spending:
-        return Spending(usd=self.usd + other.usd, tokens=self.tokens + other.tokens)
+        return Spending(
+            usd=self.usd + other.usd,
+            tokens=self.tokens + other.tokens,
+            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
+        )
 
     def less(self, other: Spending) -> Spending:
         """What is left of it without `other`; never below nothing."""
         return Spending(
-            usd=max(0.0, self.usd - other.usd), tokens=max(0, self.tokens - other.tokens)
+            usd=max(0.0, self.usd - other.usd),
+            tokens=max(0, self.tokens - other.tokens),
+            unpriced_calls=max(0, self.unpriced_calls - other.unpriced_calls),
         )
+
+    @property
+    def known_usd(self) -> float | None:
+        """The money; None where the price of no call is known."""
+        return None if self.unpriced_calls and not self.usd else self.usd
+
+    @property
+    def cost(self) -> str:
+        """The money in words."""
+        return cost_text(self.usd, self.unpriced_calls)
 
     @property
     def is_nothing(self) -> bool:
@@ -43,6 +62,12 @@ class Spending(Frozen):
 
 
 NOTHING = Spending()
+
+
+def sum_of(each: Iterable[Spending]) -> Spending:
+    return sum(each, NOTHING)
+
+
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
 

@@ -41,6 +41,7 @@ class JudgeSpending(Frozen):
     output_tokens: int
     cached_input_tokens: int
     cost_usd: float
+    unpriced_calls: int
     saved_usd: float
     latency_s_mean: float | None
 
@@ -58,6 +59,7 @@ class _JudgeTotals:
     output_tokens: int = 0
     cached_input_tokens: int = 0
     cost_usd: float = 0.0
+    unpriced_calls: int = 0
     saved_usd: float = 0.0
     latency_s: float = 0.0
     timed: int = 0
@@ -70,6 +72,7 @@ class _JudgeTotals:
         self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
         self.cached_input_tokens += int(_to_floats(scores.field("cached_input_tokens")).sum())
         self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
+        self.unpriced_calls += int(_to_floats(scores.field("unpriced_calls")).sum())
         self.saved_usd += float(_to_floats(scores.field("saved_usd")).sum())
         self.latency_s += float(latency.sum())
         self.timed += int((latency > 0).sum())
@@ -116,6 +119,7 @@ def measure_cost(records: pads.Dataset) -> Spending:
                 output_tokens=judge.output_tokens,
                 cached_input_tokens=judge.cached_input_tokens,
                 cost_usd=judge.cost_usd,
+                unpriced_calls=judge.unpriced_calls,
                 saved_usd=judge.saved_usd,
                 latency_s_mean=judge.latency_s / judge.timed if judge.timed else None,
             )

@@ -185,6 +185,7 @@ def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
         "cached": score.cached,
         "estimate": score.is_estimate,
         "usd": score.cost_usd,
+        "unpriced": score.usage.unpriced_calls,
         "latency": round(score.latency_s, 3),
     }
     kept = {

@@ -80,6 +80,7 @@ class RunRow(Frozen):
     units_per_s: float | None = None
     left_s: float | None = None
     cost_usd: float | None = None
+    unpriced_calls: int | None = None
     started_s: float | None = None
     written_s: float | None = None
     took_s: float | None = None
@@ -130,6 +131,7 @@ class _Config(_Read):
 
 class _Spending(_Read):
     usd: float | None = None
+    unpriced_calls: int = 0
 
 
 Model = TypeVar("Model", bound=_Read)
@@ -185,7 +187,8 @@ class RunReader:
         if MANIFEST not in has:
             return self._row_without_manifest()
         manifest = _parse(_Manifest, self.folder.read_manifest(), MANIFEST)
-        spending = _parse(_Spending, self.folder.read_spending(), "spending.json").usd
+        book = _parse(_Spending, self.folder.read_spending(), "spending.json")
+        spending = book.usd
         status, note = self._find_status(manifest, SUMMARY in has)
         started_s = next((one.started_s for one in manifest.sessions if one.started_s), None)
         with suppress(ValueError):
@@ -196,6 +199,7 @@ class RunReader:
             "note": note,
             "started_s": started_s,
             "took_s": self._took(manifest, status),
+            "unpriced_calls": book.unpriced_calls or None,
         }
         # Another status has no summary, or that of an earlier session
         if SUMMARY in has and status in ("finished", "stopped"):

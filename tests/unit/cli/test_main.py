@@ -97,7 +97,7 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
     ]
     judges = cli("list", "judges")[1]
     assert (
-        "openai/gpt-4o                   2.5     10  2026-05     no key   requests 500, "
+        "openai/gpt-4o                     2.5     10  2026-05     no key   requests 500, "
         "tokens 30,000" in judges
     )
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from datetime import date
+from functools import partial
+from pathlib import Path
+
 import pytest
+import yaml
 
 from memray_eval.config.sections import JudgePrice, JudgingConfig
+from memray_eval.errors import ConfigError
 from memray_eval.judges.limits.rate_limiter import CallCost
-from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import cache_of, load_table, price_of
+from memray_eval.judges.prices import FREE, Price, cost_text
+from memray_eval.judges.router import ModelEntry, cache_of, load_table, price_of
 from memray_eval.types import Usage
 
 OPUS = Price(5.0, 25.0, 0.5, 6.25, 10.0, 0.5)
@@ -78,3 +84,93 @@ def test_cached_tokens_count_where_both_kinds_do_and_not_where_input_counts_apar
     assert cost.of("input_tokens_per_min") == 20.0
     assert cost.minus(CallCost(30.0, 1.0, 30.0)) == CallCost(70.0, 9.0, 50.0, 5.0)
     assert cost.plus(cost).tokens == 220.0
+
+
+def priced_by(bands: str) -> ModelEntry:
+    return ModelEntry.model_validate(yaml.safe_load(bands))
+
+
+BANDS = """
+{input_usd: 2, output_usd: 10, until: 2026-12-31, batch_factor: 0.5, bands: [
+  {until: 2026-12-31, above_tokens: 1000, input_usd: 4, output_usd: 15},
+  {until: 2026-12-31, above_tokens: 9000},
+  {since: 2027-01-01, until: 2027-06-30, input_usd: 3, output_usd: 12}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("day", "tokens", "usd"),
+    [
+        ("2026-12-31", 1000, 1000 * 2 + 100 * 10),
+        ("2026-12-31", 1001, 1001 * 4 + 100 * 15),
+        ("2026-12-31", 9001, None),
+        ("2027-01-01", 9001, 9001 * 3 + 100 * 12),
+        ("2027-06-30", 10, 10 * 3 + 100 * 12),
+    ],
+)
+def test_a_price_goes_by_the_day_and_by_the_length_of_the_prompt(
+    day: str, tokens: int, usd: float | None
+) -> None:
+    price = priced_by(BANDS).price_on(date.fromisoformat(day))
+    assert price is not None
+    spent = Usage(input_tokens=tokens, output_tokens=100)
+    assert price.of(spent) == (None if usd is None else pytest.approx(usd / 1e6))
+    assert price.is_whole == (day >= "2027")
+    if usd is not None:
+        assert price.of(spent, is_batch=True) == pytest.approx(usd / 2e6)
+        ten = CallCost(10.0 * tokens, 1000.0)
+        assert price.of(ten, calls=10) == pytest.approx(usd / 1e5)
+
+
+def test_a_day_that_no_price_covers_has_none() -> None:
+    assert priced_by(BANDS).price_on(date(2027, 7, 1)) is None
+    assert ModelEntry().price_on(date(2026, 11, 25)) is None
+
+
+@pytest.mark.parametrize(
+    ("bands", "told"),
+    [
+        ("{input_usd: 1}", "input_usd and output_usd belong together"),
+        ("{bands: [{above_tokens: 10, input_usd: 1, output_usd: 1}]}", "each once, from 0 on"),
+        (
+            "{input_usd: 1, output_usd: 1, bands: [{input_usd: 2, output_usd: 2}]}",
+            "each once, from 0 on",
+        ),
+        (
+            "{input_usd: 1, output_usd: 1, until: 2026-12-31, bands: "
+            "[{since: 2027-01-02, input_usd: 2, output_usd: 2}]}",
+            "end on 2026-12-31 and begin again on 2027-01-02",
+        ),
+        (
+            "{input_usd: 1, output_usd: 1, bands: "
+            "[{since: 2027-01-02, input_usd: 2, output_usd: 2}]}",
+            "begin again on 2027-01-02",
+        ),
+        ("{input_usd: -1, output_usd: 1}", "input_usd"),
+    ],
+)
+def test_a_table_with_a_gap_is_refused(tmp_path: Path, bands: str, told: str) -> None:
+    path = tmp_path / "judges.yaml"
+    path.write_text(f"models: {{openai/mine: {bands}}}")
+    with pytest.raises(ConfigError, match=told):
+        load_table(str(path))
+
+
+def test_the_tables_price_of_gemini_rises_with_the_year() -> None:
+    table, name = load_table(None), "google/gemini-3.8-flash"
+    of = partial(price_of, name, JudgingConfig(), table)
+    assert of(date(2026, 12, 31))[:2] == (0.75, 3.75)
+    assert of(date(2027, 1, 1))[:2] == (1.5, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("usd", "unpriced", "told"),
+    [
+        (1.5, 0, "$1.5"),
+        (0.0, 3, "an unknown sum (3 calls of unknown price)"),
+        (None, 1, "an unknown sum (1 call of unknown price)"),
+        (0.25, 3, "at least $0.25 (3 calls of unknown price)"),
+    ],
+)
+def test_an_unknown_price_is_no_zero(usd: float | None, unpriced: int, told: str) -> None:
+    assert cost_text(usd, unpriced) == told

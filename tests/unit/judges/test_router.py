@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import date, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from memray_eval.benchmarks import all_suites
 from memray_eval.config.environment import environment_url
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, RateLimits
+from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
 from memray_eval.judges.judge_factory import FallbackJudge
 from memray_eval.judges.prices import FREE, Price
@@ -26,7 +27,10 @@ from memray_eval.judges.router import (
     limits_of,
     load_table,
     may_bill,
+    output_limit,
     price_of,
+    retiring_lines,
+    stand_in,
     unpriced,
 )
 from memray_eval.metric import JudgedMetric
@@ -489,7 +493,7 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
     table = tmp_path / "judges.yaml"
     table.write_text(
         "models: {openai/a: {input_usd: 1, output_usd: 2}, openai/b: {parameters: {}}, openai/c: "
-        "{input_usd: 0}}"
+        "{input_usd: 0, output_usd: 0}}"
     )
     config = JudgingConfig(
         price={
@@ -531,3 +535,156 @@ def test_a_price_comes_from_the_config_else_from_the_table_and_none_is_not_nothi
 def test_a_server_of_ones_own_network_bills_nobody(url: str, bills: bool) -> None:
     assert may_bill("openai/m", JudgingConfig(base_urls={"openai": url})) is bills
     assert may_bill("openai/m", JudgingConfig())
+
+
+OFF_ON = date(2027, 1, 14)  # gpt-4o and gpt-4o-mini
+KEYLESS = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY", "OPENAI_BASE_URL")
+
+
+def judged_on(
+    day: date, judge: Any = "auto", kept: dict[str, list[str]] | None = None, **judging: Any
+) -> JudgeAssignment:
+    request = JudgeRequest(judge=judge, judging=JudgingConfig(**judging))
+    (empathy,) = pick(["empathy"])  # its preferred judge is openai/gpt-4o
+    return assign_judges([empathy], request, load_table(None), (), day, kept or {})["empathy"]
+
+
+@pytest.fixture
+def with_keys(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    for name in KEYLESS:
+        monkeypatch.delenv(name, raising=False)
+
+    def set_keys(*providers: str) -> None:
+        for provider in providers:
+            monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
+
+    return set_keys
+
+
+@pytest.mark.parametrize("judge", ["auto", "openai/gpt-4o"])
+def test_a_retired_judge_has_its_successor_from_its_day_on(
+    with_keys: Callable[..., None], judge: str
+) -> None:
+    with_keys("OPENAI")
+    before, after = judged_on(OFF_ON - timedelta(1), judge), judged_on(OFF_ON, judge)
+    assert (before.judge, before.successions) == ("openai/gpt-4o", ())
+    assert before.heirs == {"openai/gpt-4o": ("openai/gpt-6-luna",)}
+    assert after.judge == "openai/gpt-6-luna"
+    assert [str(one) for one in after.successions] == [
+        "openai/gpt-4o is off since 2027-01-14: openai/gpt-6-luna judges in its place"
+    ]
+    assert "in place of openai/gpt-4o, off since 2027-01-14" in str(after)
+
+
+def test_who_is_off_without_a_successor_hands_on_to_the_fallback_order(
+    with_keys: Callable[..., None],
+) -> None:
+    with_keys("OPENAI", "ANTHROPIC")
+    day = date(2027, 4, 1)
+    assert judged_on(day, "openai/gpt-5.4-nano").judge == "anthropic/claude-opus-4-5"
+    heirs = judged_on(OFF_ON, "openai/gpt-5.2").heirs["openai/gpt-5.2"]
+    assert heirs == (
+        "anthropic/claude-opus-4-5",
+        "anthropic/claude-opus-5-5",
+        "openai/gpt-6-luna",
+    )
+
+
+def test_a_name_that_the_table_does_not_know_has_no_heirs(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI", "ANTHROPIC")
+    assert judged_on(OFF_ON, "openai/gpt-4p").heirs == {}
+
+
+def test_a_retired_judge_of_which_no_heir_has_a_key_is_told(
+    with_keys: Callable[..., None], tmp_path: Path
+) -> None:
+    with_keys("OPENAI")
+    table = tmp_path / "judges.yaml"
+    table.write_text("models: {openai/a: {retires: 2026-01-01, successor: anthropic/b}}")
+    with pytest.raises(ConfigError, match=r"off since 2026-01-01.*anthropic/b"):
+        stand_in("openai/a", JudgingConfig(), load_table(str(table)), OFF_ON)
+
+
+def test_a_server_of_ones_own_says_itself_what_it_has(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI")
+    choice = judged_on(OFF_ON, base_urls={"openai": "http://x/v1"})
+    assert (choice.judge, choice.successions) == ("openai/gpt-4o", ())
+
+
+def test_another_account_has_its_own_successor(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI", "SECOND")
+    account = NamedServer(provider="openai", api_key_env="SECOND_API_KEY")
+    choice = judged_on(OFF_ON, "second/gpt-4o", servers={"second": account})
+    assert choice.judge == "second/gpt-6-luna"
+
+
+def test_two_jurors_with_one_successor_have_one_vote(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI", "ANTHROPIC")
+    jury = ["openai/gpt-4o", "anthropic/claude-opus-5-5", "openai/gpt-4o-mini"]
+    choice = judged_on(OFF_ON, jury)
+    assert choice.judges == ("openai/gpt-6-luna", "anthropic/claude-opus-5-5")
+    assert [one.role for one in choice.successions] == ["openai/gpt-4o", "openai/gpt-4o-mini"]
+
+
+def test_an_heir_of_the_candidates_family_does_not_vote(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI", "ANTHROPIC")
+    request = JudgeRequest(
+        judge=["anthropic/claude-opus-4-5"],
+        judging=JudgingConfig(exclude_own_family=True),
+        models=("gpt-5",),
+    )
+    choice = assign_judges(pick(["empathy"]), request, load_table(None), (), OFF_ON)["empathy"]
+    assert choice.heirs["anthropic/claude-opus-4-5"] == ("anthropic/claude-opus-5-5",)
+
+
+def test_a_resumed_run_keeps_its_judge_until_that_is_gone(with_keys: Callable[..., None]) -> None:
+    with_keys("OPENAI", "ANTHROPIC")
+    kept = {"empathy": ["openai/gpt-5.2"]}
+    assert judged_on(OFF_ON, kept=kept).judge == "openai/gpt-5.2"
+    gone = {"empathy": ["openai/gpt-4o"]}
+    assert judged_on(OFF_ON - timedelta(1), kept=gone).judge == "openai/gpt-4o"
+    assert judged_on(OFF_ON, kept=gone).judge == "openai/gpt-6-luna"
+    with_rules = {"empathy": ["rules"]}
+    assert judged_on(OFF_ON, kept=with_rules).judge == "openai/gpt-6-luna"
+
+
+def test_a_line_of_successors_without_an_end_is_refused(tmp_path: Path) -> None:
+    table = tmp_path / "judges.yaml"
+    table.write_text("models: {openai/a: {successor: openai/b}, openai/b: {successor: openai/a}}")
+    with pytest.raises(ConfigError, match="openai/a -> openai/b -> openai/a: the line has no end"):
+        load_table(str(table))
+    table.write_text("models: {openai/a: {successor: b}}")
+    with pytest.raises(ConfigError, match="the successor 'b' of openai/a is no PROVIDER/MODEL"):
+        load_table(str(table))
+
+
+@pytest.mark.parametrize(
+    ("days", "told"),
+    [
+        (61, []),
+        (60, ["retires on 2027-01-14, in 60 days; its successor: openai/gpt-6-luna"]),
+        (0, ["is off since 2027-01-14; its successor: openai/gpt-6-luna"]),
+    ],
+)
+def test_what_retires_is_told_60_days_before(days: int, told: list[str]) -> None:
+    lines = retiring_lines(
+        ["openai/gpt-4o", "embedded", "openai/gpt-4p"],
+        JudgingConfig(),
+        load_table(None),
+        OFF_ON - timedelta(days),
+    )
+    assert lines == [f"openai/gpt-4o {line}" for line in told]
+
+
+def test_a_judge_that_thinks_has_room_for_it_unless_the_user_says_other() -> None:
+    table = load_table(None)
+    for name, tokens in (("openai/gpt-4o", 2048), ("openai/gpt-6-luna", 16384)):
+        assert output_limit(name, JudgingConfig(), table) == tokens
+        assert output_limit(name, JudgingConfig(max_output_tokens=2048), table) == 2048
+
+
+def test_the_users_own_code_is_free_and_a_server_of_unknown_price_is_not() -> None:
+    servers = {"mine": NamedServer(code="judge.py"), "lab": NamedServer(url="http://localhost/v1")}
+    config, table = JudgingConfig(servers=servers), load_table(None)
+    assert price_of("mine/judge", config, table) == FREE
+    assert price_of("lab/m", config, table) is None

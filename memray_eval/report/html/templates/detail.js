@@ -72,7 +72,7 @@ function judgment(score, record) {
   const value = score.v === undefined || score.v === null
     ? make("span", { class: `value status-${status}`, text: words(status) })
     : make("span", { class: "value", text: shown(score.v) }, make("small", { text: ` of ${shown(scale)}${score.estimate ? ", estimate" : ""}` }));
-  const by = [score.judge, score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
+  const by = [score.judge, score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.unpriced ? (score.usd ? "and calls of unknown price" : "cost unknown") : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
   const left = make("div", {}, make("b", { text: words(score.name) }), value, by ? make("small", { class: "by", text: by }) : null);
   const right = make("div");
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));

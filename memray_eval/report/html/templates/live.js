@@ -7,7 +7,7 @@ function hearRun(row) {
   live.box.hidden = !hasEnded && row.status === "finished";
   at("live-status").className = `badge ${row.status}`;
   setText(at("live-status"), row.status);
-  const cost = row.cost_usd && row.is_so_far ? [`${dollars(row.cost_usd)} so far`] : [];
+  const cost = row.cost_usd && row.is_so_far ? [`${costs(row)} so far`] : [];
   const took = isLive(row) && row.took_s !== undefined ? [`running for ${lasting(row.took_s)}`] : [];
   const texts = row.is_so_far ? [...progressTexts(row), ...cost, ...took] : [];
   setText(at("live-text"), [row.note, ...texts].filter(Boolean).join(" · "));

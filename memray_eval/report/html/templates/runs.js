@@ -45,7 +45,7 @@ function fill(node, row) {
   showProgress(node.bar, row);
   node.figure.replaceChildren(...figures(row));
   setText(node.units, row.is_so_far || row.n_units === undefined ? "" : counted(row.n_units));
-  setText(node.cost, dollars(row.cost_usd));
+  setText(node.cost, costs(row));
   setText(node.started, row.started_s === undefined ? "" : new Date(row.started_s * 1000).toISOString().slice(0, 16).replace("T", " "));
   setText(node.took, row.took_s === undefined ? "" : lasting(row.took_s));
 }

@@ -18,6 +18,8 @@ function listen(address, hear, told) {
 
 const isLive = (row) => row.status === "running" || row.status === "preparing";
 const counted = (n) => n.toLocaleString("en");
+// With calls of unknown price, whose cost nobody knows.
+const costs = (row) => (row.unpriced_calls ? (row.cost_usd ? `${dollars(row.cost_usd)} and more` : "unknown") : dollars(row.cost_usd));
 const dollars = (usd) => (usd === undefined ? "" : usd && usd < 0.01 ? `$${usd.toFixed(4)}` : `$${usd.toFixed(2)}`);
 
 // Seconds as 42 s, 7 min, 3 h 20 min, 2 d 4 h.

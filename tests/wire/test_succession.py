@@ -1,0 +1,111 @@
+"""Judge models that are gone in the middle of a run, over the wire: who is asked instead, what is
+said, and that nobody is asked again in vain."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import date
+from typing import Any, cast
+
+import pytest
+
+from memray_eval.config.environment import BASE_URL_VARIABLES
+from memray_eval.config.sections import JudgeRequest, JudgingConfig
+from memray_eval.errors import UnknownModel, WrongAddress
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import assign_judges, load_table
+from memray_eval.metrics import pick
+from memray_eval.ports import Verdict
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Raw, serving
+from tests.wire.test_environment import MESSAGES, Rating, Store, url_of
+
+DAY = date(2026, 11, 25)
+SUCCESSIONS = {
+    "openai": ("openai/gpt-4o", "openai/gpt-6-luna"),
+    "anthropic": ("anthropic/claude-opus-4-5", "anthropic/claude-opus-5-5"),
+    "google": ("google/gemini-2.0-flash", "google/gemini-3.5-flash-lite"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider, variable in BASE_URL_VARIABLES.items():
+        monkeypatch.delenv(variable, raising=False)
+        monkeypatch.delenv(f"{provider.upper()}_API_KEY", raising=False)
+
+
+async def ask(
+    judge: Any, config: JudgingConfig, said: list[str], times: int = 1, store: Store | None = None
+) -> list[Any]:
+    """What each of a metric's judges answers, so many times one after the other."""
+    request = JudgeRequest(judge=judge, judging=config)
+    choices = assign_judges(pick(["empathy"]), request, load_table(None), (), DAY)
+    services = Services(limiter=Limiter(), member="a", say=said.append, calls=store)
+    (jury,) = build_judges(choices, config, services).values()
+    ends, jurors = list[Any](), cast(list[Any], jury)
+    for turn in range(times):
+        messages = [one.model_copy(update={"content": f"{one.content} {turn}"}) for one in MESSAGES]
+        ends += await asyncio.gather(
+            *(one.judge(messages, Rating) for one in jury), return_exceptions=True
+        )
+    built = {id(each._judge): each for one in jurors for each in one._judges[0]._built.values()}
+    for repeated in built.values():
+        await repeated._judge.aclose()
+    return ends
+
+
+@pytest.mark.parametrize("provider", SUCCESSIONS)
+def test_the_successor_of_a_model_that_is_no_more_judges(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
+    (role, successor), said, store = SUCCESSIONS[provider], list[str](), Store()
+    with serving(judgment_reply, retired=frozenset({role.partition("/")[2]})) as server:
+        config = JudgingConfig(base_urls={provider: url_of(provider, server)})
+        ends = asyncio.run(ask(role, config, said, times=3, store=store))
+        asked = [body["model"] for body in server.requests]
+    assert [end.judge for end in ends] == [successor] * 3
+    assert asked == [role.partition("/")[2], *[successor.partition("/")[2]] * 3]
+    assert len(said) == 1
+    assert said[0].startswith(f"{role} is off (404")
+    assert said[0].endswith(f"): {successor} judges in its place")
+    assert {call.judge for call in store.calls.values()} == {successor}
+
+
+def test_a_chain_is_followed_to_the_fallback_order_and_its_end_is_an_error(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for provider in ("OPENAI", "ANTHROPIC"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "sk-test")
+    gone, said = {"gpt-4o", "gpt-6-luna"}, list[str]()
+    with serving(judgment_reply, retired=frozenset(gone)) as server:
+        urls = {name: url_of(name, server) for name in ("openai", "anthropic")}
+        (end,) = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), said))
+        assert end.judge == "anthropic/claude-opus-4-5"
+        server.retired = frozenset({*gone, "claude-opus-4-5", "claude-opus-5-5"})
+        ends = asyncio.run(ask("openai/gpt-4o", JudgingConfig(base_urls=urls), said, times=2))
+    assert [type(end) for end in ends] == [UnknownModel] * 2
+    assert "no model is left of openai/gpt-4o, openai/gpt-6-luna, anthropic/" in str(ends[1])
+
+
+def test_who_takes_a_jurors_place_has_no_second_vote(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    jury = ["openai/gpt-4o", "openai/gpt-4o-mini"]
+    with serving(judgment_reply, retired=frozenset({"gpt-4o", "gpt-4o-mini"})) as server:
+        config = JudgingConfig(base_urls={"openai": server.base_url})
+        ends = asyncio.run(ask(jury, config, []))
+    assert [end.judge for end in ends if isinstance(end, Verdict)] == ["openai/gpt-6-luna"]
+    assert [type(end) for end in ends if not isinstance(end, Verdict)] == [UnknownModel]
+
+
+def test_a_gateways_page_says_nothing_of_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
+    said, page = list[str](), Raw(b"<html>404 Not Found</html>", status=404)
+    with serving(lambda body: page) as server:
+        config = JudgingConfig(base_urls={"openai": server.base_url})
+        ends = asyncio.run(ask("openai/gpt-4o", config, said, times=2))
+        asked = {body["model"] for body in server.requests}
+    assert [type(end) for end in ends] == [WrongAddress] * 2
+    assert (asked, said) == ({"gpt-4o"}, [])
