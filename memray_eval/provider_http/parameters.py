@@ -315,24 +315,23 @@ def _named_in(text: str, sent: Mapping[str, Any]) -> str | None:
     """The parameter that a message objects to: the first that it names, quoted before others; of
     two that exclude each other the last one."""
     text = _ADVICE.split(_ECHO.sub("", text[:MOST_CHARACTERS]))[0]
-    found = []
-    for name in sent:
-        for is_alias, pattern in _patterns(name):
-            for rank, one in enumerate(pattern):
-                if match := one.search(text):
-                    found.append((is_alias, rank, match.start(), name))
-                    break
+    found = [
+        (spelt != name, rank, match.start(), -len(spelt), name)
+        for name in sent
+        for spelt, patterns in _patterns(name)
+        for rank, pattern in enumerate(patterns)
+        if (match := pattern.search(text))
+    ]
     if not found:
         return None
-    if _EITHER.search(text) and len({name for *_, name in found}) > 1:
-        return max(found, key=lambda one: one[2])[3]
-    return min(found)[3]
+    is_either = _EITHER.search(text) and len({name for *_, name in found}) > 1
+    return (max(found, key=lambda one: one[2]) if is_either else min(found))[-1]
 
 
 @cache
-def _patterns(name: str) -> tuple[tuple[bool, tuple[re.Pattern[str], ...]], ...]:
-    """How a message may name a parameter: quoted, or, where it is a word of English too, in a place
-    where a name stands; then its aliases, likewise."""
+def _patterns(name: str) -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
+    """How a message may name a parameter or call it: quoted, or bare; one that is a word of English
+    only in a place where a name stands."""
     made = []
     for spelt in (name, *_ALIASES.get(name, ())):
         word = r"[ _.-]?".join(map(re.escape, re.split(r"[_.]", spelt)))
@@ -340,7 +339,7 @@ def _patterns(name: str) -> tuple[tuple[bool, tuple[re.Pattern[str], ...]], ...]
         quoted = rf"[`'\"\[]{word}(?=[`'\"\].:=, ])"
         bare = alone if re.search(r"[_.]", spelt) else rf"{_BEFORE}{alone}|{alone}{_AFTER}"
         both = tuple(re.compile(one, re.IGNORECASE) for one in (quoted, bare))
-        made.append((spelt != name, both))
+        made.append((spelt, both))
     return tuple(made)
 
 
