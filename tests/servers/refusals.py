@@ -117,7 +117,7 @@ class RefusingServer:
         reply: Reply = judgment_reply,
         says_more: bool = False,
     ) -> None:
-        self._form, self._names, self._reply = form, tuple(names), reply
+        self._form, self._names, self.reply = form, tuple(names), reply
         self._says_more = says_more
         self.refusals: Counter[str] = Counter()
 
@@ -130,7 +130,7 @@ class RefusingServer:
         if self._says_more:
             self.refusals[""] += 1
             return _refusal({"error": {"message": "This account may not do that today."}}, 400)
-        return self._reply(body)
+        return self.reply(body)
 
 
 def _refusal(said: Any, status: int) -> Raw:
