@@ -126,7 +126,8 @@ class JudgeError(EvalError):
     `cost_usd`, `saved_usd` and the tokens, which Usage counts by the same names, are what the
     attempts took nevertheless. If a provider answered, `status` is the HTTP status, and `code`,
     `kind` (the type) and `param` are its own of the error, "" if it named none. `is_stalled` means
-    that the judge accepts no more calls, so the next one would fail in the same way.
+    that the judge accepts no more calls, so the next one would fail in the same way. `words` is all
+    that the provider said of a request that it does not take; never to be shown or logged.
     `is_for_another` means that another member of the judge's pool is to be asked at once."""
 
     def __init__(
@@ -147,6 +148,7 @@ class JudgeError(EvalError):
         self.cost_usd = self.saved_usd = 0.0
         self.calls = 0
         self.is_stalled = self.is_for_another = False
+        self.words = ""
 
     def set_tokens(self, usage: Iterable[tuple[str, int]]) -> None:
         """Takes the tokens of a Usage, which gives its fields as pairs of name and count."""

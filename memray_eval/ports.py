@@ -108,7 +108,7 @@ class Tokenizer(Protocol):
 
     def decode(self, ids: Sequence[int]) -> str: ...
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
         """Token ids of a conversation, ending where the answer begins. Raises ConfigError without
         `has_chat`."""
         ...

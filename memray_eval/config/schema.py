@@ -16,6 +16,8 @@ from memray_eval.config.pools import check_pools
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
+    ENGINE_FIELDS,
+    STRUCTURED_FIELDS,
     AffectConfig,
     Assumptions,
     Budget,
@@ -36,8 +38,9 @@ from memray_eval.config.sections import (
     Sinks,
     SuiteTemplate,
     WordList,
+    check_extra,
 )
-from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Temperature
+from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
 
 DEFAULT_OUT = (
     "results"  # in the working directory, unless the job or the command line says otherwise
@@ -260,6 +263,7 @@ class RunConfig(Frozen):
                 "`evaluate`"
             )
         for candidate in self.candidates:
+            _check_candidate_extra(candidate)
             if (
                 candidate.backend == "openai"
                 and candidate.model == EMBEDDED
@@ -270,6 +274,32 @@ class RunConfig(Frozen):
                     "the server's model and base_url"
                 )
         return self
+
+
+def _check_candidate_extra(candidate: Candidate) -> None:
+    """Raises ValueError for a further parameter that the run fills in, or that vLLM has not."""
+    where = f"candidates: {candidate.name}: extra"
+    check_extra(where, candidate.extra)
+    if known := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
+        raise ValueError(f"{where}: {known[0]} has its own key under sampling; set that")
+    told = candidate.extra.get("chat_template_kwargs", {})
+    structured = candidate.extra.get("structured_outputs", {})
+    for name, value in (("chat_template_kwargs", told), ("structured_outputs", structured)):
+        if not isinstance(value, dict):
+            raise ValueError(f"{where}: {name} is a mapping, not {value!r}")
+    if candidate.backend != "vllm":
+        return
+    for what, names, fields in (
+        ("SamplingParams", candidate.extra, ENGINE_FIELDS),
+        ("StructuredOutputsParams", structured, STRUCTURED_FIELDS),
+    ):
+        for name in names:
+            if name not in fields:
+                hint = nearest(name, fields)
+                raise ValueError(
+                    f"{where}: vLLM's {what} has no {name!r}"
+                    + (f"; did you mean {hint!r}?" if hint else f"; it has {', '.join(fields)}")
+                )
 
 
 def _server_of(section: Mapping[str, Any], servers: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -36,8 +36,8 @@ _BY_METRIC = ("judge", "rubrics")  # mappings by a metric's name, whatever words
 _VARIABLE = re.compile(r"[A-Za-z_]\w*")
 # All but anonymous@ alone
 _USER = re.compile(rf"://(?!{ANONYMOUS}[^/?#\s@]*(?:[/?#\s]|$))[^/?#\s]*@")
-# A model's special token, or a reference to a variable
-_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?")
+# A model's special token, a reference to a variable, or a word of the config's own
+_MARK = re.compile(r"[<\[].*[>\]]|\$\{?\w+\}?|auto")
 
 
 def refuse_keys(config: RunConfig, environ: Mapping[str, str]) -> None:

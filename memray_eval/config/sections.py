@@ -4,7 +4,7 @@ the rest."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
@@ -324,6 +324,33 @@ class BatchConfig(Frozen):
     tries: Count = 5
 
 
+# Fields of a request that the run itself fills in
+_OWN_FIELDS = {
+    *("model", "messages", "prompt", "system", "contents", "stream", "stream_options", "n"),
+    *("response_format", "response_schema", "response_mime_type"),
+}
+# What `extra` may name of an engine's candidate: fields of vLLM's SamplingParams that are no key of
+# `sampling`, and of its StructuredOutputsParams
+ENGINE_FIELDS = frozenset(
+    "presence_penalty frequency_penalty top_k min_p stop_token_ids ignore_eos min_tokens logprobs "
+    "prompt_logprobs logprob_token_ids flat_logprobs detokenize skip_special_tokens "
+    "spaces_between_special_tokens include_stop_str_in_output structured_outputs logit_bias "
+    "allowed_token_ids extra_args bad_words skip_reading_prefix_cache thinking_token_budget "
+    "repetition_detection chat_template_kwargs".split()
+)
+STRUCTURED_FIELDS = frozenset(
+    "json regex choice grammar json_object disable_any_whitespace disable_additional_properties "
+    "whitespace_pattern structural_tag".split()
+)
+_LIMITS = {"max_tokens", "max_completion_tokens", "max_output_tokens"}
+
+
+def check_extra(where: str, names: Iterable[str]) -> None:
+    """Raises ValueError for a further field of a request that would overwrite the run's own."""
+    if taken := sorted(_OWN_FIELDS.intersection(names)):
+        raise ValueError(f"{where}: {taken[0]} is filled in by the run itself; leave it out")
+
+
 class JudgingConfig(Frozen):
     """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
     `actors` actors, of which a range grows with the cluster. Unless set, both follow from the
@@ -354,7 +381,9 @@ class JudgingConfig(Frozen):
     `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
     the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
     another in the other. With `exclude_own_family` a juror of a candidate's own model family does
-    not vote. `servers` are those of the job, which RunConfig hands on."""
+    not vote. `parameters` go with every request (reasoning_effort, thinking, top_k; null is not
+    sent); under PROVIDER/MODEL or SERVER/MODEL they are that judge's alone, and win. A model that
+    refuses one is asked without. `servers` are those of the job, which RunConfig hands on."""
 
     actors: CountsOrNone = None
     cpus: Positive = 0.1
@@ -368,6 +397,7 @@ class JudgingConfig(Frozen):
     ceiling_s: Positive = 600.0
     tries: Count = 5
     max_output_tokens: Count | None = None
+    parameters: dict[str, Any] = Field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
     on_judge_failure: OnJudgeFailure = "error"
     on_unparsed: Literal["abstain", "default"] = "abstain"
@@ -389,6 +419,17 @@ class JudgingConfig(Frozen):
                 f"on_unparsed: default and on_judge_failure: {self.on_judge_failure} contradict; "
                 "leave one out"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _check_parameters(self) -> JudgingConfig:
+        for name, value in self.parameters.items():
+            if "/" in name and not isinstance(value, dict):
+                raise ValueError(f"parameters: {name} names a judge; write a mapping under it")
+            given = value if "/" in name else [name]
+            for one in set(given) & _LIMITS:
+                raise ValueError(f"parameters: {one} is judging.max_output_tokens; set that")
+            check_extra("parameters", given)
         return self
 
     @property

@@ -7,6 +7,7 @@ import asyncio
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 
@@ -170,6 +171,7 @@ class EnrichSamples:
             services = self._services.connect(
                 say, lambda: self._is_stopping, self._embedded_url, watch
             )
+            services = replace(services, parameters=self._context.counter)
             judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
         synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return AffectBackends(

@@ -7,6 +7,7 @@ import asyncio
 import math
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 from pydantic import BaseModel
@@ -71,6 +72,7 @@ async def pay_in_batches(
     connected = services.connect(
         counter.add_line, lambda: counter.stopping() is not None, None, lambda judge: NO_OBSERVER
     )
+    connected = replace(connected, parameters=counter)
     lanes = build_batch_lanes(spec.judges, spec.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {one.name: one for one in metrics if isinstance(one, JudgedMetric)}

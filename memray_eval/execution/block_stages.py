@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -270,7 +270,7 @@ class AskServers:
         # Here: the openai client takes a second to import, in each worker that loads this module
         from memray_eval.models.openai_generator import OpenAIGenerator
 
-        return OpenAIGenerator(candidate, self._config)
+        return OpenAIGenerator(candidate, self._config, self._context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         if await self._context.counter.is_stopping():
@@ -374,6 +374,7 @@ class JudgeRecords:
                 services = self._services.connect(
                     say, lambda: self._is_stopping, self._embedded_url, watch
                 )
+                services = replace(services, parameters=self._context.counter)
                 by_rules: dict[str, list[Judge]] = {
                     key: [] for key, choice in self._choices.items() if choice.judge == RULES
                 }

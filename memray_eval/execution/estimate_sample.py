@@ -57,7 +57,7 @@ def sample_units(spec: RunSpec, found: Scan, reader: PromptReader) -> Iterator[S
                     yield SampledUnit(record.model_copy(update={"response": failed}))
                     continue
                 # An answer of the expected length that metrics take for one.
-                most = prompt.sampling(candidate).max_tokens or 0
+                most = prompt.answer_tokens(candidate)
                 length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
                 text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
                 asked = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
@@ -109,7 +109,7 @@ class PromptReader:
             window = self.spec.engine_of(candidate.model).max_model_len
             if window is None and (candidate.model != EMBEDDED or model_dir().is_dir()):
                 window = window_of(candidate.model)
-            room = prompt_room(candidate, window, prompt.sampling(candidate).max_tokens or 0)
+            room = prompt_room(candidate, window, prompt.answer_tokens(candidate))
             if room is not None and tokens > room:
                 # The middle is cut out: what follows stands elsewhere in the next prompt
                 tokens = float(max(0, room))

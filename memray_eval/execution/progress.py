@@ -43,7 +43,8 @@ class StageCount(Frozen):
 class RunTelemetry(Frozen):
     """All that a run's counter was told: what the manifest keeps of it. `timeline` and `calls` as
     execution/timeline.py makes them; `counts` are those of the affect stage; `caught` records broke
-    a stage. `decided` is there where the run was stopped since its question was."""
+    a stage. `decided` is there where the run was stopped since its question was. `parameters` are
+    those that models refused, as ParameterBook knows them."""
 
     stages: dict[str, StageCount]
     events: list[str]
@@ -53,6 +54,7 @@ class RunTelemetry(Frozen):
     stopped: str | None
     caught: int = 0
     decided: EarlyDecision | None = None
+    parameters: dict[str, dict[str, str]] = Field(default_factory=dict)
 
 
 class FailedUnit(Frozen):

@@ -51,16 +51,6 @@ _PROMPT_TYPE = pa.struct(
         ("stop", pa.list_(pa.string())),
     ]
 )
-_SAMPLING_TYPE = pa.struct(
-    [
-        ("temperature", pa.float64()),
-        ("top_p", pa.float64()),
-        ("max_tokens", pa.int64()),
-        ("repetition_penalty", pa.float64()),
-        ("seed", pa.int64()),
-        ("stop", pa.list_(pa.string())),
-    ]
-)
 # What the engine answers (ANSWER); vLLM's times are in seconds, `metrics` on its own clock
 ANSWER_TYPE = pa.struct(
     [
@@ -84,8 +74,9 @@ ANSWER_TYPE = pa.struct(
 )
 # Records with what asks for their responses, null where there is nothing to ask
 SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
-# Tokens are little-endian int32: a list of Python numbers would take nine times as much
-ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, (TOKENS, pa.large_binary()), (SAMPLING, _SAMPLING_TYPE)])
+# Tokens are little-endian int32: a list of Python numbers would take nine times as much. SAMPLING
+# is JSON: fields of vLLM's SamplingParams
+ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, (TOKENS, pa.large_binary()), (SAMPLING, pa.string())])
 Row = dict[str, Any]
 # The columns of a row that ask, and which passages of a conversation they show
 Asked = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
@@ -114,13 +105,14 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
     def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
-        sampling = prompt.sampling(candidate)
-        rendered = render(
-            prompt, tokenizer, prompt_room(candidate, window, sampling.max_tokens or 0)
-        )
+        # max_tokens None is what the window leaves; left out it would be vLLM's own 16
+        sampling = {"max_tokens": None, **prompt.sampling(candidate), **candidate.extra}
+        sampling.pop("chat_template_kwargs", None)
+        room = prompt_room(candidate, window, prompt.answer_tokens(candidate))
+        rendered = render(prompt, tokenizer, room, candidate.template_kwargs)
         row = {
             TOKENS: np.asarray(rendered.tokens, np.int32).tobytes(),
-            SAMPLING: sampling.model_dump(mode="json"),
+            SAMPLING: json.dumps(sampling),
             FORM: rendered.form,
             TRUNCATED: rendered.truncated_tokens,
         }
@@ -141,7 +133,10 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
             and prompt.is_cut
         ):
             rendered = render(
-                prompt, load_tokenizer(candidate.tokenizer), candidate.max_prompt_tokens
+                prompt,
+                load_tokenizer(candidate.tokenizer),
+                candidate.max_prompt_tokens,
+                candidate.template_kwargs,
             )
             prompt = prompt.model_copy(update={"messages": rendered.messages})
             truncated, kept = rendered.truncated_tokens, rendered.kept

@@ -30,15 +30,17 @@ from memray_eval.execution.stopping import (
 )
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
+from memray_eval.provider_http.parameters import Changes, ParameterBook, ParameterPort, Standing
 from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
 
 
-class StageReports(Protocol):
-    """A run's counter as its stages see it. They report without waiting; a lost report costs a
-    number on the display and in the manifest's figures of the run's course, nothing else."""
+class StageReports(ParameterPort, Protocol):
+    """A run's counter as its stages see it, where they also learn together what models refuse. They
+    report without waiting; a lost report costs a number on the display and in the manifest's
+    figures of the run's course, nothing else."""
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Adds to figures that the manifest keeps."""
@@ -112,6 +114,10 @@ class RunReports(StageReports, Protocol):
 
     def telemetry(self) -> RunTelemetry: ...
 
+    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
+        """Takes which parameters models refused in an earlier session."""
+        ...
+
     def take_logs(self) -> tuple[list[LogEntry], int]:
         """What was logged since the last call, for the run's log, and how many entries there was
         no room for."""
@@ -138,6 +144,7 @@ class RunCounter:
         self._decided: EarlyDecision | None = None
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
+        self._parameters = ParameterBook(self.add_line)
         self._calls, self._timeline, self._exporter = (
             CallTotals(),
             RunTimeline(time.time()),
@@ -179,6 +186,18 @@ class RunCounter:
         for candidate, one in took.items():
             self._exporter.answers(candidate, one)
 
+    def parameter_standing(self, target: str, asked: frozenset[str], call: str) -> Standing:
+        return self._parameters.ask(target, asked, call)
+
+    def learn_parameters(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes:
+        return self._parameters.tell(target, asked, call, changes, is_taken)
+
+    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
+        """Takes which parameters models refused in an earlier session."""
+        self._parameters.restore(known)
+
     def telemetry(self) -> RunTelemetry:
         return RunTelemetry(
             stages=self._stages,
@@ -189,6 +208,7 @@ class RunCounter:
             stopped=self._stop,
             caught=self._caught,
             decided=self._decided,
+            parameters=self._parameters.known(),
         )
 
     def look(self, lines_since: int) -> Snapshot:
@@ -284,6 +304,14 @@ class LocalCounter(RunCounter):
 
     async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
         self.record_calls(member, told)
+
+    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
+        return self.parameter_standing(target, asked, call)
+
+    async def tell_parameters(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes:
+        return self.learn_parameters(target, asked, call, changes, is_taken)
 
 
 @dataclass

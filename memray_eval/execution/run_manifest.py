@@ -16,8 +16,16 @@ from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.judges.router import cache_of
+from memray_eval.judges.router import (
+    asked_judges,
+    cache_of,
+    code_of,
+    is_embedded,
+    parameter_target,
+    parameters_of,
+)
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
+from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.types import Summary
 
 _VERSIONS = (
@@ -74,6 +82,10 @@ def build_manifest(
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
         "judge_prompts": judge_prompts_of(spec),
+        "judge_parameters": judge_parameters_of(spec),
+        "parameters_left_out": plan.before.get("parameters_left_out", {})
+        if telemetry is None
+        else telemetry.parameters,
         "prompts": prompts_of(spec),
         "own_code": own_code_of(spec),
         "events": telemetry.events if telemetry is not None else [],
@@ -147,6 +159,25 @@ def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
         name: cache_of(name, spec.judging, spec.judge_table).describe()
         for name in sorted({*names, *(spec.judging.fallbacks if names else ())} - {RULES})
     }
+
+
+def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
+    """What each judge is asked with, as far as its model takes it."""
+    return {
+        name: parameters_of(name, spec.judging, spec.judge_table)
+        for name in asked_judges(spec.all_judges.values(), spec.judging)
+        if not is_embedded(name) and code_of(name, spec.judging) is None
+    }
+
+
+def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str, str]:
+    """At which temperature each judge was asked, in words."""
+    told = {}
+    for name, asked in judge_parameters_of(spec).items():
+        sent = changed_parameters(asked, left_out.get(parameter_target(name, spec.judging), {}))
+        known = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
+        told[name] = known or "the server's default temperature"
+    return told
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:

@@ -15,7 +15,7 @@ import memray_eval
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
-from memray_eval.execution.run_manifest import own_code_of, rubrics_of
+from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.batches.journal import BatchJournal
@@ -103,6 +103,7 @@ def _summarise_records(
             *_uncounted_note(telemetry.calls),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
+        temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
         decided=telemetry.decided,
         cost_usd=None if spent is None else spent.known_usd,

@@ -96,6 +96,7 @@ class RunSession:
         counter = self._executor.start_counter(
             self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
         )
+        counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter)
         if (watch := self.plan.stop_watch) is not None:
             counter.watch_for(watch, self._scored_before(watch))

@@ -51,13 +51,14 @@ from memray_eval.judges.router import (
     cache_of,
     code_of,
     embedded_model,
-    entry_of,
     is_embedded,
     limits_of,
     load_table,
     model_name,
     output_limit,
     own_server,
+    parameter_target,
+    parameters_of,
     pool_members,
     price_of,
     provider_of,
@@ -76,6 +77,11 @@ from memray_eval.judges.structured_judge import (
 )
 from memray_eval.metric import RULES
 from memray_eval.ports import Judge, Verdict
+from memray_eval.provider_http.parameters import (
+    LocalParameters,
+    ParameterNegotiator,
+    ParameterPort,
+)
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
 
@@ -102,7 +108,8 @@ class Services:
     `members` of the session `run` of the run `run_id`; `say` takes lines that a person should
     read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the
     embedded judge's server answers; `watch` gives who hears of a judge's calls; `secret` is that
-    of the cache folder, by which the nonces of prompts are made, or one of the run."""
+    of the cache folder, by which the nonces of prompts are made, or one of the run; `parameters` is
+    where they learn together what models refuse."""
 
     limiter: LimiterPort
     member: str
@@ -117,6 +124,7 @@ class Services:
     embedded_url: str | None = None
     watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
     secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
+    parameters: ParameterPort = field(default_factory=LocalParameters)
 
 
 def build_judges(
@@ -217,7 +225,8 @@ class _JudgeFactory:
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)
         gate = self._build_gate(self._endpoint_of(spec), spec, self._config)
-        return self._builder_of(name)(spec, self._build_policy(name, gate, self._config))
+        policy = self._build_policy(name, gate, self._config, negotiates=True)
+        return self._builder_of(name)(spec, policy)
 
     def _build_pool(self, name: str, members: Sequence[str]) -> StructuredJudge:
         """One judge of several accounts or regions: each has a client, a rate limit, a breaker and
@@ -238,7 +247,7 @@ class _JudgeFactory:
         patience = PoolPatience(config.breaker.outage_s, config.ceiling_s)
         hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
         pool = MemberPool(name, gates, patience, hooks)
-        access = self._build_policy(name, NoAdmission(), config)
+        access = self._build_policy(name, NoAdmission(), config, negotiates=True)
         return StructuredJudge.of_pool(whole, judges, pool, access)
 
     def _builder_of(self, name: str) -> _ProviderBuilder:
@@ -257,7 +266,6 @@ class _JudgeFactory:
         config, provider = self._config, provider_of(name, self._config)
         named, server = server_of(name, config), own_server(name, config)
         base_url = named.url if named else config.base_urls.get(provider)
-        parameters = entry_of(name, config, self._table).parameters
         return JudgeSpec(
             name=name,
             model=name.partition("/")[2],
@@ -268,7 +276,7 @@ class _JudgeFactory:
             api_key_env=named.api_key_env if named else config.api_key_envs.get(provider),
             timeout_s=config.timeout_s,
             max_output_tokens=output_limit(name, config, self._table),
-            parameters={key: value for key, value in parameters.items() if value is not None},
+            parameters=parameters_of(name, config, self._table),
             price=price_of(name, config, self._table),
             cache=self._cache_of(name),
         )
@@ -349,10 +357,16 @@ class _JudgeFactory:
             hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
 
-    def _build_policy(self, name: str, gate: AdmissionPort, config: JudgingConfig) -> CallPolicy:
-        services = self._services
+    def _build_policy(
+        self, name: str, gate: AdmissionPort, config: JudgingConfig, *, negotiates: bool = False
+    ) -> CallPolicy:
+        services, negotiator = self._services, None
+        if negotiates:
+            target = parameter_target(name, config)
+            negotiator = ParameterNegotiator(target, services.parameters)
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
-        return CallPolicy(policy, gate, services.calls, services.watch(name), services.run_id)
+        watch, run = services.watch(name), services.run_id
+        return CallPolicy(policy, gate, services.calls, watch, run, negotiator)
 
     async def _sleep(self, delay_s: float) -> None:
         """Sleeps, but not past the stop of the run: a call that waits to be tried again must not

@@ -682,6 +682,29 @@ def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
     return table.models.get(model_name(name, config), ModelEntry())
 
 
+def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[str, Any]:
+    """What a judge is asked with: the table's parameters, else temperature 0 (and seed 0 by
+    OpenAI's protocol), which a server may refuse; over these the job's, of which null ones are not
+    sent."""
+    entry, asked = entry_of(name, config, table), dict[str, Any](temperature=0)
+    if "parameters" in entry.model_fields_set:
+        asked = dict(entry.parameters)
+    elif provider_of(name, config) == "openai":
+        asked["seed"] = 0
+    given = config.parameters
+    asked |= {key: value for key, value in given.items() if "/" not in key}
+    asked |= given.get(name) or given.get(model_name(name, config)) or {}
+    return {key: value for key, value in asked.items() if value is not None}
+
+
+def parameter_target(name: str, config: JudgingConfig) -> str:
+    """What a judge's refusals of parameters are kept by: its model at its address, or its pool."""
+    if pool_members(name, config):
+        return name
+    address = server_address(provider_of(name, config), own_server(name, config))
+    return f"{name.partition('/')[2]} at {address}"
+
+
 def model_name(name: str, config: JudgingConfig) -> str:
     """What a judge's model is called, whichever account asks it: PROVIDER/MODEL where that is a
     provider's own, else as the judge."""

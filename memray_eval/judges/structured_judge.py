@@ -42,6 +42,12 @@ from memray_eval.judges.prompt_cache import (
 from memray_eval.judges.router import KEYS
 from memray_eval.log_once import log_once
 from memray_eval.ports import PAYER, Verdict
+from memray_eval.provider_http.parameters import (
+    Attempt,
+    Changes,
+    ParameterNegotiator,
+    asked_set,
+)
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -69,14 +75,20 @@ class Reply(NamedTuple):
 
 class ProviderAdapter(Protocol):
     """One provider's way of speaking. `assistant_role` is what it calls its own turns; `parameters`
-    are those of every call, as far as they shape the verdict."""
+    are those of every call, as far as they shape the verdict. Of these it can do without the
+    `negotiable` ones, by the names that requests have for them."""
 
     assistant_role: str
     parameters: Mapping[str, Any]
+    negotiable: Mapping[str, Any]
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         """What every call with this rubric and judgment has in common: model, parameters, schema.
         Built once."""
+        ...
+
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        """What was prepared, with the parameters that the model takes."""
         ...
 
     async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
@@ -226,13 +238,15 @@ def judge_key(spec: JudgeSpec, provider: Provider) -> str:
 @dataclass(frozen=True)
 class CallPolicy:
     """How a judge is reached: when calls are tried again, what lets them through, where they are
-    remembered (None: nowhere), who hears of them, and the id of the `run`."""
+    remembered (None: nowhere), who hears of them, the id of the `run`, and what finds out which
+    parameters the model takes (None: it takes all)."""
 
     policy: RetryPolicy = field(default_factory=RetryPolicy)
     gate: AdmissionPort = field(default_factory=NoAdmission)
     calls: CallStore | None = None
     watch: CallObserver = NO_OBSERVER
     run: str = ""
+    parameters: ParameterNegotiator | None = None
 
 
 @dataclass(frozen=True)
@@ -332,6 +346,7 @@ class StructuredJudge:
         self._cache, self._starts = spec.cache, StartQueue()
         self._prepared: dict[tuple[type[BaseModel], str], _Prepared] = {}
         self._asking: dict[str, asyncio.Future[None]] = {}
+        self._asked = asked_set(wire.negotiable) if access.parameters else frozenset[str]()
 
     @classmethod
     def of_pool(
@@ -395,9 +410,20 @@ class StructuredJudge:
         prepared = question.prepared
         return PlannedCall(
             self.key_of(question, repeat),
-            partial(wire.batch_request, prepared.request, talk, question.start),
+            partial(self._batch_request, wire, prepared.request, talk, question.start),
             prepared.tokens + characters / CHARACTERS_A_TOKEN,
         )
+
+    async def _batch_request(
+        self,
+        wire: BatchableAdapter,
+        request: dict[str, Any],
+        talk: Sequence[Mapping[str, str]],
+        start: SharedStart | None,
+    ) -> dict[str, Any]:
+        if (negotiator := self._access.parameters) is not None:
+            request = wire.adjust(request, await negotiator.learn())
+        return await wire.batch_request(request, talk, start)
 
     async def recall(self, key: str, judgment: type[BaseModel]) -> Verdict | None:
         """The verdict of a call that was paid. Raises Refused where it brought none."""
@@ -441,9 +467,13 @@ class StructuredJudge:
             "refused" if filled is None else "verdict", usage, cost_usd, call=call
         )
 
-    def batch_error(self, status: int, body: bytes) -> JudgeError:
-        """The error of a call of a batch, from what the provider said of it."""
-        return cast(BatchableAdapter, self._wire).refusal(status, body)
+    async def batch_error(self, status: int, body: bytes) -> JudgeError:
+        """The error of a call of a batch, from what the provider said of it. What it refuses is
+        left out of the calls to come."""
+        error = cast(BatchableAdapter, self._wire).refusal(status, body)
+        if (negotiator := self._access.parameters) is not None:
+            await negotiator.note(error, self._wire.negotiable)
+        return error
 
     def _priced_batch(self, usage: Usage) -> tuple[Usage, float]:
         if usage == Usage():  # a call that failed is not billed
@@ -574,9 +604,7 @@ class StructuredJudge:
             characters = sum(len(turn["content"]) for turn in talk[1:])
             tokens = pending.prepared.tokens + characters / CHARACTERS_A_TOKEN
             try:
-                return await self._access.policy.run(
-                    partial(self._attempt, pending, talk), partial(self._turn, pending, tokens)
-                )
+                return await self._call(pending, talk, tokens)
             except InvalidVerdict as invalid:
                 problem = invalid.problem
                 wrong = (
@@ -591,6 +619,19 @@ class StructuredJudge:
             await self._remember(pending, None)
             raise Refused(f"the verdict could not be read in {REASKS + 1} attempts: {problem}")
         raise Malformed(f"the verdict did not fit its schema in {REASKS + 1} attempts: {problem}")
+
+    async def _call(
+        self, pending: _PendingVerdict, talk: list[dict[str, str]], tokens: float
+    ) -> BaseModel:
+        """Asks once, or as often as the policy tries and the model refuses a parameter."""
+        turn, run = partial(self._turn, pending, tokens), self._access.policy.run
+        if (negotiator := self._access.parameters) is None:
+            return await run(partial(self._attempt, pending, talk, None), turn)
+        return await negotiator.ask(
+            self._wire.negotiable,
+            self._asked,
+            lambda attempt: run(partial(self._attempt, pending, talk, attempt), turn),
+        )
 
     def _turn(
         self, pending: _PendingVerdict, tokens: float
@@ -623,7 +664,11 @@ class StructuredJudge:
                     turn.answered()
 
     async def _attempt(
-        self, pending: _PendingVerdict, talk: list[dict[str, str]], permit: CallPermit
+        self,
+        pending: _PendingVerdict,
+        talk: list[dict[str, str]],
+        attempt: Attempt | None,
+        permit: CallPermit,
     ) -> BaseModel:
         """One call. Its verdict is remembered before its turn ends: what is in flight is all that a
         kill can lose."""
@@ -631,6 +676,8 @@ class StructuredJudge:
         with self._observe(pending):
             try:
                 request, start = pending.prepared.request, pending.start
+                if attempt is not None and (changes := attempt.latest()):
+                    request = wire.adjust(request, changes)
                 if start is not None and isinstance(wire, CachingAdapter):
                     completion = await wire.send_shared(request, talk, start)
                 else:
@@ -645,6 +692,8 @@ class StructuredJudge:
                     permit.used = CallCost.from_usage(usage)
                     pending.add_answer(usage)
                 raise error from None
+            if attempt is not None:
+                await attempt.answered()
             pending.add_answer(reply.usage)
             pending.uncounted += not reply.is_counted
             permit.used = _known_cost(reply, permit.estimate)

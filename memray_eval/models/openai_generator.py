@@ -9,15 +9,25 @@ import random
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from typing import Any, cast
 
 import openai
 
-from memray_eval.config.environment import server_key
+from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
+from memray_eval.provider_http.parameters import (
+    Attempt,
+    LocalParameters,
+    ParameterNegotiator,
+    ParameterPort,
+    asked_set,
+    changed_parameters,
+    find_change,
+)
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
@@ -49,10 +59,13 @@ class OpenAIGenerator:
     server that answers as a whole where a stream was asked for is understood; one that refuses to
     stream is asked without from then on. Build it on the event loop that will use it.
 
+    A parameter that the server refuses is left out from then on, in all workers that share `port`.
     The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for
     again here. Whatever becomes of a call is a Response."""
 
-    def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
+    def __init__(
+        self, candidate: Candidate, config: ServerConfig, port: ParameterPort | None = None
+    ) -> None:
         key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
         options = client_options(config.timeout_s, streams=True)
         http = keep_open(openai.DefaultAsyncHttpxClient(**options))
@@ -67,59 +80,69 @@ class OpenAIGenerator:
         self._is_fixed = candidate.stream != "auto"
         self._slots = asyncio.Semaphore(config.max_in_flight)
         self._longest_s = LONGEST_ANSWER * config.timeout_s
+        address = server_address("openai", str(self._client.base_url))
+        target = f"{candidate.model} at {address}"
+        self._parameters = ParameterNegotiator(target, port or LocalParameters())
 
     async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
         """Chat prompts go to the chat completions; plain ones to a server's completions, which
         OpenAI itself does not have for its models of today, so there they are a chat of one
         message."""
         is_chat = prompt.is_chat or candidate.base_url is None
-        form = {"prompt_form": "chat" if is_chat else "plain"}
+        parameters = {**prompt.sampling(candidate), **candidate.extra}
+        # Not OpenAI's own, but vLLM's and others': sent only where it is asked for
+        if parameters.get("repetition_penalty") == 1.0:
+            del parameters["repetition_penalty"]
+        answer = partial(self._answer, prompt, candidate, is_chat, parameters)
         async with self._slots:
-            started = time.perf_counter()
-            response = await self._answer(prompt, candidate, is_chat)
-            return response.model_copy(update={**form, "duration_s": time.perf_counter() - started})
+            try:
+                response = await self._parameters.ask(parameters, asked_set(parameters), answer)
+            except JudgeError as error:  # a refusal that names no parameter of ours
+                response = Response(error=f"{type(error).__name__}: {error}")
+            return response.model_copy(update={"prompt_form": "chat" if is_chat else "plain"})
 
-    async def _answer(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Response:
+    async def _answer(
+        self,
+        prompt: Prompt,
+        candidate: Candidate,
+        is_chat: bool,
+        parameters: Mapping[str, Any],
+        attempt: Attempt,
+    ) -> Response:
+        """One answer, or what became of it. Raises JudgeError where the server refuses the request
+        itself, which it may take with other parameters."""
         for left in reversed(range(STREAM_TRIES)):
+            sent = changed_parameters(parameters, attempt.latest())
             answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat)
             is_open = False
             try:
                 async with (
                     asyncio.timeout(self._longest_s),
-                    self._open(prompt, candidate, is_chat) as stream,
+                    self._open(prompt, candidate.model, is_chat, sent) as stream,
                 ):
                     is_open = True
+                    await attempt.answered()
                     await answer.listen(stream)
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
+                if not answer.said and find_change(error, sent, attempt.changes):
+                    raise error from None
                 refused = error.status in NO_STREAM and "stream" in str(error).lower()
                 if refused and self._streams and not self._is_fixed:
                     logger.info("%s does not stream: it is asked for whole answers", candidate.name)
                     self._streams = False
-                    return await self._answer(prompt, candidate, is_chat)
+                    return await self._answer(prompt, candidate, is_chat, parameters, attempt)
                 if not (left and is_open and isinstance(error, Unavailable)):
                     return answer.response(error)
             await asyncio.sleep(random.uniform(0.5, 1.5) * PAUSE_S)
         raise AssertionError("the last try returns")
 
     def _open(
-        self, prompt: Prompt, candidate: Candidate, is_chat: bool
+        self, prompt: Prompt, model: str, is_chat: bool, parameters: Mapping[str, Any]
     ) -> AbstractAsyncContextManager[Any]:
         """The raw reply to a prompt, as it streams: the SDK does not check what it takes apart."""
-        sampling = prompt.sampling(candidate)
-        settings: dict[str, Any] = {
-            "model": candidate.model,
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            "max_tokens": sampling.max_tokens,
-            "seed": sampling.seed,
-            "stop": list(sampling.stop) or None,
-            # Not OpenAI's own, but vLLM's and others': sent only where it is asked for.
-            "extra_body": {"repetition_penalty": sampling.repetition_penalty}
-            if sampling.repetition_penalty != 1.0
-            else None,
-        }
+        settings: dict[str, Any] = {"model": model, "extra_body": parameters}
         if self._streams:
             settings |= {"stream": True, "stream_options": {"include_usage": True}}
         if is_chat:
@@ -150,7 +173,7 @@ class _StreamedAnswer:
         self._ttft_s: float | None = None
         self._head = b""  # the first of what came, to be shown where it is no event stream
         self._is_whole, self._unheard, self._n_unheard = True, list[bytes](), 0
-        self._said = 0
+        self.said = 0
 
     async def listen(self, stream: Any) -> None:
         """Takes in a stream to its end. Raises JudgeError where it is odd, or ends before the
@@ -238,8 +261,8 @@ class _StreamedAnswer:
             self._ttft_s = (
                 self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
             )
-        self._said += len(said) + len(thought)
-        if self._said > MOST_BYTES:
+        self.said += len(said) + len(thought)
+        if self.said > MOST_BYTES:
             raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
         self._text.append(said)
         self._thinking.append(thought)
@@ -263,6 +286,7 @@ class _StreamedAnswer:
             else None,
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
+            duration_s=time.perf_counter() - self._started,
         )
 
 

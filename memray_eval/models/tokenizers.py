@@ -105,9 +105,9 @@ class ModelTokenizer:
             )
         )
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
-        """Token ids of a conversation through the chat template, ending where the assistant's
-        answer begins.
+    def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
+        """Token ids of a conversation through the chat template, which is told `template` too,
+        ending where the assistant's answer begins.
 
         Raises ConfigError: no template, or one that refuses these messages (some know no system
         role)."""
@@ -116,7 +116,7 @@ class ModelTokenizer:
         turns = [message.model_dump() for message in messages]
         try:
             ids = self._own.apply_chat_template(
-                turns, tokenize=True, add_generation_prompt=True, return_dict=False
+                turns, **template, tokenize=True, add_generation_prompt=True, return_dict=False
             )
         except Exception as error:  # jinja2's errors, and whatever a template calls
             raise ConfigError(

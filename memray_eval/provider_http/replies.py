@@ -130,6 +130,13 @@ def _error_of(
     return error
 
 
+def _with_words(error: JudgeError, status: int | None, body: bytes | str) -> JudgeError:
+    """An error that carries what the provider said, where it may name a parameter."""
+    if status in (400, 422):
+        error.words = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
+    return error
+
+
 @dataclass(frozen=True)
 class Edge:
     """Where calls go: the address, and the key, which no message may hold."""
@@ -162,7 +169,8 @@ class Edge:
             said = _error_in(_parse(body))
         except InvalidReply:
             said = {}
-        return _error_of(status, retry_after, said, self._details(said, body))
+        error = _error_of(status, retry_after, said, self._details(said, body))
+        return _with_words(error, status, body)
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
         """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds,
@@ -181,7 +189,7 @@ class Edge:
             raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
         raised.status, raised.code, raised.kind = reply.status, details.code, details.kind
         raised.param = details.param
-        raise raised
+        raise _with_words(raised, status, reply.body)
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:

@@ -163,6 +163,7 @@ def _legend(summary: Summary) -> Iterator[str]:
         told.append(f"{_EST}: an estimate by rules, not a judge's verdict")
     if len(summary.candidates) > 1:
         told.append(_who_judged(summary.metrics))
+    told += describe_temperatures(summary)
     if summary.differences:
         told.append(
             f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
@@ -187,6 +188,17 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
     counts = sorted({one.n_scored for one in metrics})
     n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
     return f"judged by {', '.join(parts)}; n {n} a figure"
+
+
+def describe_temperatures(summary: Summary) -> list[str]:
+    """At which temperature the judges of the figures were asked: once where it is the same."""
+    judges = {name for one in summary.metrics for name in one.judges}
+    told = {name: at for name, at in summary.temperatures.items() if name in judges}
+    if not told:
+        return []
+    names = ", ".join(f"{name} at {at}" for name, at in told.items())
+    is_same = len(set(told.values())) == 1
+    return [f"judged at {next(iter(told.values()))}" if is_same else names]
 
 
 def _failures(summary: Summary) -> Iterator[str]:

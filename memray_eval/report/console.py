@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
 from memray_eval.report.adjusted.lines import describe_adjusted
+from memray_eval.report.brief import describe_temperatures
 from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -59,6 +60,7 @@ def _lines(summary: Summary) -> Iterator[str]:
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
     yield f"Total pipeline time: {summary.total_s:.2f}s"
+    yield from (f"Judges: {told}" for told in describe_temperatures(summary))
     yield from (f"Note: {note}" for note in summary.notes)
 
 

@@ -20,6 +20,8 @@ def temperature_sweeps(
     by metric as given."""
     sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
     for candidate in candidates:
+        if candidate.sampling.temperature is None:  # the server's own, whatever that is
+            continue
         sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
         sets[candidate.model_copy(update={"name": "-", "sampling": sampling})].append(candidate)
     found = {(metric.metric, metric.candidate): metric for metric in metrics}
@@ -45,7 +47,7 @@ def sweep_lines(sweeps: Sequence[Sweep]) -> Iterator[tuple[str, list[str]]]:
 
 
 def _temperature(candidate: Candidate) -> float:
-    return candidate.sampling.temperature
+    return candidate.sampling.temperature or 0.0
 
 
 def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:

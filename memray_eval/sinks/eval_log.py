@@ -29,6 +29,7 @@ from memray_eval.storage.paths import (
     whole_file,
 )
 from memray_eval.types import Candidate, MetricSummary, Summary, is_estimate
+from memray_eval.types.json_text import candidate_from_json
 
 LOG_VERSION = 2  # of the format
 EPOCH = 1
@@ -70,7 +71,7 @@ class InspectSink:
                 if (name := row["candidate"]) not in logs:
                     path = f"{inner}/{file_name(summary, manifest, name)}"
                     logs[name] = stack.enter_context(open_log(filesystem, path))
-                    candidates[name] = Candidate.model_validate_json(row["candidate_config"])
+                    candidates[name] = candidate_from_json(row["candidate_config"])
                 n_scores += logs[name].add(make_sample(row))
             for name, log in logs.items():
                 log.end(make_header(summary, manifest, candidates[name]))
@@ -262,9 +263,10 @@ def make_header(
             "model_generate_config": {
                 "temperature": sampling.temperature,
                 "top_p": sampling.top_p,
-                "max_tokens": sampling.max_tokens,
+                "max_tokens": None if sampling.max_tokens == "auto" else sampling.max_tokens,
                 "seed": sampling.seed,
-                "stop_seqs": list(sampling.stop) or None,
+                "stop_seqs": list(sampling.stop or ()) or None,
+                "extra_body": candidate.extra or None,
             },
             "config": {"epochs": EPOCH},
             "packages": {"memray-eval": memray_eval.__version__},

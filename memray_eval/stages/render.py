@@ -3,7 +3,8 @@ that is too long."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from memray_eval.ports import Tokenizer
@@ -24,17 +25,22 @@ class Rendered(NamedTuple):
     kept: tuple[Passage, ...] = ()
 
 
-def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
+def render(
+    prompt: Prompt,
+    tokenizer: Tokenizer,
+    room: int | None,
+    template: Mapping[str, Any] = MappingProxyType({}),
+) -> Rendered:
     """Renders the prompt in at most `room` tokens (None: no limit), cutting the middle out of its
     longest message (LongBench's way), or whole sessions where the prompt shows a conversation.
 
     A prompt that may not be cut, or whose other messages alone take the room, comes back whole: the
     engine refuses it, and reports by how much it is too long. A model without a chat template gets
-    plain text."""
+    plain text. A chat template is told `template`, such as enable_thinking."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     if prompt.passages and prompt.is_cut and room is not None:
-        return _render_conversation(prompt, tokenizer, room, is_chat)
-    tokens = _tokens(prompt.messages, tokenizer, is_chat)
+        return _render_conversation(prompt, tokenizer, room, is_chat, template)
+    tokens = _tokens(prompt.messages, tokenizer, is_chat, template)
     form = "chat" if is_chat else "plain"
     if room is None or len(tokens) <= room or not prompt.is_cut:
         return Rendered(tokens, prompt.messages, 0, form, prompt.passages)
@@ -50,7 +56,7 @@ def render(prompt: Prompt, tokenizer: Tokenizer, room: int | None) -> Rendered:
         text = tokenizer.decode(head) + tokenizer.decode(tail)
         shorter = messages[longest].model_copy(update={"content": text})
         messages = (*prompt.messages[:longest], shorter, *prompt.messages[longest + 1 :])
-        cut = _tokens(messages, tokenizer, is_chat)
+        cut = _tokens(messages, tokenizer, is_chat, template)
         if len(cut) <= room:
             return Rendered(cut, messages, len(tokens) - len(cut), form)
     return Rendered(tokens, prompt.messages, 0, form)
@@ -71,7 +77,7 @@ def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
 
 
 def _render_conversation(
-    prompt: Prompt, tokenizer: Tokenizer, room: int, is_chat: bool
+    prompt: Prompt, tokenizer: Tokenizer, room: int, is_chat: bool, template: Mapping[str, Any]
 ) -> Rendered:
     """Keeps as many sessions from either end as fit, turn about; where not even one does, turns.
     Passages are counted one by one, so that a conversation of a million tokens is never in memory
@@ -85,13 +91,13 @@ def _render_conversation(
         return (*prompt.messages[:-1], prompt.messages[-1].model_copy(update={"content": content}))
 
     sizes = [tokenizer.count(text[one.start : one.end]) for one in prompt.passages]
-    frame = len(_tokens(shorten(()), tokenizer, is_chat))
+    frame = len(_tokens(shorten(()), tokenizer, is_chat, template))
     for spare in (0, *(SEAM_TOKENS << cut for cut in range(CUTS))):
         kept = _keep_ends(prompt.passages, sizes, room - frame - spare)
         if not kept:
             break
         messages = shorten(kept)
-        tokens = _tokens(messages, tokenizer, is_chat)
+        tokens = _tokens(messages, tokenizer, is_chat, template)
         if len(tokens) <= room:
             there = {one.start for one in kept}
             gone = sum(
@@ -100,7 +106,7 @@ def _render_conversation(
                 if one.start not in there
             )
             return Rendered(tokens, messages, gone, form, tuple(kept))
-    whole = _tokens(prompt.messages, tokenizer, is_chat)
+    whole = _tokens(prompt.messages, tokenizer, is_chat, template)
     return Rendered(whole, prompt.messages, 0, form, prompt.passages)
 
 
@@ -132,7 +138,9 @@ def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> 
     return []
 
 
-def _tokens(messages: Sequence[Message], tokenizer: Tokenizer, is_chat: bool) -> list[int]:
+def _tokens(
+    messages: Sequence[Message], tokenizer: Tokenizer, is_chat: bool, template: Mapping[str, Any]
+) -> list[int]:
     if is_chat:
-        return tokenizer.chat(messages)
+        return tokenizer.chat(messages, **template)
     return tokenizer.encode("".join(message.content for message in messages))

@@ -19,15 +19,16 @@ Stream = Literal["auto"] | bool  # whether a server is asked for streamed answer
 
 
 class Sampling(Frozen):
-    """How the model under test decodes. `max_tokens` None: the length that the suite has
-    for the task, else DEFAULT_MAX_TOKENS."""
+    """How the model under test decodes. What is None is not sent: the server's or engine's own
+    default holds. `max_tokens` auto is the length that the suite has for the task, else
+    DEFAULT_MAX_TOKENS."""
 
-    temperature: Temperature = 0.0
-    top_p: Annotated[float, Field(gt=0.0, le=1.0)] = 1.0
-    max_tokens: Annotated[int, Field(gt=0)] | None = None
-    repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] = 1.0
+    temperature: Temperature | None = 0.0
+    top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = 1.0
+    max_tokens: Annotated[int, Field(gt=0)] | Literal["auto"] | None = "auto"
+    repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] | None = 1.0
     seed: int | None = 0
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] | None = ()
 
 
 Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a prompt shows
@@ -57,6 +58,9 @@ class Candidate(Frozen):
     the engine's window leaves beside the answer), counted by the model's own tokenizer; for a model
     behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
 
+    `extra` has further parameters of its requests, or of vLLM's SamplingParams, by name; of these
+    `chat_template_kwargs` go to the chat template.
+
     Of a conversation, `context` says what a prompt shows: `full`, all of it; `oracle`, the sessions
     that hold the evidence; `none`; or `retrieved`, what the row says that a memory system returned,
     else what `retrieved` finds."""
@@ -70,6 +74,7 @@ class Candidate(Frozen):
     tokenizer: str | None = None
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
     sampling: Sampling = Sampling()
+    extra: dict[str, Any] = Field(default_factory=dict)
     prompt: str = "default"
     context: Arm | None = None
     retrieved: Retrieval | None = None
@@ -81,6 +86,15 @@ class Candidate(Frozen):
             return self.context or "full"
         how = self.retrieved or Retrieval()
         return f"retrieved: {how.k} {how.unit}s by {how.by}"
+
+    def __hash__(self) -> int:
+        return hash((self.name, self.model, self.sampling))
+
+    @property
+    def template_kwargs(self) -> dict[str, Any]:
+        """What its chat template is told, such as enable_thinking."""
+        told = self.extra.get("chat_template_kwargs")
+        return told if isinstance(told, dict) else {}
 
     @model_validator(mode="after")
     def _retrieves_where_asked(self) -> Candidate:
@@ -119,16 +133,21 @@ class Prompt(Frozen):
     passages: tuple[Passage, ...] = ()
     about: dict[str, Any] = Field(default_factory=dict)
 
-    def sampling(self, candidate: Candidate) -> Sampling:
-        """How this prompt is decoded: the candidate's way, with the task's length and stops where
-        it sets none."""
+    def sampling(self, candidate: Candidate) -> dict[str, Any]:
+        """How this prompt is decoded, by the names of OpenAI and vLLM: the candidate's way, with
+        the task's length and stops where it sets none. What is not to be sent is not there."""
         own = candidate.sampling
-        return own.model_copy(
-            update={
-                "max_tokens": own.max_tokens or self.max_tokens or DEFAULT_MAX_TOKENS,
-                "stop": tuple(dict.fromkeys((*own.stop, *self.stop))),
-            }
-        )
+        sent: dict[str, Any] = own.model_dump(exclude={"stop"}, exclude_none=True)
+        if own.max_tokens == "auto":
+            sent["max_tokens"] = self.answer_tokens(candidate)
+        if own.stop is not None and (stops := dict.fromkeys((*own.stop, *self.stop))):
+            sent["stop"] = list(stops)
+        return sent
+
+    def answer_tokens(self, candidate: Candidate) -> int:
+        """The room that an answer takes: its limit, or the task's length where none is sent."""
+        most = candidate.sampling.max_tokens
+        return most if isinstance(most, int) else self.max_tokens or DEFAULT_MAX_TOKENS
 
 
 _THOUGHT = re.compile(r"<think(?:ing)?>(.*?)(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)

@@ -124,8 +124,11 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
 def _identity_of(candidate: Candidate, suite: str) -> str:
     """What units of a candidate and a suite have in common, as JSON."""
     asked = candidate.model_dump(mode="json")
-    asked["sampling"]["max_tokens"] = candidate.sampling.max_tokens or DEFAULT_MAX_TOKENS
+    if candidate.sampling.max_tokens == "auto":
+        asked["sampling"]["max_tokens"] = DEFAULT_MAX_TOKENS
     del asked["stream"]  # how the answer comes does not change what is asked
+    if not asked["extra"]:
+        del asked["extra"]
     # fields that units of older runs did not have
     for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved"):
         if asked[later] is None:

@@ -531,11 +531,11 @@ class Summary(Frozen):
     has several candidates: for each metric, every other candidate (b) against the best (a); the
     level of their intervals holds for all metrics and pairs together. `arms` are there where the
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
-    measured. `cost_usd` is what judge calls cost in all sessions, without `unpriced_calls`, whose
-    price is not known; None where no model judged, where no price is known, and in runs of older
-    versions. `batches` are there where some of them went in batches,
-    `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
-    units, as its `stop_at` asks."""
+    measured. `temperatures` says by judge at which one it was asked. `cost_usd` is what judge calls
+    cost in all sessions, without `unpriced_calls`, whose price is not known; None where no model
+    judged, where no price is known, and in runs of older versions. `batches` are there where some
+    of them went in batches, `prompt_cache` where providers told of theirs, `decided` where the run
+    ended before all of its units, as its `stop_at` asks."""
 
     run_id: str
     suite: str
@@ -560,6 +560,7 @@ class Summary(Frozen):
     intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()
+    temperatures: dict[str, str] = Field(default_factory=dict)
     causes: tuple[Cause, ...] = ()
     cost_usd: float | None = None
     unpriced_calls: int = 0

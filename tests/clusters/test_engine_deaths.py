@@ -3,6 +3,7 @@ tests.engine_kills`, with whole runs, whose cases are tests where MEMRAY_EVAL_KI
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import threading
@@ -43,7 +44,11 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
 
     threading.Thread(target=kill_first, daemon=True).start()
     rows = [
-        {"row": row, "prompt_tokens_int32": f"{row}".encode(), "sampling_params": {"seed": row}}
+        {
+            "row": row,
+            "prompt_tokens_int32": f"{row}".encode(),
+            "sampling_params": json.dumps({"seed": row}),
+        }
         for row in range(ROWS)
     ]
     with EnginePlacement(group_of_engine(config, "gpu"), NodeReservation()) as placement:

@@ -63,7 +63,7 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
     """The answers of an engine of two workers, and the groups meanwhile."""
     set_up_data_context(no_progress_timeout_s=60)
     drains = signal.getsignal(signal.SIGTERM)
-    sampling = {"temperature": 0.0}
+    sampling = json.dumps({"temperature": 0.0})
     rows = [
         {"row": row, "prompt_tokens_int32": b"1234", "sampling_params": sampling}
         for row in range(4)

@@ -320,7 +320,7 @@ def table_of(prompts: Prompts, answer: int) -> Any:
 
     from memray_eval.execution.prompt_stage import SAMPLING, TOKENS
 
-    sampling = {"temperature": 0.0, "max_tokens": answer, "ignore_eos": True}
+    sampling = json.dumps({"temperature": 0.0, "max_tokens": answer, "ignore_eos": True})
     tokens = [np.asarray(prompt, np.int32).tobytes() for prompt in prompts]
     return pa.Table.from_pylist([{SAMPLING: sampling, TOKENS: one} for one in tokens])
 

@@ -15,6 +15,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
+from memray_eval.types.json_text import as_now
 
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
@@ -46,7 +47,8 @@ def read_config(folder: RunFolder) -> RunConfig:
             for name in PLANNED_KWARGS.keys() & told.keys():
                 engine[PLANNED_KWARGS[name].removeprefix("engine.")] = told.pop(name)
     try:
-        return RunConfig.model_validate(data)
+        config = RunConfig.model_validate(data)
+        return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
     except ValidationError as error:
         raise DataError(
             f"{folder.path}/run.yaml is not a config of this version: {error}"

@@ -3,6 +3,7 @@ answers."""
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import os
@@ -185,6 +186,10 @@ class EngineActor:
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
         rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
+        for row in rows:
+            sampling = row[SAMPLING] = json.loads(row[SAMPLING])
+            if bias := sampling.get("logit_bias"):  # by token, which JSON has as text
+                sampling["logit_bias"] = {int(token): value for token, value in bias.items()}
         async with self._turns.take(ticket):
             try:
                 answered = self._stage({_ROWS: rows})

@@ -19,6 +19,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
 from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
+from memray_eval.provider_http.parameters import Changes, Standing
 
 ANSWER_S = 10.0
 
@@ -84,6 +85,24 @@ class RemoteCounter:
 
     async def is_stopping(self) -> bool:
         return await self.actor.stopping.remote() is not None
+
+    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
+        try:
+            known: Standing = await self.actor.parameter_standing.remote(target, asked, call)
+            return known
+        except ray.exceptions.RayError:  # it is being restarted: this call finds out by itself
+            return Standing({}, True)
+
+    async def tell_parameters(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes:
+        with suppress(ray.exceptions.RayError):
+            told = (target, asked, call, changes, is_taken)
+            return dict(await self.actor.learn_parameters.remote(*told))
+        return changes
+
+    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
+        self.actor.restore_parameters.remote(known)
 
     async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it

@@ -11,7 +11,7 @@ import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import ray
@@ -145,8 +145,7 @@ class RayServices:
         watch: Callable[[str], CallObserver],
     ) -> Services:
         """As JudgeServices has it."""
-        secret = {} if self.secret is None else {"secret": self.secret}
-        return Services(
+        services = Services(
             limiter=_RemoteLimiter(self.limiter),
             member=uuid.uuid4().hex,
             say=say,
@@ -159,8 +158,8 @@ class RayServices:
             ledger=_RemoteLedger(self.ledger) if self.ledger is not None else None,
             embedded_url=embedded_url,
             watch=watch,
-            **secret,
         )
+        return services if self.secret is None else replace(services, secret=self.secret)
 
     async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
         assert self.calls is not None

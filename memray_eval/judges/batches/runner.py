@@ -484,7 +484,7 @@ class BatchRunner:
         async for result in lane.client.results(entry.batch_id, status):
             if (call := calls.pop(result.key, None)) is None:
                 continue  # told twice, or of another batch
-            why, made = self._read(lane, call, result, sums)
+            why, made = await self._read(lane, call, result, sums)
             if made is None:
                 left[call.key] = why
                 continue
@@ -517,7 +517,7 @@ class BatchRunner:
         self._go_on(lane, entry, left, status)
         await self._delete_upload(lane, entry)
 
-    def _read(
+    async def _read(
         self, lane: BatchLane, call: BatchedCall, result: BatchResult, sums: _Sums
     ) -> tuple[str, CachedCall | None]:
         """What one call came to, and what is to be kept of it."""
@@ -526,7 +526,7 @@ class BatchRunner:
             return result.kind, None
         completion: Any = HttpReply(200, result.body)
         if result.kind == "error":
-            completion = lane.judge.batch_error(result.status, result.body)
+            completion = await lane.judge.batch_error(result.status, result.body)
         payer = f"{call.unit} {call.metric}"
         read = lane.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
         outcome: str = read.outcome

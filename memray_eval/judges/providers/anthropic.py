@@ -19,6 +19,7 @@ from memray_eval.judges.structured_judge import (
     judge_key,
 )
 from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
@@ -52,10 +53,17 @@ class AnthropicAdapter:
         self._client, self._model = client, model
         self._edge = Edge(str(client.base_url), client.api_key or "")
         self.parameters: Mapping[str, Any] = dict(parameters)
+        fixed = ("max_tokens", "output_config")  # it insists on the one; the schema is in the other
+        self.negotiable: Mapping[str, Any] = {k: v for k, v in parameters.items() if k not in fixed}
+
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        fixed = {name: one for name, one in prepared.items() if name not in self.negotiable}
+        return fixed | changed_parameters(self.negotiable, changes)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
-        request = {"model": self._model, "output_config": {"format": schema}, **self.parameters}
+        output = {**self.parameters.get("output_config", {}), "format": schema}
+        request = {"model": self._model, **self.parameters, "output_config": output}
         request["messages"] = [{"role": "system", "content": system}] if system else []
         arguments = build_request(Provider.ANTHROPIC, Mode.JSON, judgment, request)
         arguments.pop("messages", None)

@@ -31,6 +31,10 @@ class CodeAdapter:
     def __init__(self, code: OwnObject, timeout_s: float) -> None:
         self._ask, self._timeout_s, self._name = code.load(), timeout_s, code.attribute
         self.parameters: Mapping[str, Any] = {}
+        self.negotiable: Mapping[str, Any] = self.parameters
+
+    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
+        return prepared
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         return {"judgment": judgment}

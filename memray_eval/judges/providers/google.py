@@ -12,9 +12,9 @@ from typing import Any
 import httpx2
 from google import genai
 from google.genai import errors, types
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
-from memray_eval.errors import JudgeError
+from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import (
@@ -25,6 +25,7 @@ from memray_eval.judges.structured_judge import (
     judge_key,
 )
 from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
@@ -46,6 +47,7 @@ _TOKENS = TokenFields(
     output=("candidatesTokenCount", "thoughtsTokenCount"),
     cached=("cachedContentTokenCount",),
 )
+_FIELDS = {"max_tokens": "max_output_tokens", "stop": "stop_sequences"}
 _ADDRESS = "https://generativelanguage.googleapis.com"
 _REFUSALS = {"SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY"}
 _BODIES: ContextVar[list[bytes]] = ContextVar("bodies")
@@ -61,15 +63,33 @@ class GoogleAdapter:
     ) -> None:
         self._client, self._model, self._edge = client, model, edge
         self.parameters: Mapping[str, Any] = dict(parameters)
+        self.negotiable: Mapping[str, Any] = {
+            _FIELDS.get(name, name): value for name, value in parameters.items()
+        }
+        try:
+            self._own = types.GenerateContentConfig(**self.negotiable)
+        except ValidationError as error:
+            name = ".".join(map(str, error.errors()[0]["loc"]))
+            raise ConfigError(
+                f"judging.parameters: {name} is no field of Google's GenerateContentConfig, or its "
+                f"value none of it: {error.errors()[0]['msg']}"
+            ) from None
+
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        sent = changed_parameters(self.negotiable, changes)
+        left_out = dict.fromkeys(self.negotiable.keys() - sent.keys())
+        return {**prepared, "config": prepared["config"].model_copy(update=left_out)}
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        request: dict[str, Any] = {"model": self._model, "generation_config": dict(self.parameters)}
+        request: dict[str, Any] = {"model": self._model}
         # instructor wants a question; the real ones come with each call.
         request["messages"] = [{"role": "user", "content": "?"}]
         if system:
             request["messages"].insert(0, {"role": "system", "content": system})
         arguments = build_request(Provider.GENAI, Mode.JSON, judgment, request)
-        config = arguments["config"].model_copy(update={"should_return_http_response": True})
+        own = {name: getattr(self._own, name) for name in self._own.model_fields_set}
+        own["should_return_http_response"] = True
+        config = arguments["config"].model_copy(update=own)
         return {"model": arguments["model"], "config": config}
 
     async def send(

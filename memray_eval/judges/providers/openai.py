@@ -21,6 +21,7 @@ from memray_eval.judges.structured_judge import (
 )
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
+from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
@@ -65,6 +66,11 @@ class OpenAIAdapter:
         self.schema_is_in_start = is_openai
         self._is_openai, self._is_small = is_openai, is_small
         self.parameters: Mapping[str, Any] = dict(parameters)
+        self.negotiable: Mapping[str, Any] = self.parameters
+
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        fixed = {name: one for name, one in prepared.items() if name not in self.negotiable}
+        return fixed | changed_parameters(self.negotiable, changes)
 
     def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
         request = {"model": self._model, **self.parameters}

@@ -12,6 +12,7 @@ from memray_eval.benchmarks import Answered
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.text_processing.abstaining import says_unknown
 from memray_eval.types import FALLBACKS, JURORS, Candidate, Sample, is_estimate
+from memray_eval.types.json_text import candidate_from_json
 
 _COLUMNS = (
     "unit_id",
@@ -85,7 +86,7 @@ def _to_answer(row: Mapping[str, Any]) -> Answer:
         found = None
     return Answer(
         sample=sample,
-        candidate=Candidate.model_validate_json(row["candidate_config"]),
+        candidate=candidate_from_json(row["candidate_config"]),
         scored=Answered(
             sample.task,
             metadata.get("unanswerable") is True,

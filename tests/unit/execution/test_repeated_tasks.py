@@ -4,6 +4,7 @@ are stored already."""
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from unittest.mock import AsyncMock, MagicMock
 
@@ -105,7 +106,7 @@ def test_a_restarted_client_asks_for_no_response_that_is_stored(
     rows = asked(tmp_path, units, ResumeState(), is_again=False)
 
     class Server:
-        def __init__(self, candidate: Candidate, config: ServerConfig) -> None:
+        def __init__(self, candidate: Candidate, config: ServerConfig, port: object) -> None:
             pass
 
         async def generate(self, prompt: Prompt, candidate: Candidate) -> Response:
@@ -132,7 +133,7 @@ def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
     tmp_path: Path, units: list[Record]
 ) -> None:
     answered = store(tmp_path, units)
-    asks = {TOKENS: b"1234", SAMPLING: {"temperature": 0.0}}
+    asks = {TOKENS: b"1234", SAMPLING: json.dumps({"temperature": 0.0})}
     rows = to_table(units).to_pylist(maps_as_pydicts="strict")
     batch = pa.Table.from_pylist([row | asks for row in rows], schema=ENGINE_SCHEMA)
     index = RunFolder(str(tmp_path)).index_responses()

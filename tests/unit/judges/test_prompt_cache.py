@@ -152,6 +152,10 @@ class Caching:
 
     assistant_role, schema_is_in_start = "assistant", True
     parameters: Mapping[str, Any] = {}
+    negotiable: Mapping[str, Any] = {}
+
+    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
+        return prepared
 
     def __init__(self, *replies: str | JudgeError) -> None:
         self.replies = list(replies)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memray_eval.stages.generate import engine_response, generate, new_record
-from memray_eval.types import Candidate, Message, Prompt, Response, Sample
+from memray_eval.types import Candidate, Message, Prompt, Response, Sample, Sampling
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
@@ -90,6 +90,16 @@ def test_a_task_has_its_length_and_stops_unless_the_candidate_sets_its_own(
             "sampling": candidate.sampling.model_copy(update={"max_tokens": 9, "stop": ("END",)})
         }
     )
-    assert (prompt.sampling(candidate).max_tokens, prompt.sampling(candidate).stop) == (32, ("\n",))
-    assert (prompt.sampling(own).max_tokens, prompt.sampling(own).stop) == (9, ("END", "\n"))
-    assert Prompt(messages=()).sampling(candidate).max_tokens == 256
+    sent, sent_by_own = prompt.sampling(candidate), prompt.sampling(own)
+    assert (sent["max_tokens"], sent["stop"]) == (32, ["\n"])
+    assert (sent_by_own["max_tokens"], sent_by_own["stop"]) == (9, ["END", "\n"])
+    assert Prompt(messages=()).sampling(candidate)["max_tokens"] == 256
+
+
+@pytest.mark.parametrize("name", list(Sampling.model_fields))
+def test_what_is_null_is_not_sent(candidate: Candidate, name: str) -> None:
+    prompt = Prompt(messages=(), max_tokens=32, stop=("\n",))
+    sampling = candidate.sampling.model_copy(update={name: None})
+    sent = prompt.sampling(candidate.model_copy(update={"sampling": sampling}))
+    assert sent.keys() == Sampling.model_fields.keys() - {name}
+    assert prompt.answer_tokens(candidate) == 32

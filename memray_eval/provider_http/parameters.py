@@ -1,0 +1,396 @@
+"""Which parameters a model takes: what a server refuses by name is left out from then on, or goes
+by the other name that it asks for. A run finds that out once: see ParameterBook."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import math
+import re
+import time
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple, Protocol, TypeVar
+from uuid import uuid4
+
+from memray_eval.errors import JudgeError
+
+T = TypeVar("T")
+# By parameter, or "parameter=JSON" of one value: the name that it goes by; "": it is left out
+Changes = Mapping[str, str]
+LEFT_OUT = ""
+LIMITS = ("max_tokens", "max_completion_tokens")  # OpenAI's two names of one parameter
+HOLD_S = 10.0  # after which nobody waits for the first answer any more: a refusal takes no time
+POLL_S, LEARN_S = 0.05, 5.0
+MOST_CHARACTERS = 4000  # of a message that is searched
+# Without these a request would ask something else
+_KEPT = ("model", "messages", "response_format", "tools", "tool_choice", "structured_outputs")
+# Values of these differ from call to call, and no server takes some and refuses others by name
+_ANY_VALUE = {*LIMITS, "seed", "stop"}
+_ALIASES = {
+    "max_tokens": ("max_output_tokens", "max_new_tokens"),
+    "stop": ("stop_sequences",),
+    "stop_sequences": ("stop",),
+    "think": ("thinking",),
+    "thinking": ("thinking_budget", "budget_tokens"),
+    "thinking_config": ("thinking_budget", "thinking_level", "thinking", "budget"),
+    "reasoning_effort": ("reasoning.effort", "effort", "thinking"),
+    "reasoning": ("effort",),
+    "presence_penalty": ("penalty",),
+    "frequency_penalty": ("penalty",),
+    "chat_template_kwargs": ("enable_thinking",),
+}
+# One row's prompt is too long: that says nothing of the next one's
+_TOO_LONG = re.compile(
+    r"context.?(?:length|window)|(?:input|prompt) tokens|prompt is too long|tokens in the messages|"
+    r"reduce the length|input (?:is too long|length)",
+    re.IGNORECASE,
+)
+# What follows is what the server sent back to us, or would take instead
+_ECHO = re.compile(
+    r"""['"]?input(?:_value)?['"]?\s*[:=].*?(?=['"]?(?:type|loc|msg|url|ctx)['"]?\s*[:=]|\Z)""",
+    re.DOTALL,
+)
+_ADVICE = re.compile(
+    r"did you mean|expected one of|(?<![a-z])(?:supported|allowed|valid|permitted)"
+    r" (?:parameters|params|arguments|fields|keys|values)",
+    re.IGNORECASE,
+)
+_LOC = re.compile(r"""['"]loc['"]\s*:\s*[\[(]([^\])]*)[\])]""")
+_EITHER = re.compile(r"\bboth\b|only (?:use )?one|together|mutually exclusive", re.IGNORECASE)
+_BEFORE = (
+    r"(?:support|supports|parameter|parameters|argument|arguments|field|property|key|name|"
+    r"unsupported|unknown|unrecognized|supplied|invalid|model|setting)\W{1,4}"
+)
+_AFTER = (
+    r"\s*(?:[:=\]]|(?:\S+\s+){0,2}?(?:is|are|may|must|can|cannot|can't|should|does|not|has|and|or|"
+    r"value|values|range|parameter)\b)"
+)
+
+
+class Standing(NamedTuple):
+    """What a run knows of a model: what is sent otherwise, whether a call with these parameters may
+    go, and whether that one finds out for all others."""
+
+    changes: Changes
+    may_go: bool
+    finds_out: bool = False
+
+
+class ParameterPort(Protocol):
+    """Where the workers of a run share what they learn: see ParameterBook."""
+
+    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing: ...
+
+    async def tell_parameters(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes: ...
+
+
+@dataclass
+class _Target:
+    changes: dict[str, str] = field(default_factory=dict)
+    taken: list[frozenset[str]] = field(default_factory=list)
+    finder: str = ""
+    held_until: float = 0.0
+
+
+class ParameterBook:
+    """What one run knows of each model at its address. Of calls whose parameters no answer has
+    proved yet one goes at a time, so that a refusal is paid once; `say` hears of each once."""
+
+    def __init__(
+        self, say: Callable[[str], None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._say, self._clock = say, clock
+        self._targets: defaultdict[str, _Target] = defaultdict(_Target)
+
+    def ask(self, target: str, asked: frozenset[str], call: str) -> Standing:
+        known = self._targets[target]
+        if any(asked <= taken for taken in known.taken):
+            return Standing(dict(known.changes), True)
+        if not known.finder:
+            known.finder, known.held_until = call, self._clock() + HOLD_S
+            return Standing(dict(known.changes), True, True)
+        return Standing(dict(known.changes), self._clock() > known.held_until)
+
+    def tell(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes:
+        """What a call came to. It gives its turn to the next one, unless it goes on by itself."""
+        known = self._targets[target]
+        for name, other in changes.items():
+            if known.changes.get(name) in (None, other):
+                is_new = name not in known.changes
+                known.changes[name] = other
+            else:
+                is_new, known.changes[name] = True, LEFT_OUT
+            if is_new:
+                self._say(_describe_change(target, name, known.changes[name]))
+        if is_taken:
+            known.taken.append(asked)
+        if known.finder == call:
+            known.finder = call if changes else ""
+            known.held_until = self._clock() + HOLD_S
+        return dict(known.changes)
+
+    def known(self) -> dict[str, dict[str, str]]:
+        """By model and address, what is left out or goes by another name, for the manifest."""
+        return {target: one.changes for target, one in self._targets.items() if one.changes}
+
+    def restore(self, known: Mapping[str, Changes]) -> None:
+        """Takes what an earlier session found out."""
+        for target, changes in known.items():
+            self._targets[target].changes.update(changes)
+
+
+class LocalParameters:
+    """The port of a book in this process, for calls of no run."""
+
+    def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
+        self.book = ParameterBook(say)
+
+    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
+        return self.book.ask(target, asked, call)
+
+    async def tell_parameters(
+        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> Changes:
+        return self.book.tell(target, asked, call, changes, is_taken)
+
+
+class Attempt:
+    """A call whose parameters are negotiated."""
+
+    def __init__(self, of: ParameterNegotiator, asked: frozenset[str]) -> None:
+        self._of, self._asked, self.changes, self.finds_out = of, asked, of.changes, ""
+
+    def latest(self) -> Changes:
+        """What is to be sent otherwise, as it is known when the request goes out."""
+        self.changes = self._of.changes
+        return self.changes
+
+    async def answered(self) -> None:
+        """The server has taken the request: nobody need wait any more."""
+        if self.finds_out:
+            call, self.finds_out = self.finds_out, ""
+            await self._of.tell(self._asked, call, {}, True)
+
+
+class ParameterNegotiator:
+    """Asks one model at an address in one worker. Once it has answered with some parameters, calls
+    with these cost a look into a set."""
+
+    def __init__(self, target: str, port: ParameterPort) -> None:
+        self._target, self._port = target, port
+        self.changes: Changes = {}
+        self._taken, self._learnt_at = set[frozenset[str]](), -math.inf
+        self._asking, self._name, self._numbers = asyncio.Lock(), uuid4().hex, count()
+
+    async def ask(
+        self,
+        parameters: Mapping[str, Any],
+        asked: frozenset[str],
+        call: Callable[[Attempt], Awaitable[T]],
+    ) -> T:
+        """What `call` returns, which says of its attempt when the server has answered. It is called
+        again as long as the server refuses a parameter that it was sent, with that one left out:
+        once for each name, so it ends."""
+        attempt, asker = Attempt(self, asked), ""
+        try:
+            for _ in range(2 * len(parameters) + len(LIMITS)):
+                if asked not in self._taken and not attempt.finds_out:
+                    asker = f"{self._name} {next(self._numbers)}"
+                    attempt.finds_out = asker if await self._wait_to_go(asked, asker) else ""
+                try:
+                    return await call(attempt)
+                except JudgeError as error:
+                    sent = changed_parameters(parameters, attempt.changes)
+                    if not (found := find_change(error, sent, attempt.changes)):
+                        raise
+                    await self.tell(asked, asker, found, False)
+            return await call(attempt)
+        finally:
+            if attempt.finds_out:
+                await self.tell(asked, attempt.finds_out, {}, False)
+
+    async def learn(self) -> Changes:
+        """What the run has known within LEARN_S, for requests that are no call, as a batch's."""
+        if time.monotonic() - self._learnt_at > LEARN_S:
+            self._learnt_at = time.monotonic()
+            await self.tell(frozenset(), "", {}, False)
+        return self.changes
+
+    async def note(self, error: JudgeError, parameters: Mapping[str, Any]) -> None:
+        """Learns from the refusal of a request that is no call."""
+        if found := find_change(error, changed_parameters(parameters, self.changes), self.changes):
+            await self.tell(frozenset(), "", found, False)
+
+    async def tell(
+        self, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+    ) -> None:
+        if is_taken:
+            self._taken.add(asked)
+        known = await self._port.tell_parameters(self._target, asked, call, changes, is_taken)
+        self.changes = {**self.changes, **changes, **known}
+
+    async def _wait_to_go(self, asked: frozenset[str], call: str) -> bool:
+        """Waits until a call may go. Returns whether it finds out for others what is taken."""
+        async with self._asking:  # one call of this worker asks at a time
+            while asked not in self._taken:
+                known = await self._port.ask_parameters(self._target, asked, call)
+                self.changes = {**self.changes, **known.changes}
+                if known.finds_out:
+                    return True
+                if known.may_go:
+                    self._taken.add(asked)
+                    break
+                await asyncio.sleep(POLL_S)
+        return False
+
+
+def asked_set(parameters: Mapping[str, Any]) -> frozenset[str]:
+    """What tells calls with other parameters apart, where a server may take one and not another."""
+    return frozenset(
+        name if name in _ANY_VALUE else _with_value(name, value)
+        for name, value in parameters.items()
+    )
+
+
+def changed_parameters(parameters: Mapping[str, Any], changes: Changes) -> dict[str, Any]:
+    """The parameters without those that are left out, by the names that the server takes."""
+    out: dict[str, Any] = {}
+    for name, value in parameters.items():
+        names, one = [name], _with_value(name, value) if changes else ""
+        while names[-1] and (other := changes.get(names[-1], changes.get(one))) is not None:
+            names.append(LEFT_OUT if other in names else other)
+        if names[-1]:
+            out[names[-1]] = value
+    return out
+
+
+def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) -> Changes:
+    """What to send otherwise, by a refusal that names one of the parameters that were sent; {} for
+    one that names none, and for any other error."""
+    if not error.words or not sent:
+        return {}
+    name = _refused(error, sent)
+    if name is None or name in _KEPT:
+        return {}
+    if name in LIMITS:
+        other = LIMITS[1 - LIMITS.index(name)]
+        is_open = other not in sent and other not in changes
+        return {name: other if is_open else LEFT_OUT}
+    has_others = re.search(r"supported values? (?:are|is)|should be one of", error.words, re.I)
+    is_value = error.code == "unsupported_value" or "does not support" in error.words
+    if has_others and is_value and "default" not in error.words:
+        return {_with_value(name, sent[name]): LEFT_OUT}
+    return {name: LEFT_OUT}
+
+
+def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
+    said = _parse(error.words)
+    texts = list(_texts(said))
+    if any(_TOO_LONG.search(text) for text in texts):
+        return None
+    places = [error.param] if error.param.lower() not in ("", "none", "null") else []
+    places += list(_locations(said))
+    places += [part for text in texts for found in _LOC.findall(text) for part in found.split(",")]
+    for place in places:
+        parts = re.split(r"[.\[\]'\"\s]+", place.strip(" '\""))
+        if own := next((name for part in parts for name in sent if _is_name(part, name)), None):
+            return own
+    if places:  # it names what is none of ours
+        return None
+    for text in texts:
+        if (name := _named_in(text, sent)) is not None:
+            return name
+    return None
+
+
+def _named_in(text: str, sent: Mapping[str, Any]) -> str | None:
+    """The parameter that a message objects to: the first that it names, quoted before others; of
+    two that exclude each other the last one."""
+    text = _ADVICE.split(_ECHO.sub("", text[:MOST_CHARACTERS]))[0]
+    found = [
+        (spelt != name, rank, match.start(), -len(spelt), name)
+        for name in sent
+        for spelt, patterns in _patterns(name)
+        for rank, pattern in enumerate(patterns)
+        if (match := pattern.search(text))
+    ]
+    if not found:
+        return None
+    is_either = _EITHER.search(text) and len({name for *_, name in found}) > 1
+    return (max(found, key=lambda one: one[2]) if is_either else min(found))[-1]
+
+
+@cache
+def _patterns(name: str) -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
+    """How a message may name a parameter or call it: quoted, or bare; one that is a word of English
+    only in a place where a name stands."""
+    made = []
+    for spelt in (name, *_ALIASES.get(name, ())):
+        word = r"[ _.-]?".join(map(re.escape, re.split(r"[_.]", spelt)))
+        alone = rf"(?<![A-Za-z0-9_.]){word}(?![A-Za-z0-9_])"
+        quoted = rf"[`'\"\[]{word}(?=[`'\"\].:=, ])"
+        bare = alone if re.search(r"[_.]", spelt) else rf"{_BEFORE}{alone}|{alone}{_AFTER}"
+        both = tuple(re.compile(one, re.IGNORECASE) for one in (quoted, bare))
+        made.append((spelt, both))
+    return tuple(made)
+
+
+def _is_name(part: str, name: str) -> bool:
+    bare = re.sub(r"[^a-z0-9]", "", part.lower())
+    return bool(bare) and any(
+        bare == re.sub(r"[^a-z0-9]", "", spelt.lower()) for spelt in (name, *_ALIASES.get(name, ()))
+    )
+
+
+def _parse(words: str) -> Any:
+    try:
+        return json.loads(words)
+    except (ValueError, RecursionError):
+        return words
+
+
+def _texts(said: Any, depth: int = 0) -> Iterator[str]:
+    """The messages of an error object, those of gateways within others too, without what they
+    repeat of the request."""
+    if isinstance(said, str):
+        within = _parse(said[said.find("{") :]) if "{" in said and depth < 4 else said
+        if isinstance(within, dict):
+            yield from _texts(within, depth + 1)
+        yield said
+    elif isinstance(said, Mapping) and depth < 8:
+        for key, value in said.items():
+            if key not in ("input", "ctx", "url", "type", "code", "status", "loc", "param", "body"):
+                yield from _texts(value, depth + 1)
+    elif isinstance(said, list) and depth < 8:
+        for one in said:
+            yield from _texts(one, depth + 1)
+
+
+def _locations(said: Any, depth: int = 0) -> Iterator[str]:
+    """Where pydantic's and FastAPI's errors point, such as body, temperature."""
+    if isinstance(said, Mapping) and depth < 8:
+        if isinstance(said.get("loc"), list):
+            yield ".".join(map(str, said["loc"]))
+        for key in ("error", "detail", "message", "errors"):
+            yield from _locations(said.get(key), depth + 1)
+    elif isinstance(said, list) and depth < 8:
+        for one in said:
+            yield from _locations(one, depth + 1)
+
+
+def _with_value(name: str, value: Any) -> str:
+    return f"{name}={json.dumps(value, sort_keys=True, default=str)}"
+
+
+def _describe_change(target: str, name: str, other: str) -> str:
+    if other:
+        return f"{target} takes no {name}: it is sent as {other}."
+    return f"{target} takes no {name}: it is left out, and the model's own default holds."

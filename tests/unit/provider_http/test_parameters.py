@@ -1,0 +1,389 @@
+"""What a refusal names, in the words of many servers, and how a run comes to know it once."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from collections import Counter
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+from memray_eval.errors import JudgeError
+from memray_eval.provider_http.parameters import (
+    HOLD_S,
+    Attempt,
+    LocalParameters,
+    ParameterBook,
+    ParameterNegotiator,
+    asked_set,
+    changed_parameters,
+    find_change,
+)
+from memray_eval.provider_http.replies import Edge
+from tests.servers.refusals import FORMS
+
+SENT = {
+    "temperature": 0,
+    "top_p": 1.0,
+    "max_tokens": 64,
+    "seed": 0,
+    "stop": ["\n"],
+    "top_k": 5,
+    "thinking": {"type": "enabled", "budget_tokens": 1024},
+    "reasoning_effort": "minimal",
+    "presence_penalty": 0.5,
+    "thinking_config": {"thinking_budget": 0},
+    "response_format": {"type": "json_object"},
+}
+
+
+def refusal(said: Any, status: int = 400) -> JudgeError:
+    return Edge("https://api.test/v1").refusal(status, None, json.dumps(said).encode())
+
+
+def openai(message: str, param: str | None = None, code: str | None = None) -> JudgeError:
+    error = {"message": message, "type": "invalid_request_error", "param": param, "code": code}
+    return refusal({"error": error})
+
+
+def anthropic(message: str) -> JudgeError:
+    return refusal(
+        {"type": "error", "error": {"type": "invalid_request_error", "message": message}}
+    )
+
+
+def google(message: str) -> JudgeError:
+    return refusal({"error": {"code": 400, "message": message, "status": "INVALID_ARGUMENT"}})
+
+
+# What servers say, and what is sent otherwise then
+SAID: dict[str, tuple[JudgeError, dict[str, str]]] = {
+    "openai, another name": (
+        openai(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead.",
+            "max_tokens",
+            "unsupported_parameter",
+        ),
+        {"max_tokens": "max_completion_tokens"},
+    ),
+    "copilot, no param": (
+        openai(
+            "Unsupported parameter: 'max_tokens' is not supported with this model. Use "
+            "'max_completion_tokens' instead.",
+            code="invalid_request_body",
+        ),
+        {"max_tokens": "max_completion_tokens"},
+    ),
+    "openai, only the default": (
+        openai(
+            "Unsupported value: 'temperature' does not support 0 with this model. Only the default "
+            "(1) value is supported.",
+            "temperature",
+            "unsupported_value",
+        ),
+        {"temperature": ""},
+    ),
+    "openai, one value": (
+        openai(
+            "Unsupported value: 'reasoning_effort' does not support 'minimal' with this model. "
+            "Supported values are: 'low', 'medium', and 'high'.",
+            "reasoning_effort",
+            "unsupported_value",
+        ),
+        {'reasoning_effort="minimal"': ""},
+    ),
+    "openai, responses' name": (
+        openai("Unsupported value.", "reasoning_effort", "unsupported_parameter"),
+        {"reasoning_effort": ""},
+    ),
+    "azure through litellm": (
+        openai(
+            "litellm.BadRequestError: AzureException BadRequestError - "
+            + json.dumps(
+                {
+                    "error": {
+                        "message": "Unsupported parameter: 'temperature' is not "
+                        "supported with this model.",
+                        "param": "temperature",
+                    }
+                }
+            ),
+        ),
+        {"temperature": ""},
+    ),
+    "litellm, o-series": (
+        openai(
+            "litellm.UnsupportedParamsError: gpt-5-nano doesn't support temperature=0.1 while "
+            "reasoning is active. Only temperature=1 is supported unless reasoning.effort resolves "
+            "to 'none'. To drop unsupported params set `litellm.drop_params = True`"
+        ),
+        {"temperature": ""},
+    ),
+    "anthropic, both": (
+        anthropic(
+            "`temperature` and `top_p` cannot both be specified for this model. Please use only "
+            "one."
+        ),
+        {"top_p": ""},
+    ),
+    "bedrock, both, bare": (
+        anthropic(
+            "The model returned the following errors: temperature and top_p cannot both be "
+            "specified for this model. Please use only one."
+        ),
+        {"top_p": ""},
+    ),
+    "anthropic, deprecated": (
+        anthropic("temperature is deprecated for this model"),
+        {"temperature": ""},
+    ),
+    "anthropic, extra": (anthropic("top_k: Extra inputs are not permitted"), {"top_k": ""}),
+    "anthropic, thinking": (
+        anthropic('"thinking.type.enabled" is not supported for this model.'),
+        {"thinking": ""},
+    ),
+    "anthropic, thinking sets temperature": (
+        anthropic("`temperature` may only be set to 1 when thinking is enabled."),
+        {"temperature": ""},
+    ),
+    "bedrock, malformed": (
+        anthropic("Malformed input request: #: extraneous key [seed] is not permitted"),
+        {"seed": ""},
+    ),
+    "google, budget": (
+        google("Thinking budget is not supported for this model."),
+        {"thinking_config": ""},
+    ),
+    "google, budget's value": (
+        google("The thinking budget (52428) is invalid."),
+        {"thinking_config": ""},
+    ),
+    "vertex, cannot be off": (
+        google(
+            "Unable to submit request because Thinking can't be disabled for this model. Remove "
+            "'thinking_config.thinking_budget' from your request and try again."
+        ),
+        {"thinking_config": ""},
+    ),
+    "google, penalty": (
+        google("Penalty is not enabled for models/gemini-3.8-flash"),
+        {"presence_penalty": ""},
+    ),
+    "xai": (
+        refusal(
+            {"code": "invalid-argument", "error": "Model grok does not support presencePenalty"}
+        ),
+        {"presence_penalty": ""},
+    ),
+    "groq": (openai("property 'seed' is unsupported, did you mean 'stop'?"), {"seed": ""}),
+    "deepseek": (
+        openai(
+            "Failed to deserialize the JSON body into the target type: unknown field `top_k`, "
+            "expected one of `temperature`, `top_p`"
+        ),
+        {"top_k": ""},
+    ),
+    "ollama": (
+        refusal({"error": '"llama3.2" does not support thinking'}),
+        {"thinking": ""},
+    ),
+    "fastapi": (
+        refusal({"detail": [{"loc": ["body", "seed"], "msg": "extra", "input": {"stop": 1}}]}, 422),
+        {"seed": ""},
+    ),
+    # These say nothing of a parameter of ours that can be left out
+    "too long": (
+        openai(
+            "'max_tokens' or 'max_completion_tokens' is too large: 200. This model's maximum "
+            "context length is 4096 tokens and your request has 4000 input tokens."
+        ),
+        {},
+    ),
+    "messages": (openai("Invalid 'messages[0].content'.", "messages[0].content"), {}),
+    "vllm, a message's field": (
+        openai(
+            "[{'type': 'extra_forbidden', 'loc': ('body', 'messages', 0, 'typed-dict', 'id'), "
+            "'msg': 'Extra inputs are not permitted', 'input': {'temperature': 0}}]"
+        ),
+        {},
+    ),
+    "groq, another's": (openai("property 'store' is unsupported, did you mean 'stop'?"), {}),
+    "schema": (
+        openai("Invalid parameter: 'response_format' of type 'json_object' is not supported"),
+        {},
+    ),
+    "stream": (
+        openai(
+            "Your organization must be verified to stream this model.",
+            "stream",
+            "unsupported_value",
+        ),
+        {},
+    ),
+    "upstream": (openai("Upstream error: 400", ""), {}),
+    "policy": (openai("The prompt was flagged: it tells to stop the seed bank."), {}),
+    "html": (Edge("https://a").refusal(400, None, b"<html>temperature</html>"), {}),
+    "bytes": (Edge("https://a").refusal(400, None, b"\xff\xfe{{{"), {}),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_a_refusal_is_read_in_any_servers_words(name: str) -> None:
+    error, changes = SAID[name]
+    sent = {key: value for key, value in SENT.items() if name[:6] != "google" or key != "thinking"}
+    assert find_change(error, sent, {}) == changes
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("name", ["temperature", "top_p", "seed", "stop", "top_k"])
+def test_every_form_names_every_parameter(form: str, name: str) -> None:
+    assert find_change(refusal(FORMS[form](name)), SENT, {}) == {name: ""}
+
+
+@pytest.mark.parametrize("status", [401, 403, 404, 429, 500])
+def test_other_errors_say_nothing_of_parameters(status: int) -> None:
+    assert find_change(refusal(FORMS["openai"]("temperature"), status), SENT, {}) == {}
+
+
+def test_a_refusal_of_what_was_not_sent_changes_nothing() -> None:
+    assert find_change(refusal(FORMS["openai"]("top_p")), {"temperature": 0}, {}) == {}
+
+
+def test_a_limit_that_is_refused_under_both_names_is_left_out() -> None:
+    first = find_change(refusal(FORMS["openai"]("max_tokens")), {"max_tokens": 9}, {})
+    sent = changed_parameters({"max_tokens": 9}, first)
+    assert sent == {"max_completion_tokens": 9}
+    error = refusal(FORMS["openai"]("max_completion_tokens"))
+    changes = {**first, **find_change(error, sent, first)}
+    assert changed_parameters({"max_tokens": 9, "seed": 0}, changes) == {"seed": 0}
+    # Two workers may have learnt opposite names: neither is sent
+    circle = {"max_tokens": "max_completion_tokens", "max_completion_tokens": "max_tokens"}
+    assert changed_parameters({"max_tokens": 9}, circle) == {}
+
+
+def test_a_value_that_is_refused_leaves_others_alone() -> None:
+    changes = {'reasoning_effort="minimal"': ""}
+    assert changed_parameters({"reasoning_effort": "minimal"}, changes) == {}
+    assert changed_parameters({"reasoning_effort": "low"}, changes) == {"reasoning_effort": "low"}
+
+
+class Server:
+    """Refuses the parameters of `refused`, in an order of its own; with `flaky` also at random
+    what it has taken before."""
+
+    def __init__(self, refused: tuple[str, ...], form: str, seed: int, flaky: float = 0.0) -> None:
+        self.refused, self.form, self.flaky = refused, form, flaky
+        self.chance, self.refusals, self.n = random.Random(seed), Counter[str](), 0
+
+    async def ask(self, parameters: dict[str, Any], attempt: Attempt) -> dict[str, Any]:
+        sent = changed_parameters(parameters, attempt.latest())
+        self.n += 1
+        await asyncio.sleep(0)
+        bad = [name for name in self.refused if name in sent]
+        if not bad and self.chance.random() < self.flaky:
+            bad = list(sent)
+        if bad:
+            name = self.chance.choice(bad)
+            self.refusals[name] += 1
+            raise refusal(FORMS[self.form](name))
+        await attempt.answered()
+        return sent
+
+
+NAMES = ("temperature", "top_p", "seed", "max_tokens", "stop", "top_k")
+ASKED = {name: SENT[name] for name in NAMES}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
+    """All 64 subsets, each in an order of its own, asked by three workers of 8 calls each."""
+
+    async def run(refused: tuple[str, ...], seed: int) -> None:
+        server, book = Server(refused, form, seed), LocalParameters()
+        workers = [ParameterNegotiator("m at host", book) for _ in range(3)]
+
+        async def one(worker: ParameterNegotiator) -> dict[str, Any]:
+            return await worker.ask(
+                ASKED, asked_set(ASKED), lambda attempt: server.ask(ASKED, attempt)
+            )
+
+        answers = await asyncio.gather(*(one(worker) for worker in workers for _ in range(8)))
+        kept = {name: ASKED[name] for name in NAMES if name not in refused}
+        if "max_tokens" in refused:
+            kept["max_completion_tokens"] = ASKED["max_tokens"]
+        assert all(answer == kept for answer in answers)
+        assert server.refusals == dict.fromkeys(refused, 1)
+        assert server.n == 24 + len(refused)
+
+    async def all_of_them() -> None:
+        subsets = [s for n in range(7) for s in itertools.combinations(NAMES, n)]
+        await asyncio.gather(*(run(subset, n) for n, subset in enumerate(subsets)))
+
+    asyncio.run(all_of_them())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
+    """A server that refuses anything at any time: every call ends, after at most two requests a
+    parameter and a few."""
+    server = Server(NAMES[: seed % 7], random.Random(seed).choice(list(FORMS)), seed, flaky=0.7)
+
+    async def run() -> None:
+        worker = ParameterNegotiator("m at host", LocalParameters())
+        for _ in range(5):
+            before = server.n
+            with suppress(JudgeError):
+                await worker.ask(
+                    ASKED, asked_set(ASKED), lambda attempt: server.ask(ASKED, attempt)
+                )
+            assert server.n - before <= 2 * len(ASKED) + 3
+
+    asyncio.run(asyncio.wait_for(run(), 20))
+
+
+def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() -> None:
+    said: list[str] = []
+    book = ParameterBook(said.append)
+    asked = asked_set(ASKED)
+    assert book.ask("m at host", asked, "a").finds_out
+    assert not book.ask("m at host", asked, "b").may_go
+    book.tell("m at host", asked, "a", {"temperature": ""}, False)
+    assert not book.ask("m at host", asked, "b").may_go  # the finder goes on by itself
+    book.tell("m at host", asked, "a", {"temperature": ""}, False)
+    book.tell("m at host", asked, "a", {}, True)
+    known = book.ask("m at host", asked, "b")
+    assert (known.changes, known.may_go, known.finds_out) == ({"temperature": ""}, True, False)
+    assert len(said) == 1
+    assert "temperature" in said[0]
+    again = ParameterBook(said.append)
+    again.restore(book.known())
+    assert again.ask("m at host", asked, "c").changes == {"temperature": ""}
+    assert len(said) == 1
+
+
+def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
+    now = [0.0]
+    book = ParameterBook(lambda line: None, lambda: now[0])
+    asked = asked_set(ASKED)
+    assert book.ask("m", asked, "a").finds_out
+    now[0] = HOLD_S - 1
+    assert not book.ask("m", asked, "b").may_go
+    now[0] = HOLD_S + 1
+    assert book.ask("m", asked, "b").may_go
+    book.tell("m", asked, "a", {}, False)  # it failed in another way: the next one finds out
+    assert book.ask("m", asked, "c").finds_out
+
+
+def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
+    book = ParameterBook(lambda line: None)
+    book.tell("m", asked_set(ASKED), "", {}, True)
+    fewer = {name: value for name, value in ASKED.items() if name != "stop"}
+    longer = {**ASKED, "max_tokens": 4096}
+    warmer = {**ASKED, "temperature": 1.0}
+    found = [book.ask("m", asked_set(one), "a").finds_out for one in (fewer, longer, warmer)]
+    assert found == [False, False, True]

@@ -1,0 +1,219 @@
+"""Servers that refuse parameters, over the wire: candidates and the judges of all providers, live,
+and any six parameters in any subset and order."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import random
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
+from memray_eval.errors import JudgeError
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import JudgeAssignment
+from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.ports import Judge
+from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.provider_http.parameters import LocalParameters
+from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.servers.provider import Provider, serving
+from tests.servers.refusals import RefusingServer
+
+PROMPT = Prompt(
+    messages=(Message(role="user", content="Where does it rain?"),), max_tokens=7, stop=("\n",)
+)
+SIX = ("temperature", "top_p", "seed", "max_tokens", "stop", "top_k")
+# Google's and Anthropic's six, as the body has them
+GOOGLE = ("temperature", "topP", "seed", "maxOutputTokens", "stopSequences", "thinkingConfig")
+ANTHROPIC = ("temperature", "top_p", "seed", "stop_sequences", "top_k", "thinking")
+VERDICT = json.dumps({"score": 4})
+
+
+class Rating(BaseModel):
+    score: int
+
+
+def subsets(names: tuple[str, ...], seed: str) -> list[tuple[str, ...]]:
+    """None, each one alone, all, and 6 of the others, each in an order of its own: all 64 of every
+    form are in tests/unit/provider_http/test_parameters.py."""
+    chance = random.Random(seed)
+    several = [one for n in range(2, 6) for one in itertools.combinations(names, n)]
+    found = [(), *((name,) for name in names), names, *chance.sample(several, 6)]
+    return [tuple(chance.sample(one, len(one))) for one in found]
+
+
+@pytest.fixture(autouse=True)
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY"):
+        monkeypatch.setenv(name, "sk-test-secret")
+
+
+def answers(server: Provider, workers: int = 2, calls: int = 3, **fields: Any) -> list[Response]:
+    """What a candidate answers to calls of several workers at once."""
+    extra = {"extra": {"top_k": 5}} | fields
+    candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url, **extra)
+
+    async def ask() -> list[Response]:
+        book = LocalParameters()
+        async with closing_clients():
+            asked = [OpenAIGenerator(candidate, ServerConfig(), book) for _ in range(workers)]
+            return await asyncio.gather(
+                *(one.generate(PROMPT, candidate) for one in asked for _ in range(calls))
+            )
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("form", ["openai", "azure", "vllm", "litellm", "fastapi", "xai"])
+def test_a_candidate_is_asked_without_what_its_server_refuses(form: str) -> None:
+    """At most one 400 a parameter, over two workers of three calls each."""
+    for refused in subsets(SIX, form):
+        script = RefusingServer(form, refused, lambda body: "In Bergen")
+        with serving(script) as server:
+            assert [one.text for one in answers(server)] == ["In Bergen"] * 6
+        assert script.refusals == dict.fromkeys(refused, 1)
+        kept = {*SIX} - {*refused} | (
+            {"max_completion_tokens"} if "max_tokens" in refused else set()
+        )
+        sent = server.requests[-1].keys() - {"model", "messages", "stream", "stream_options"}
+        assert sent == kept
+
+
+def test_a_candidate_that_takes_no_limit_under_any_name_gets_none() -> None:
+    both = ("max_completion_tokens", "max_tokens")
+    script = RefusingServer("openai", both, lambda body: "In Bergen")
+    with serving(script) as server:
+        assert {one.error for one in answers(server)} == {None}
+    assert script.refusals == dict.fromkeys(both, 1)
+    assert not server.requests[-1].keys() & {*both}
+
+
+def test_a_refusal_that_names_none_is_an_error_of_its_row_and_no_loop() -> None:
+    script = RefusingServer("openai", ("temperature",), says_more=True)
+    with serving(script) as server:
+        found = answers(server)
+    assert all("400" in (one.error or "") and one.text == "" for one in found)
+    assert script.refusals == {"temperature": 1, "": 6}
+
+
+@pytest.mark.parametrize("name", ["temperature", "top_p", "seed", "max_tokens", "stop"])
+def test_what_is_null_is_not_sent(name: str) -> None:
+    with serving(lambda body: "In Bergen") as server:
+        answers(server, 1, 1, sampling={name: None}, extra={"reasoning_effort": "low"})
+    sent = server.requests[0]
+    assert sent.keys() >= {*SIX, "reasoning_effort"} - {name, "top_k"}
+    assert name not in sent
+    assert sent["reasoning_effort"] == "low"
+
+
+JUDGES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
+    "openai": (
+        "openai/m",
+        ("temperature", "top_p", "seed", "max_completion_tokens", "stop", "reasoning_effort"),
+        ("openai", "azure", "litellm"),
+    ),
+    "server": ("local/m", SIX, ("vllm", "fastapi", "groq")),
+    "anthropic": ("anthropic/m", ANTHROPIC, ("anthropic", "gateway")),
+    "google": ("google/m", GOOGLE, ("google",)),
+}
+GIVEN: dict[str, dict[str, Any]] = {
+    "openai": {"top_p": 0.9, "stop": ["END"], "reasoning_effort": "low"},
+    "server": {"top_p": 0.9, "stop": ["END"], "top_k": 5},
+    "anthropic": {
+        "top_p": 0.9,
+        "seed": 1,
+        "stop_sequences": ["END"],
+        "top_k": 5,
+        "thinking": {"type": "adaptive"},
+    },
+    "google": {
+        "top_p": 0.9,
+        "seed": 1,
+        "stop": ["END"],
+        "thinking_config": {"thinking_budget": 0},
+    },
+}
+
+
+def judge_config(kind: str, server: Provider, **judging: Any) -> JudgingConfig:
+    """A judge of that kind; OpenAI's is asked as a provider's account would be."""
+    provider = None if kind == "server" else kind
+    url = server.root if kind in ("anthropic", "google") else server.base_url
+    named = NamedServer(url=url, provider=provider, api_key_env="OPENAI_API_KEY")
+    return JudgingConfig(servers={"at": named}, tries=1, cache="off", **judging)
+
+
+def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[Any]:
+    choice = JudgeAssignment(metric="x", judge="at/m", why="as configured")
+    message = (Message(role="user", content="How good is it?"),)
+
+    async def ask() -> list[Any]:
+        book = LocalParameters()
+        async with closing_clients():
+
+            def build() -> Judge:
+                services = Services(
+                    limiter=Limiter(), member="m", say=lambda line: None, parameters=book
+                )
+                (judge,) = build_judges({"x": choice}, config, services)["x"]
+                return judge
+
+            judges = [build() for _ in range(workers)]
+            return await asyncio.gather(
+                *(one.judge(message, Rating) for one in judges for _ in range(calls)),
+                return_exceptions=True,
+            )
+
+    return asyncio.run(ask())
+
+
+def sent_names(body: dict[str, Any], names: tuple[str, ...]) -> set[str]:
+    return (body.get("generationConfig", {}) | body).keys() & {*names, "max_completion_tokens"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "form"), [(kind, form) for kind, (*_, forms) in JUDGES.items() for form in forms]
+)
+def test_a_judge_is_asked_without_what_its_server_refuses(kind: str, form: str) -> None:
+    _, names, _ = JUDGES[kind]
+    for refused in subsets(names, form):
+        script = RefusingServer(form, refused, lambda body: VERDICT)
+        with serving(script) as server:
+            config = judge_config(kind, server, parameters=GIVEN[kind])
+            assert [one.judgment.score for one in verdicts(config)] == [4] * 6
+        assert script.refusals == dict.fromkeys(refused, 1)
+        assert sent_names(server.requests[-1], names) >= {*names} - {*refused}
+        assert not sent_names(server.requests[-1], names) & {*refused}
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_a_judges_refusal_that_names_none_is_an_error_and_no_loop(kind: str) -> None:
+    form = JUDGES[kind][2][0]
+    script = RefusingServer(form, ("temperature",), says_more=True)
+    with serving(script) as server:
+        found = verdicts(judge_config(kind, server))
+    assert all(isinstance(one, JudgeError) and one.status == 400 for one in found)
+    assert script.refusals == {"temperature": 1, "": 6}
+
+
+@pytest.mark.parametrize("kind", JUDGES)
+def test_a_judge_is_asked_at_temperature_0_unless_the_job_says_otherwise(kind: str) -> None:
+    given: dict[str, dict[str, Any]] = {
+        "no": {},
+        "plain": {"temperature": 0.5},
+        "its own": {"temperature": 0.5, "at/m": {"temperature": 1}},
+        "null": {"temperature": None},
+    }
+    found = {}
+    for name, parameters in given.items():
+        with serving(lambda body: VERDICT) as server:
+            verdicts(judge_config(kind, server, parameters=parameters), 1, 1)
+        body = server.requests[0].get("generationConfig", {}) | server.requests[0]
+        found[name] = body.get("temperature")
+    assert found == {"no": 0, "plain": 0.5, "its own": 1, "null": None}
