@@ -34,6 +34,7 @@ _ADDED = {
     "cached_input_tokens": "INTEGER NOT NULL DEFAULT 0",
     "cache_write_tokens": "INTEGER NOT NULL DEFAULT 0",
     "paid_for": "TEXT NOT NULL DEFAULT ''",
+    "served_model": "TEXT NOT NULL DEFAULT ''",
 }
 _FIELDS = (
     *("key", "judge", "input_tokens", "output_tokens", *_ADDED, "cost_usd", "created"),
@@ -55,6 +56,7 @@ CREATE TABLE calls (
   cached_input_tokens INTEGER NOT NULL DEFAULT 0,
   cache_write_tokens INTEGER NOT NULL DEFAULT 0,
   paid_for TEXT NOT NULL DEFAULT '',
+  served_model TEXT NOT NULL DEFAULT '',
   cost_usd REAL NOT NULL,
   created REAL NOT NULL,
   judgment TEXT
@@ -74,7 +76,7 @@ class CachedCall(Frozen):
     """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
     refused; `created` is in epoch seconds. The tokens are those of a Usage.
     `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
-    says what it cost."""
+    says what it cost. `served_model` is the model that answered, "" if its server did not say."""
 
     key: str
     judge: str
@@ -84,6 +86,7 @@ class CachedCall(Frozen):
     cached_input_tokens: _Count = 0
     cache_write_tokens: _Count = 0
     paid_for: str = ""
+    served_model: str = ""
     cost_usd: _Amount
     created: _Amount
 

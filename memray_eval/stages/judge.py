@@ -47,6 +47,7 @@ from memray_eval.types import (
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
+UNKNOWN = "unknown"  # the model of a juror whose server did not name it
 
 
 class JudgingOptions(Frozen):
@@ -282,9 +283,18 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
+    # In the order of the judges' names, one each unless a judge answered as several models
+    who = dict.fromkeys(
+        (score.judge, score.served_model or UNKNOWN) for score in scores if score.value is not None
+    )
+    named = {
+        "judge": JURORS.join(dict.fromkeys(judge for judge, _ in who)),
+        "served_model": JURORS.join(served for _, served in who)
+        if any(score.served_model for score in heard)
+        else None,
+    }
     return verdict.model_copy(
-        update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)}
+        update={**spent, **named, "parts": parts, "judgment": dumps(judgment)}
     )
 
 
@@ -314,6 +324,10 @@ async def _ask_each(
     return Verdict(
         judgment=metric.join([one.judgment for one in verdicts]),
         judge=verdicts[0].judge,
+        served_model=JURORS.join(
+            dict.fromkeys(one.served_model for one in verdicts if one.served_model)
+        )
+        or None,
         usage=usage,
         cost_usd=cost_usd,
         saved_usd=saved_usd,

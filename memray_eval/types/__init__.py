@@ -9,7 +9,6 @@ from memray_eval.types.responses import (
     Arm,
     Candidate,
     FigureForm,
-    ParsedOutput,
     Passage,
     Prompt,
     Response,
@@ -18,7 +17,6 @@ from memray_eval.types.responses import (
     Stream,
     TokenCounts,
     Usage,
-    split_thinking,
 )
 from memray_eval.types.samples import (
     BIG_FIVE,
@@ -113,7 +111,6 @@ __all__ = [
     "MetricSummary",
     "Name",
     "Pair",
-    "ParsedOutput",
     "Passage",
     "Performance",
     "Prompt",
@@ -145,6 +142,5 @@ __all__ = [
     "is_estimate",
     "key_conflicts",
     "pair_of",
-    "split_thinking",
     "unit_id",
 ]
