@@ -26,11 +26,13 @@ from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
+from memray_eval.report.served_models import mark_lines, served_lines
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.agreement import compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
+from memray_eval.stages.replies import count_unknown_marks, find_served_models
 from memray_eval.stages.speed import measure_speed
 from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
 
@@ -58,6 +60,7 @@ def _summarise_records(
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
     batches = _batch_figures(folder, records) if spec.calls_judges else None
+    served, marks = find_served_models(records), count_unknown_marks(records)
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
     summary = Summary(
         run_id=folder.run_id,
@@ -93,6 +96,8 @@ def _summarise_records(
         else (),
         batches=batches,
         notes=(
+            *served_lines(served),
+            *mark_lines(marks),
             *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
@@ -104,6 +109,8 @@ def _summarise_records(
         decided=telemetry.decided,
         cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
         prompt_cache=reduced.prompt_cache,
+        served_models=served,
+        unknown_marks=marks,
     )
     described = {
         "rubrics": rubrics_of(spec),

@@ -288,8 +288,8 @@ class Question:
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
     were `answered`, and the tokens of them all, by price; `uncounted` of the calls did not tell
-    theirs. `served_model` gave the last answer. `key` is what it is remembered by; None: it is not. `route` is the one of the last call,
-    `failed_at` those where it has failed."""
+    theirs. `served_model` gave the last answer. `key` is what it is remembered by; None: it is not.
+    `route` is the one of the last call, `failed_at` those where it has failed."""
 
     judgment: type[BaseModel]
     prepared: _Prepared
@@ -744,8 +744,8 @@ class RepeatedJudge:
 
 def _parse_judgment(text: str, judgment: type[BaseModel]) -> BaseModel:
     """The judgment in a reply, which may think first and wrap its JSON in a fence or in words, or
-    hold none that parses and be read as free text, where the judgment can be. Raises InvalidVerdict.
-    """
+    hold none that parses and be read as free text, where the judgment can be. Raises
+    InvalidVerdict."""
     if "\\u" in text:
         text = _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
     try:

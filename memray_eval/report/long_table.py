@@ -32,7 +32,8 @@ from memray_eval.types import FALLBACKS, is_estimate
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
     "language",
-    "served_model", "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
+    "served_model",
+    "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
 )  # fmt: skip
 _OF_SCORES = {  # a score's field -> its column
     "metric": "metric", "status": "status", "value": "value", "judge": "judge",

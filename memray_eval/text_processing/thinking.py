@@ -23,13 +23,8 @@ _DIALECTS = (
     (r"\|think:start\|>", r"\|think:end\|>"),  # Solar
     (r"\|inner_prefix\|>", r"\|inner_suffix\|>"),  # Apertus
 )
-_MARK = re.compile(
-    r"[<\[◁](?:%s)"
-    % "|".join(
-        f"(?P<open{n}>{opening})|(?P<close{n}>{closing})"
-        for n, (opening, closing) in enumerate(_DIALECTS)
-    )
-)
+_EITHER = "|".join(f"(?P<open{n}>{o})|(?P<close{n}>{c})" for n, (o, c) in enumerate(_DIALECTS))
+_MARK = re.compile(rf"[<\[◁](?:{_EITHER})")
 _BLANK = re.compile(r"[\s\ufeff]*")
 # gpt-oss: a message's header with its channel, and what ends a message
 _HEADER = re.compile(

@@ -137,9 +137,10 @@ class Response(Frozen):
     `thinking` is what stood between the model's marks of thinking, in `thinking_blocks` blocks.
     `text` no longer holds it, and `raw` is the output before it was split off, "" if nothing was.
     `unknown_mark` is what `text` begins with if that looks like such a mark and is none that is
-    known. `served_model` is the model that answered, as the server names it. `prompt_form` says whether it was asked through its chat template
-    (`chat`) or with plain text (`plain`); `truncated_tokens` were cut out of the prompt's middle;
-    `cached_tokens` of the prompt came from the engine's prefix cache."""
+    known. `served_model` is the model that answered, as the server names it. `prompt_form` says
+    whether it was asked through its chat template (`chat`) or with plain text (`plain`);
+    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from
+    the engine's prefix cache."""
 
     text: str = ""
     thinking: str = ""

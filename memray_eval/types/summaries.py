@@ -197,6 +197,17 @@ class GenerationSummary(Frozen):
     uncounted: int = 0
 
 
+class ServedModel(Frozen):
+    """A model that answered as a candidate or a judge (`name`), by its name at the server: `n`
+    answers, or scores by its verdicts, and the mean of each metric over them."""
+
+    of: Literal["candidate", "judge"]
+    name: str
+    model: str
+    n: int
+    means: dict[str, float] = Field(default_factory=dict)
+
+
 class TaskMetric(Frozen):
     """One metric over the units of one task. `n` counts units with an outcome, those it does not
     apply to among them.
@@ -529,8 +540,10 @@ class Summary(Frozen):
     suite's questions are on conversations. `intervals` says how those of the metrics' figures were
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
     in runs of older versions. `batches` are there where some of them went in batches,
-    `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
-    units, as its `stop_at` asks."""
+    `prompt_cache` where providers told of theirs. `served_models` are those that answered, as far
+    as servers name them; `unknown_marks` counts the answers that begin with each mark that looks
+    like one of thinking and is none that is known. `decided` is there where the run ended before
+    all of its units, as its `stop_at` asks."""
 
     run_id: str
     suite: str
@@ -559,4 +572,6 @@ class Summary(Frozen):
     cost_usd: float | None = None
     batches: BatchFigures | None = None
     prompt_cache: PromptCacheUse | None = None
+    served_models: tuple[ServedModel, ...] = ()
+    unknown_marks: dict[str, int] = Field(default_factory=dict)
     decided: EarlyDecision | None = None
