@@ -26,13 +26,17 @@ from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
-from memray_eval.report.served_models import mark_lines, served_lines
+from memray_eval.report.served_models import (
+    count_unknown_marks,
+    find_served_models,
+    mark_lines,
+    served_lines,
+)
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.agreement import compares, disagreements
 from memray_eval.stages.breakdown import Breakdown, break_down
 from memray_eval.stages.reduce import reduce_records
-from memray_eval.stages.replies import count_unknown_marks, find_served_models
 from memray_eval.stages.speed import measure_speed
 from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
 

@@ -1,26 +1,136 @@
-"""Tells of the models that answered, where several did under one name, and of marks of thinking
-that are not known."""
+"""The models that answered, by their names at the server, with the figures of each where several
+did under one name; and answers that begin with a mark of thinking that is not known."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import chain, groupby
+from typing import Any, Literal
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 
 from memray_eval.report.marks import NOTHING
+from memray_eval.report.scores import first_of_each
 from memray_eval.report.tables import align_columns
-from memray_eval.types import ServedModel
+from memray_eval.stages.judge import UNKNOWN
+from memray_eval.types import JURORS, ServedModel
+
+_SCORE = "scores.list.element"
+_COLUMNS = ("candidate", *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")))
+# A row without a metric stands for the unit itself, the others for its scores
+_FIGURES = """
+WITH rows AS (SELECT candidate, served_model, unnest(list_prepend(NULL, scores)) AS one FROM units)
+SELECT {name}, {model}, one.metric, count(*), count(one.value), fsum(one.value) FROM rows
+WHERE {model} IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+_MARKS = """
+SELECT unknown_mark, count(*) AS n FROM units WHERE unknown_mark IS NOT NULL
+GROUP BY 1 ORDER BY n DESC, 1
+"""
 
 
-def _changed(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:
-    """The models of each candidate and judge that answered as several."""
+def find_served_models(records: pads.Dataset) -> tuple[ServedModel, ...]:
+    """The models that answered as each candidate and judge, and the means of what each answered or
+    scored; none where no server named its model."""
+    return (
+        *_find("candidate", records, "served_model", name="candidate", model="served_model"),
+        *_find("judge", records, f"{_SCORE}.served_model", name="one.judge",
+               model="one.served_model"),
+    )  # fmt: skip
+
+
+def _find(
+    of: Literal["candidate", "judge"], records: pads.Dataset, column: str, **asked: str
+) -> Iterator[ServedModel]:
+    counts = Counter[tuple[str, str]]()
+    scored: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
+    sums: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+    columns = dict.fromkeys(("served_model", column, *_COLUMNS))
+    for name, model, metric, n, n_scored, total in _ask(
+        records, column, _FIGURES.format(**asked), *columns
+    ):
+        for one in [(name, model)] if of == "candidate" else _pair_jurors(name, model):
+            if (of == "candidate") == (metric is None):  # a candidate's units, a judge's scores
+                counts[one] += n
+            if n_scored:
+                scored[one][metric] += n_scored
+                sums[one][metric] = sums[one].get(metric, 0.0) + total
+    for one, n in sorted(counts.items()):
+        means = {metric: total / scored[one][metric] for metric, total in sums[one].items()}
+        yield ServedModel(of=of, name=one[0], model=one[1], n=n, means=means)
+
+
+def _pair_jurors(judges: str, models: str) -> Sequence[tuple[str, str]]:
+    """Each of a score's judges with the model that answered as it. A judge that was asked several
+    times may have answered as several; of a jury with such a one nobody can say which did."""
+    names, served = judges.split(JURORS), models.split(JURORS)
+    names = names * len(served) if len(names) == 1 else names
+    pairs = zip(names, served) if len(names) == len(served) else [(judges, models)]  # noqa: B905
+    return [(name, model) for name, model in pairs if model != UNKNOWN]
+
+
+def count_unknown_marks(records: pads.Dataset) -> dict[str, int]:
+    """How many answers begin with each mark that looks like one of thinking and is not known, the
+    most frequent first."""
+    return dict(_ask(records, "unknown_mark", _MARKS, "unknown_mark"))
+
+
+def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tuple[Any, ...]]:
+    """What a query says of the units in the files that hold a value in the column `named`; one that
+    was written twice counts once. Nothing is read where no file does."""
+    files = list(records.get_fragments())
+    holding = [_holds(file.metadata, named) for file in files]
+    if not any(holding):
+        return []
+    ids = records.to_table(columns=["unit_id"])["unit_id"]
+    is_first = np.zeros(len(ids), np.bool_)
+    is_first[first_of_each(ids)] = True
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        row = 0
+        for file, is_wanted in zip(files, holding, strict=True):
+            if not is_wanted:
+                row += file.metadata.num_rows
+                continue
+            with file.open() as stream:
+                for batch in pq.ParquetFile(stream).iter_batches(columns=list(columns)):
+                    yield batch.filter(pa.array(is_first[row : row + len(batch)]))
+                    row += len(batch)
+
+    found = batches()
+    first = next(found)
+    with duckdb.connect() as database:
+        units = pa.RecordBatchReader.from_batches(first.schema, chain([first], found))
+        database.register("units", units)
+        rows: list[tuple[Any, ...]] = database.execute(sql).fetchall()
+        return rows
+
+
+def _holds(metadata: pq.FileMetaData, name: str) -> bool:
+    """Whether a file holds a value in a column, by the statistics that Parquet keeps of it."""
+    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name]
+    groups = map(metadata.row_group, range(metadata.num_row_groups))
+    columns = [group.column(place) for group in groups for place in places]
+    return any(
+        not one.is_stats_set or one.statistics.null_count < one.num_values for one in columns
+    )
+
+
+def _several(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:
+    """The models of each candidate and judge that answered as more than one."""
     for _, models in groupby(served, key=lambda one: (one.of, one.name)):
-        if len(several := list(models)) > 1:
-            yield several
+        if len(found := list(models)) > 1:
+            yield found
 
 
 def served_lines(served: Sequence[ServedModel]) -> Iterator[str]:
     """A sentence for each candidate and judge that answered as several models."""
-    for models in _changed(served):
+    for models in _several(served):
         counts = ", ".join(f"{one.model} ({one.n:,})" for one in models)
         yield (
             f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
@@ -30,7 +140,7 @@ def served_lines(served: Sequence[ServedModel]) -> Iterator[str]:
 
 def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str]]]:
     """For each of them a title and a table: a column a model, a row a metric with its means."""
-    for models in _changed(served):
+    for models in _several(served):
         metrics = sorted({metric for one in models for metric in one.means})
         rows = [("mean", *(one.model for one in models)), ("n", *(f"{one.n:,}" for one in models))]
         rows += [

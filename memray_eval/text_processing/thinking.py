@@ -99,7 +99,7 @@ def _split_harmony(output: str) -> _Pieces | None:
     headers = list(_HEADER.finditer(output)) if "<|message|>" in output else []
     if not headers or (headers[0].start() and not headers[0][0].startswith("<|end|>")):
         return None
-    answer, thoughts = [], [output[: headers[0].start()]] if headers[0].start() else []
+    answer, thoughts = list[str](), [output[: headers[0].start()]][: headers[0].start()]
     ends = [*(header.start() for header in headers[1:]), len(output)]
     for header, end in zip(headers, ends, strict=True):
         text = _MESSAGE_END.sub("", output[header.end() : end])
