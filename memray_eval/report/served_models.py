@@ -66,12 +66,12 @@ def _find(
 
 
 def _pair_jurors(judges: str, models: str) -> Sequence[tuple[str, str]]:
-    """Each of a score's judges with the model that answered as it. A judge that was asked several
-    times may have answered as several; of a jury with such a one nobody can say which did."""
+    """Each of a score's judges with the model that answered as it; all together if one of them, who
+    was asked several times, answered as several."""
     names, served = judges.split(JURORS), models.split(JURORS)
-    names = names * len(served) if len(names) == 1 else names
-    pairs = zip(names, served) if len(names) == len(served) else [(judges, models)]  # noqa: B905
-    return [(name, model) for name, model in pairs if model != UNKNOWN]
+    if len(names) != len(served):
+        return [(judges, models)]
+    return [pair for pair in zip(names, served, strict=True) if pair[1] != UNKNOWN]
 
 
 def count_unknown_marks(records: pads.Dataset) -> dict[str, int]:

@@ -283,19 +283,13 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    # In the order of the judges' names, one each unless a judge answered as several models
-    who = dict.fromkeys(
-        (score.judge, score.served_model or UNKNOWN) for score in scores if score.value is not None
-    )
-    named = {
-        "judge": JURORS.join(dict.fromkeys(judge for judge, _ in who)),
-        "served_model": JURORS.join(served for _, served in who)
-        if any(score.served_model for score in heard)
-        else None,
-    }
-    return verdict.model_copy(
-        update={**spent, **named, "parts": parts, "judgment": dumps(judgment)}
-    )
+    names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
+    # In the same order, one each unless a judge answered as several models
+    served = dict.fromkeys((one.judge, one.served_model or UNKNOWN) for one in scores
+                           if one.value is not None)  # fmt: skip
+    told = JURORS.join(model for _, model in served) if any(s.served_model for s in heard) else None
+    update = {"judge": names, "served_model": told, "parts": parts, "judgment": dumps(judgment)}
+    return verdict.model_copy(update=spent | update)
 
 
 async def _ask_each(
@@ -324,9 +318,7 @@ async def _ask_each(
     return Verdict(
         judgment=metric.join([one.judgment for one in verdicts]),
         judge=verdicts[0].judge,
-        served_model=JURORS.join(
-            dict.fromkeys(one.served_model for one in verdicts if one.served_model)
-        )
+        served_model=JURORS.join(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
         or None,
         usage=usage,
         cost_usd=cost_usd,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 _TAGS = ("think(?:ing)?", "thoughts?", "reasoning", "seed:think", "mm:think", "longcat_think")
 # The opening and the closing mark of each dialect, without the bracket that it begins with
@@ -25,6 +25,7 @@ _DIALECTS = (
 )
 _EITHER = "|".join(f"(?P<open{n}>{o})|(?P<close{n}>{c})" for n, (o, c) in enumerate(_DIALECTS))
 _MARK = re.compile(rf"[<\[◁](?:{_EITHER})")
+_LINE_END = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _BLANK = re.compile(r"[\s\ufeff]*")
 # gpt-oss: a message's header with its channel, and what ends a message
 _HEADER = re.compile(
@@ -52,6 +53,7 @@ _PAIRS = frozenset("'' ‘’ “” «» „“ ‚‘ 「」 『』 () （） 
 _MID_SENTENCE_BEFORE = re.compile(r"[^\W_][,;:]?[ \t]+\Z")
 _MID_SENTENCE_AFTER = re.compile(r"[ \t]+[^\W\d_A-Z]|[ \t]*[,.;:!?)]|\s*\Z")
 _SENTENCE_ENDS = tuple(".!?。！？…")
+_MOST_LOOKED_AT = 5000  # characters of a line before a mark, and after it
 _MOST_NESTED = 64  # marks in a block that are looked at for nested blocks
 
 
@@ -65,6 +67,10 @@ class ParsedOutput(NamedTuple):
     thinking_blocks: int = 0
     raw: str = ""
     unknown_mark: str | None = None
+
+
+# A block that is not first has to be closed, and to fill its lines if it is at a line's start
+_Place = Literal["first", "after a sentence", "at a line's start", "within"]
 
 
 class _Pieces(NamedTuple):
@@ -130,9 +136,12 @@ def _split_blocks(output: str) -> _Pieces | None:
     in_text = set[str]()  # dialects of which the text holds an opening mark that counts for nothing
     while number < len(marks):
         mark, (is_opening, dialect) = marks[number], _kind_of(marks[number])
-        end = _find_end(output, marks, number) if is_opening else None
+        place = _place_of(output, since, mark, bool(thoughts)) if is_opening else "within"
+        end = None if place == "within" else _find_end(output, marks, number)
         closing = None if end is None else marks[end]
-        if is_opening and _opens(output, since, mark, closing, bool(thoughts)):
+        if place == "first" or (
+            closing and (place == "after a sentence" or _LINE_END.match(output, closing.end()))
+        ):
             answer.append(output[since : mark.start()])
             thoughts.append(output[mark.end() : closing.start() if closing else None])
             since = closing.end() if closing else len(output)
@@ -176,26 +185,19 @@ def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int |
     return quoted if first is None else first
 
 
-def _opens(
-    output: str, since: int, mark: re.Match[str], closing: re.Match[str] | None, is_later: bool
-) -> bool:
-    """Whether an opening mark counts by its place, after a block that ended at `since` or (not
-    `is_later`) the output's start. On a line with other text the block has to fill its lines, or
-    follow a sentence that follows a block (interleaved thinking)."""
+def _place_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Place:
+    """Where an opening mark stands, after a block that ended at `since` or (not `is_later`) the
+    output's start."""
     if _BLANK.match(output, since, mark.start()).end() == mark.start():  # type: ignore[union-attr]
-        return True
+        return "first"
     if _is_mentioned(output, since, mark):
-        return False
+        return "within"
     before = output[max(since, mark.start() - 200) : mark.start()].rstrip(" \t")
-    if not before.endswith("\n"):
-        return is_later and closing is not None and before.endswith(_SENTENCE_ENDS)
-    lines = [_rest_of_line(output, one.end()) for one in (mark, closing) if one is not None]
-    return not lines[0] or (closing is not None and (is_later or not lines[1]))
-
-
-def _rest_of_line(output: str, start: int) -> str:
-    end = output.find("\n", start)
-    return output[start : end if end >= 0 else None].strip()
+    if before.endswith("\n") and _LINE_END.match(output, mark.end()):
+        return "first"
+    if is_later and before.rstrip().endswith(_SENTENCE_ENDS):
+        return "after a sentence"
+    return "at a line's start" if before.endswith("\n") else "within"
 
 
 def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
@@ -204,11 +206,10 @@ def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
     start, end = mark.span()
     if output.count("```", since, start) % 2 and output.count("```", end) % 2:
         return True
-    line, line_end = max(since, output.rfind("\n", since, start) + 1), output.find("\n", end)
-    for quote in '`"':
-        is_open = output.count(quote, line, start) % 2
-        if is_open and output.find(quote, end, line_end if line_end >= 0 else len(output)) >= 0:
-            return True
+    line = max(since, start - _MOST_LOOKED_AT, output.rfind("\n", since, start) + 1)
+    rest = output[end : end + _MOST_LOOKED_AT].partition("\n")[0]
+    if any(output.count(quote, line, start) % 2 and quote in rest for quote in '`"'):
+        return True
     before = output[max(line, start - 2) : start]
     is_word = before[:-1].isalnum()  # as before an apostrophe
     return not is_word and before[-1:] + output[end : end + 1] in _PAIRS
