@@ -3,9 +3,9 @@ did under one name; and answers that begin with a mark of thinking that is not k
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain, groupby
+from operator import itemgetter
 from typing import Any, Literal
 
 import duckdb
@@ -17,15 +17,14 @@ import pyarrow.parquet as pq
 from memray_eval.report.marks import NOTHING
 from memray_eval.report.scores import first_of_each
 from memray_eval.report.tables import align_columns
-from memray_eval.stages.judge import UNKNOWN
-from memray_eval.types import JURORS, ServedModel
+from memray_eval.types import ServedModel
 
 _SCORE = "scores.list.element"
 _COLUMNS = ("candidate", *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")))
 # A row without a metric stands for the unit itself, the others for its scores
 _FIGURES = """
 WITH rows AS (SELECT candidate, served_model, unnest(list_prepend(NULL, scores)) AS one FROM units)
-SELECT {name}, {model}, one.metric, count(*), count(one.value), fsum(one.value) FROM rows
+SELECT {name}, {model}, one.metric, count(*), favg(one.value) FROM rows
 WHERE {model} IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _MARKS = """
@@ -47,31 +46,14 @@ def find_served_models(records: pads.Dataset) -> tuple[ServedModel, ...]:
 def _find(
     of: Literal["candidate", "judge"], records: pads.Dataset, column: str, **asked: str
 ) -> Iterator[ServedModel]:
-    counts = Counter[tuple[str, str]]()
-    scored: defaultdict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-    sums: defaultdict[tuple[str, str], dict[str, float]] = defaultdict(dict)
     columns = dict.fromkeys(("served_model", column, *_COLUMNS))
-    for name, model, metric, n, n_scored, total in _ask(
-        records, column, _FIGURES.format(**asked), *columns
-    ):
-        for one in [(name, model)] if of == "candidate" else _pair_jurors(name, model):
-            if (of == "candidate") == (metric is None):  # a candidate's units, a judge's scores
-                counts[one] += n
-            if n_scored:
-                scored[one][metric] += n_scored
-                sums[one][metric] = sums[one].get(metric, 0.0) + total
-    for one, n in sorted(counts.items()):
-        means = {metric: total / scored[one][metric] for metric, total in sums[one].items()}
-        yield ServedModel(of=of, name=one[0], model=one[1], n=n, means=means)
-
-
-def _pair_jurors(judges: str, models: str) -> Sequence[tuple[str, str]]:
-    """Each of a score's judges with the model that answered as it; all together if one of them, who
-    was asked several times, answered as several."""
-    names, served = judges.split(JURORS), models.split(JURORS)
-    if len(names) != len(served):
-        return [(judges, models)]
-    return [pair for pair in zip(names, served, strict=True) if pair[1] != UNKNOWN]
+    rows = _ask(records, column, _FIGURES.format(**asked), *columns)
+    for (name, model), figures in groupby(rows, key=itemgetter(0, 1)):
+        by_metric = {metric: (n, mean) for _, _, metric, n, mean in figures}
+        units = by_metric.pop(None, (0, None))
+        n = units[0] if of == "candidate" else sum(n for n, _ in by_metric.values())
+        means = {metric: mean for metric, (_, mean) in by_metric.items() if mean is not None}
+        yield ServedModel(of=of, name=name, model=model, n=n, means=means)
 
 
 def count_unknown_marks(records: pads.Dataset) -> dict[str, int]:
@@ -116,9 +98,8 @@ def _holds(metadata: pq.FileMetaData, name: str) -> bool:
     places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name]
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = [group.column(place) for group in groups for place in places]
-    return any(
-        not one.is_stats_set or one.statistics.null_count < one.num_values for one in columns
-    )
+    kept = [(one.statistics, one.num_values) for one in columns]
+    return any(s is None or not s.has_null_count or s.null_count < n for s, n in kept)
 
 
 def _several(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:

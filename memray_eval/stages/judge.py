@@ -47,7 +47,6 @@ from memray_eval.types import (
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
-UNKNOWN = "unknown"  # the model of a juror whose server did not name it
 
 
 class JudgingOptions(Frozen):
@@ -283,13 +282,17 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
-    # In the same order, one each unless a judge answered as several models
-    served = dict.fromkeys((one.judge, one.served_model or UNKNOWN) for one in scores
-                           if one.value is not None)  # fmt: skip
-    told = JURORS.join(model for _, model in served) if any(s.served_model for s in heard) else None
-    update = {"judge": names, "served_model": told, "parts": parts, "judgment": dumps(judgment)}
-    return verdict.model_copy(update=spent | update)
+    gave = [score for score in scores if score.value is not None]
+    models = [
+        name or "" for _, name in dict.fromkeys((one.judge, one.served_model) for one in gave)
+    ]
+    named = {
+        "judge": JURORS.join(dict.fromkeys(one.judge for one in gave)),
+        "served_model": JURORS.join(models) if all(models) else None,
+    }
+    return verdict.model_copy(
+        update={**spent, **named, "parts": parts, "judgment": dumps(judgment)}
+    )
 
 
 async def _ask_each(

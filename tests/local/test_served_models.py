@@ -112,7 +112,7 @@ def test_one_name_or_none_is_not_told(job: Job) -> None:
     assert "MODELS THAT ANSWERED" not in render(done.summary)
 
 
-def test_jurors_are_told_apart(job: Job) -> None:
+def test_a_jury_has_the_names_of_all(job: Job) -> None:
     with (
         serving(lambda body: "Rest more. You sleep 4.5 hours.") as server,
         serving(changes_after(99, judgment_reply)) as one,
@@ -128,10 +128,9 @@ def test_jurors_are_told_apart(job: Job) -> None:
             )
         )
     judges = [each for each in done.summary.served_models if each.of == "judge"]
-    assert {(each.name, each.model, each.n) for each in judges} == {
-        ("one/j", OLD, 3),
-        ("two/j", NEW, 3),
-    }
+    assert [(each.name, each.model, each.n) for each in judges] == [
+        ("one/j + two/j", f"{OLD} + {NEW}", 3)
+    ]
     assert not [note for note in done.summary.notes if "answered as" in note]
 
 
