@@ -351,7 +351,7 @@ def score_by_verdict(
     score = _outcome(metric, sample, response, verdict.judge, compute)
     update: dict[str, Any] = {
         name: getattr(verdict, name)
-        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "cached")
+        for name in ("usage", "cost_usd", "saved_usd", "latency_s", "cached", "served_model")
     }
     update["calls"] = 0 if verdict.cached else verdict.calls
     if score.status == "abstained":

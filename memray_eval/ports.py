@@ -23,10 +23,12 @@ PAYER: ContextVar[str] = ContextVar("payer", default="")
 
 class Verdict(Frozen):
     """What a judge returned: the filled-in judgment, who gave it, and what it cost, over `calls`
-    that were answered. `saved_usd` is what the provider's prompt cache took off that."""
+    that were answered. `served_model` is the model that answered, as the server names it.
+    `saved_usd` is what the provider's prompt cache took off that."""
 
     judgment: BaseModel
     judge: str
+    served_model: str | None = None
     usage: Usage = Usage()
     cost_usd: float = 0.0
     saved_usd: float = 0.0

@@ -11,14 +11,13 @@ from pydantic import ValidationError
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.results.schema import RESPONSE_COLUMNS
+from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import (
     BIG_FIVE,
     EXISTING,
     Candidate,
-    ParsedOutput,
     Record,
     Response,
-    split_thinking,
     unit_id,
 )
 from memray_eval.types.json_text import as_now, candidate_from_json
@@ -224,15 +223,10 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         return None
     output = (
         split_thinking(texts[0])
-        if texts and isinstance(texts[0], str)
+        if texts and isinstance(texts[0], str) and not given.get("raw")  # it is split already
         else ParsedOutput(texts[0] if texts else "")
     )
-    content = {
-        "text": output.text,
-        **(
-            {"thinking": output.thinking, "thinking_blocks": output.blocks} if output.blocks else {}
-        ),
-    }
+    content = output._asdict() if output.raw or output.unknown_mark else {"text": output.text}
     if not given and error is None and type(output.text) is str:
         return Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
     try:

@@ -96,6 +96,9 @@ def build_manifest(
             "n_failed_units": summary.n_failed_units,
         }
         manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
+        manifest["served_models"] = [
+            one.model_dump(exclude={"means"}) for one in summary.served_models
+        ]
         manifest["total_s"] = summary.total_s
         if summary.decided is not None:
             manifest["decided"] = summary.decided.model_dump()

@@ -28,6 +28,12 @@ from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
+from memray_eval.report.served_models import (
+    count_unknown_marks,
+    find_served_models,
+    mark_lines,
+    served_lines,
+)
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.agreement import compares, disagreements
@@ -61,6 +67,7 @@ def _summarise_records(
     headline, performance = _performance(spec, records)
     batches = _batch_figures(folder, records) if spec.calls_judges else None
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
+    served, marks = find_served_models(records), count_unknown_marks(records)
     broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
     summary = Summary(
         run_id=folder.run_id,
@@ -96,6 +103,8 @@ def _summarise_records(
         else (),
         batches=batches,
         notes=(
+            *served_lines(served),
+            *mark_lines(marks),
             *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
@@ -109,6 +118,8 @@ def _summarise_records(
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
         prompt_cache=reduced.prompt_cache,
+        served_models=served,
+        unknown_marks=marks,
     )
     described = {
         "rubrics": rubrics_of(spec),

@@ -35,6 +35,7 @@ _ADDED = {
     "cache_write_tokens": "INTEGER NOT NULL DEFAULT 0",
     "unpriced_calls": "INTEGER NOT NULL DEFAULT 0",
     "paid_for": "TEXT NOT NULL DEFAULT ''",
+    "served_model": "TEXT NOT NULL DEFAULT ''",
 }
 _FIELDS = (
     *("key", "judge", "input_tokens", "output_tokens", *_ADDED, "cost_usd", "created"),
@@ -57,6 +58,7 @@ CREATE TABLE calls (
   cache_write_tokens INTEGER NOT NULL DEFAULT 0,
   unpriced_calls INTEGER NOT NULL DEFAULT 0,
   paid_for TEXT NOT NULL DEFAULT '',
+  served_model TEXT NOT NULL DEFAULT '',
   cost_usd REAL NOT NULL,
   created REAL NOT NULL,
   judgment TEXT
@@ -76,7 +78,7 @@ class CachedCall(Frozen):
     """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
     refused; `created` is in epoch seconds. The tokens are those of a Usage.
     `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
-    says what it cost."""
+    says what it cost. `served_model` is the model that answered, "" if its server did not say."""
 
     key: str
     judge: str
@@ -87,6 +89,7 @@ class CachedCall(Frozen):
     cache_write_tokens: _Count = 0
     unpriced_calls: _Count = 0
     paid_for: str = ""
+    served_model: str = ""
     cost_usd: _Amount
     created: _Amount
 

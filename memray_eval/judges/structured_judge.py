@@ -51,10 +51,12 @@ from memray_eval.provider_http.parameters import (
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
+from memray_eval.text_processing.thinking import split_thinking
 from memray_eval.types import Message, Usage
 
 logger = logging.getLogger(__name__)
 
+MOST_OBJECTS = 200  # braces of a reply that are looked at
 REASKS = 2  # a malformed verdict is asked for again, at most twice
 _OR_UNREADABLE = ", or said nothing that could be read"
 # In JSON: an escaped backslash, a whole surrogate pair, or (group 1) half of one, which no parser
@@ -65,12 +67,13 @@ SHARED_FIRST = f"shared_first {VERSIONS['shared_first']}"
 
 class Reply(NamedTuple):
     """A raw completion, read: its text, its tokens, and how it ended. `is_counted`: the provider
-    told all of its tokens."""
+    told all of its tokens. `served_model` is the model that it names as its own."""
 
     text: str
     usage: Usage
     ending: Literal["done", "refused", "truncated"]
     is_counted: bool = True
+    served_model: str = ""
 
 
 class ProviderAdapter(Protocol):
@@ -299,8 +302,8 @@ class Question:
 class _PendingVerdict:
     """One verdict that is asked for, and what it has taken so far: calls `sent`, how many of them
     were `answered`, and the tokens of them all with their cost; `uncounted` of the calls did not
-    tell theirs. `key` is what it is remembered by; None: it is not. `route` is the one of the last
-    call, `failed_at` those where it has failed."""
+    tell theirs. `served_model` gave the last answer. `key` is what it is remembered by; None: it is
+    not. `route` is the one of the last call, `failed_at` those where it has failed."""
 
     judgment: type[BaseModel]
     prepared: _Prepared
@@ -311,6 +314,7 @@ class _PendingVerdict:
     sent: int = 0
     answered: int = 0
     uncounted: int = 0
+    served_model: str = ""
     usage: Usage = field(default_factory=Usage)
     cost_usd: float = 0.0
     saved_usd: float = 0.0
@@ -461,6 +465,7 @@ class StructuredJudge:
             cost_usd=cost_usd,
             created=time.time(),
             paid_for=f"{self._access.run} {paid_for}",
+            served_model=reply.served_model,
             **dict(usage),
         )
         return BatchedVerdict(
@@ -562,6 +567,7 @@ class StructuredJudge:
         return Verdict(
             judgment=judgment.model_validate_json(call.judgment),
             judge=self.name,
+            served_model=call.served_model or None,
             usage=usage,
             cost_usd=cost_usd,
             saved_usd=saved_usd,
@@ -588,6 +594,7 @@ class StructuredJudge:
         return Verdict(
             judgment=filled,
             judge=self.name,
+            served_model=pending.served_model or None,
             usage=pending.usage,
             cost_usd=pending.cost_usd,
             saved_usd=pending.saved_usd,
@@ -695,6 +702,7 @@ class StructuredJudge:
             if attempt is not None:
                 await attempt.answered()
             pending.add_answer(reply.usage)
+            pending.served_model = reply.served_model
             pending.uncounted += not reply.is_counted
             permit.used = _known_cost(reply, permit.estimate)
             return await self._read_verdict(reply, pending)
@@ -743,6 +751,7 @@ class StructuredJudge:
             judgment=judgment,
             cost_usd=pending.cost_usd,
             created=time.time(),
+            served_model=pending.served_model,
             **dict(pending.usage),
         )
         await self._access.calls.put(call)
@@ -786,24 +795,43 @@ class RepeatedJudge:
 
 
 def _parse_judgment(text: str, judgment: type[BaseModel]) -> BaseModel:
-    """The judgment in a reply, which may wrap its JSON in a fence or in words, or hold none that
-    parses and be read as free text, where the judgment can be. Raises InvalidVerdict."""
+    """The judgment in a reply, which may think first and wrap its JSON in a fence or in words, or
+    hold none that parses and be read as free text, where the judgment can be. Raises
+    InvalidVerdict."""
     if "\\u" in text:
         text = _HALF.sub(lambda found: "\\ufffd" if found[1] else found[0], text)
-    candidates = [text]
+    try:
+        return judgment.model_validate_json(text)
+    except ValidationError as error:
+        misfit = error
+    text = split_thinking(text).text
     start, end = text.find("{"), text.rfind("}") + 1
-    if 0 <= start < end - 1 and (start, end) != (0, len(text)):
-        candidates.append(text[start:end])
-    for candidate in candidates:
+    for candidate in dict.fromkeys([text, text[start:end], _last_object(text)]):
         try:
             return judgment.model_validate_json(candidate)
         except ValidationError as error:
-            misfit = error
+            misfit = error if candidate.startswith("{") else misfit
     if misfit.errors()[0]["type"] == "json_invalid" and _reads_text(judgment):
         read: BaseModel | None = judgment.from_text(text)  # type: ignore[attr-defined]
         if read is not None:
             return read
     raise InvalidVerdict(text, _describe_problem(misfit)) from None
+
+
+def _last_object(text: str) -> str:
+    """The last JSON object in a text that is in no other one, "" if there is none: a judge may
+    draft a verdict, or quote one, before it gives its own."""
+    decoder, last, start = json.JSONDecoder(), "", text.find("{")
+    for _ in range(MOST_OBJECTS):
+        if start < 0:
+            break
+        try:
+            _, end = decoder.raw_decode(text, start)
+            last = text[start:end]
+        except (ValueError, RecursionError):
+            end = start + 1
+        start = text.find("{", end)
+    return last
 
 
 def _reads_text(judgment: type[BaseModel]) -> bool:

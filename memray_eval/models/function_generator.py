@@ -9,7 +9,8 @@ from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import describe_error
 from memray_eval.extensions import OwnObject, call_own
 from memray_eval.provider_http.replies import valid_text
-from memray_eval.types import Candidate, Prompt, Response, split_thinking
+from memray_eval.text_processing.thinking import split_thinking
+from memray_eval.types import Candidate, Prompt, Response
 
 
 class FunctionGenerator:
@@ -41,5 +42,4 @@ class FunctionGenerator:
             return said
         if not isinstance(said, str):
             return Response(error=f"TypeError: returned {type(said).__name__}, not a text")
-        parsed = split_thinking(valid_text(said))
-        return Response(text=parsed.text, thinking=parsed.thinking, thinking_blocks=parsed.blocks)
+        return Response(**split_thinking(valid_text(said))._asdict())

@@ -36,12 +36,14 @@ from memray_eval.provider_http.replies import (
     kind_of,
     list_in,
     mapping_in,
+    name_in,
     text_in,
     token_count,
     valid_text,
 )
 from memray_eval.provider_http.transport import MOST_BYTES, client_options
-from memray_eval.types import Candidate, Prompt, Response, split_thinking
+from memray_eval.text_processing.thinking import split_thinking
+from memray_eval.types import Candidate, Prompt, Response
 
 silence_payload_logs()
 logger = logging.getLogger(__name__)
@@ -168,6 +170,7 @@ class _StreamedAnswer:
         self._started, self._edge, self._is_chat = started, edge, is_chat
         self._text: list[str] = []
         self._thinking: list[str] = []
+        self._served_model = ""
         self._finish_reason: str | None = None
         self._usage: Any = None
         self._ttft_s: float | None = None
@@ -243,6 +246,7 @@ class _StreamedAnswer:
 
     def _hear(self, event: Mapping[str, Any]) -> None:
         self._usage = event.get("usage") or self._usage
+        self._served_model = name_in(event, "model") or self._served_model
         for choice in list_in(event, "choices"):
             if not isinstance(choice, Mapping):
                 raise InvalidReply("an entry of choices is no object")
@@ -255,8 +259,7 @@ class _StreamedAnswer:
             part = mapping_in(choice, named) if named is not None else {}
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         said = _text_field(part, "content" if self._is_chat else "text")
-        # vLLM's and DeepSeek's field
-        thought = _text_field(part, "reasoning_content") if self._is_chat else ""
+        thought = _thinking_in(part) if self._is_chat else ""
         if said or thought:
             self._ttft_s = (
                 self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
@@ -277,7 +280,10 @@ class _StreamedAnswer:
         return Response(
             text=parsed.text,
             thinking="\n".join(part for part in (apart, parsed.thinking) if part),
-            thinking_blocks=parsed.blocks + bool(apart),
+            thinking_blocks=parsed.thinking_blocks + bool(apart),
+            raw=parsed.raw,
+            unknown_mark=parsed.unknown_mark,
+            served_model=self._served_model or None,
             error=f"{type(error).__name__}: {error}" if error is not None else None,
             finish_reason=self._finish_reason,
             prompt_tokens=token_count(usage.get("prompt_tokens")),
@@ -288,6 +294,14 @@ class _StreamedAnswer:
             ttft_s=self._ttft_s,
             duration_s=time.perf_counter() - self._started,
         )
+
+
+def _thinking_in(part: Mapping[str, Any]) -> str:
+    """The thinking that stands in a field of its own: DeepSeek's, which many servers have, or that
+    of vLLM and OpenRouter. A server that has both says the same in them."""
+    said = _text_field(part, "reasoning_content")
+    other = part.get("reasoning")
+    return said or (other if isinstance(other, str) else "")
 
 
 def _text_field(part: Mapping[str, Any], name: str) -> str:

@@ -344,6 +344,12 @@ def text_in(holder: Mapping[str, Any], name: str) -> str:
     return valid_text(value or "")
 
 
+def name_in(holder: Mapping[str, Any], name: str) -> str:
+    """A name that a reply may bear, such as its model's: "" where there is none, or no text."""
+    value = holder.get(name)
+    return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
+
+
 def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
     if value is None:

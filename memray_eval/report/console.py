@@ -13,6 +13,7 @@ from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
 from memray_eval.report.marks import NOTHING, fallbacks_of, metric_mark
+from memray_eval.report.served_models import served_tables
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.sweeps import sweep_lines
 from memray_eval.report.tables import disagreements_line, heat_map, task_table
@@ -80,6 +81,8 @@ def _breakdown_lines(summary: Summary) -> Iterator[str]:
         yield from _titled_section(
             f"CONVERSATION MEMORY - {arm.candidate} ({arm.arm})", one_arm_lines(arm)
         )
+    for title, lines in served_tables(summary.served_models):
+        yield from _titled_section(title, lines)
     for heat in summary.heat_maps:
         if any(heat.n_without_depth) or any(any(row) for row in heat.n):
             yield from _titled_section(

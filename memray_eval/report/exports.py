@@ -11,6 +11,7 @@ from typing import IO, Any, TypeAlias
 
 from memray_eval.metrics.instruction.instruction_quality import result
 from memray_eval.report.atomic_file import write_atomically
+from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.stages.rates import answer_tokens_per_s
 from memray_eval.types import Record, Response, Score, Summary
 
@@ -100,14 +101,15 @@ def _encode_json(value: Mapping[str, Any]) -> bytes:
 
 
 def _answer_row(record: Record) -> dict[str, Any]:
-    response = record.response.model_dump() if record.response else {"error": "no response"}
-    text = response.pop("text", "")
+    response = {"response": "", "error": "no response"}
+    if record.response is not None:
+        said = record.response.model_dump()
+        response = {RESPONSE_COLUMNS[field][0]: value for field, value in said.items()}
     sample = record.sample.model_dump(mode="json", exclude={"context"}, exclude_defaults=True)
     return {
         **sample,
         "candidate": record.candidate.name,
         "model": record.candidate.model,
-        "response": text,
         **response,
     }
 

@@ -32,10 +32,12 @@ from memray_eval.types import FALLBACKS, is_estimate
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
     "language",
+    "served_model",
     "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
 )  # fmt: skip
 _OF_SCORES = {  # a score's field -> its column
     "metric": "metric", "status": "status", "value": "value", "judge": "judge",
+    "served_model": "judge_served_model",
     "input_tokens": "judge_input_tokens",
     "output_tokens": "judge_output_tokens",
     "cached_input_tokens": "judge_cached_input_tokens",

@@ -334,13 +334,16 @@ class RunFolder:
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
         """Reads a part: all of it in one request, or some of its columns, named as in Parquet
-        (scores.list.element.status)."""
+        (scores.list.element.status); a column that an older version did not write is null."""
         with (
             translate_cloud_errors(self.path),
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
             table = pq.ParquetFile(source).read(columns=columns)
+        for place, field in enumerate(RECORD_SCHEMA if columns is None else ()):
+            if field.name not in table.column_names:
+                table = table.add_column(place, field, pa.nulls(len(table), field.type))
         return table.replace_schema_metadata(None)
 
     def read_parts(

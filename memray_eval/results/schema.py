@@ -26,6 +26,7 @@ SCORE_TYPE = pa.struct(
         ("parts", pa.map_(pa.string(), pa.float64())),
         ("judgment", pa.string()),
         ("judge", pa.string()),
+        ("served_model", pa.string()),
         ("input_tokens", pa.int64()),
         ("output_tokens", pa.int64()),
         ("cached_input_tokens", pa.int64()),
@@ -47,6 +48,9 @@ RESPONSE_COLUMNS = {
     "text": ("response", pa.string()),
     "thinking": ("thinking", pa.string()),
     "thinking_blocks": ("thinking_blocks", pa.int64()),
+    "raw": ("unsplit_response", pa.string()),
+    "unknown_mark": ("unknown_mark", pa.string()),
+    "served_model": ("served_model", pa.string()),
     "prompt_form": ("prompt_form", pa.string()),
     "truncated_tokens": ("truncated_tokens", pa.int64()),
     "cached_tokens": ("cached_tokens", pa.int64()),
@@ -279,7 +283,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
-        text = {"text": fields["text"] or "", "thinking": fields["thinking"] or ""}
+        text = {name: fields[name] or "" for name in ("text", "thinking", "raw")}
         response = Response.model_validate(
             {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
         )

@@ -8,7 +8,8 @@ from typing import Any
 
 from memray_eval.errors import EvalError, describe_error
 from memray_eval.ports import Generator
-from memray_eval.types import Candidate, Prompt, Record, Response, Sample, split_thinking, unit_id
+from memray_eval.text_processing.thinking import split_thinking
+from memray_eval.types import Candidate, Prompt, Record, Response, Sample, unit_id
 
 
 def new_record(sample: Sample, candidate: Candidate) -> Record:
@@ -42,11 +43,8 @@ def engine_response(row: Mapping[str, Any]) -> Response:
     metrics = row.get("metrics") or {}
     ttft_s = metrics.get("first_token_latency")
     decode_s = (metrics.get("last_token_ts") or 0.0) - (metrics.get("first_token_ts") or 0.0)
-    parsed = split_thinking(row["generated_text"])
     return Response(
-        text=parsed.text,
-        thinking=parsed.thinking,
-        thinking_blocks=parsed.blocks,
+        **split_thinking(row["generated_text"])._asdict(),
         finish_reason=row["finish_reason"],
         prompt_tokens=int(row["num_input_tokens"]),
         cached_tokens=row["num_cached_tokens"],

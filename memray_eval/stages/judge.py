@@ -282,9 +282,16 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     ]
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
-    names = JURORS.join(dict.fromkeys(score.judge for score in scores if score.value is not None))
+    gave = [score for score in scores if score.value is not None]
+    models = [
+        name or "" for _, name in dict.fromkeys((one.judge, one.served_model) for one in gave)
+    ]
+    named = {
+        "judge": JURORS.join(dict.fromkeys(one.judge for one in gave)),
+        "served_model": JURORS.join(models) if all(models) else None,
+    }
     return verdict.model_copy(
-        update={**spent, "judge": names, "parts": parts, "judgment": dumps(judgment)}
+        update={**spent, **named, "parts": parts, "judgment": dumps(judgment)}
     )
 
 
@@ -314,6 +321,8 @@ async def _ask_each(
     return Verdict(
         judgment=metric.join([one.judgment for one in verdicts]),
         judge=verdicts[0].judge,
+        served_model=JURORS.join(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
+        or None,
         usage=usage,
         cost_usd=cost_usd,
         saved_usd=saved_usd,

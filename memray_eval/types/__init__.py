@@ -9,7 +9,6 @@ from memray_eval.types.responses import (
     Arm,
     Candidate,
     FigureForm,
-    ParsedOutput,
     Passage,
     Prompt,
     Response,
@@ -18,7 +17,6 @@ from memray_eval.types.responses import (
     Stream,
     TokenCounts,
     Usage,
-    split_thinking,
 )
 from memray_eval.types.samples import (
     BIG_FIVE,
@@ -66,6 +64,7 @@ from memray_eval.types.summaries import (
     PromptCacheUse,
     QualityPair,
     Recommendation,
+    ServedModel,
     Summary,
     SummaryLine,
     SummarySection,
@@ -113,7 +112,6 @@ __all__ = [
     "MetricSummary",
     "Name",
     "Pair",
-    "ParsedOutput",
     "Passage",
     "Performance",
     "Prompt",
@@ -127,6 +125,7 @@ __all__ = [
     "Sampling",
     "Scalar",
     "Score",
+    "ServedModel",
     "Share",
     "Status",
     "Stream",
@@ -145,6 +144,5 @@ __all__ = [
     "is_estimate",
     "key_conflicts",
     "pair_of",
-    "split_thinking",
     "unit_id",
 ]

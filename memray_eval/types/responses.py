@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import Field, model_validator
@@ -150,50 +149,24 @@ class Prompt(Frozen):
         return most if isinstance(most, int) else self.max_tokens or DEFAULT_MAX_TOKENS
 
 
-_THOUGHT = re.compile(r"<think(?:ing)?>(.*?)(?:</think(?:ing)?>|\Z)", re.DOTALL | re.IGNORECASE)
-
-_END_OF_THOUGHT = re.compile(r"</think(?:ing)?>", re.IGNORECASE)
-
-
-class ParsedOutput(NamedTuple):
-    """A model's output split into its answer and its thinking, which stood in `blocks` blocks."""
-
-    text: str
-    thinking: str = ""
-    blocks: int = 0
-
-
-def split_thinking(output: str) -> ParsedOutput:
-    """Takes <think> (or <thinking>) blocks out of an output. A block that is never closed goes to
-    the end; a close without an opening belongs to a block that the chat template opened, so all
-    before it is thinking."""
-    if "<" not in output:
-        return ParsedOutput(output)
-    first_end = _END_OF_THOUGHT.search(output)
-    if first_end and not re.search(r"<think(?:ing)?>", output[: first_end.start()], re.IGNORECASE):
-        output = f"<think>{output}"
-    thoughts = _THOUGHT.findall(output)
-    if not thoughts:
-        return ParsedOutput(output)
-    return ParsedOutput(
-        _THOUGHT.sub("", output).strip(),
-        "\n".join(thought.strip() for thought in thoughts),
-        len(thoughts),
-    )
-
-
 class Response(Frozen):
     """What the model answered. Tokens are the model's own; times are in seconds, None where they
     were not measured.
 
-    `thinking` is what stood between <think> marks, which `text` no longer holds, in
-    `thinking_blocks` blocks. `prompt_form` says whether it was asked through its chat template
-    (`chat`) or with plain text (`plain`); `truncated_tokens` were cut out of the prompt's middle;
-    `cached_tokens` of the prompt came from the engine's prefix cache."""
+    `thinking` is what stood between the model's marks of thinking, in `thinking_blocks` blocks.
+    `text` no longer holds it, and `raw` is the output before it was split off, "" if nothing was.
+    `unknown_mark` is what `text` begins with if that looks like such a mark and is none that is
+    known. `served_model` is the model that answered, as the server names it. `prompt_form` says
+    whether it was asked through its chat template (`chat`) or with plain text (`plain`);
+    `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from
+    the engine's prefix cache."""
 
     text: str = ""
     thinking: str = ""
     thinking_blocks: int = 0
+    raw: str = ""
+    unknown_mark: str | None = None
+    served_model: str | None = None
     error: str | None = None
     prompt_form: str | None = None
     truncated_tokens: int | None = None

@@ -43,10 +43,11 @@ class Score(Frozen):
     failure is never a zero.
 
     `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole
-    verdict as JSON; `judge` names who gave it. `calls` counts the judge calls that were answered,
-    and so paid, for it: every juror, repeat and asking again; None in records of older versions.
-    `saved_usd` is what the provider's prompt cache took off `cost_usd`; `cached` means that the
-    verdict was remembered, and cost nothing.
+    verdict as JSON; `judge` names who gave it, and `served_model` the model that answered, as its
+    server names it; of a jury those of all, in the order of `judge`, None if one is not named.
+    `calls` counts the judge calls that were answered, and so paid, for it: every juror, repeat and
+    asking again; None in records of older versions. `saved_usd` is what the provider's prompt cache
+    took off `cost_usd`; `cached` means that the verdict was remembered, and cost nothing.
     """
 
     metric: str
@@ -55,6 +56,7 @@ class Score(Frozen):
     parts: dict[str, float] = Field(default_factory=dict)
     judgment: str | None = None
     judge: str = ""
+    served_model: str | None = None
     usage: Usage = Usage()
     cost_usd: float = 0.0
     saved_usd: float = 0.0

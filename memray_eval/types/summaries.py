@@ -197,6 +197,17 @@ class GenerationSummary(Frozen):
     uncounted: int = 0
 
 
+class ServedModel(Frozen):
+    """A model that answered as a candidate or a judge (`name`), by its name at the server: `n`
+    answers, or scores by its verdicts, and the mean of each metric over them."""
+
+    of: Literal["candidate", "judge"]
+    name: str
+    model: str
+    n: int
+    means: dict[str, float] = Field(default_factory=dict)
+
+
 class TaskMetric(Frozen):
     """One metric over the units of one task. `n` counts units with an outcome, those it does not
     apply to among them.
@@ -534,8 +545,10 @@ class Summary(Frozen):
     measured. `temperatures` says by judge at which one it was asked. `cost_usd` is what judge calls
     cost in all sessions, without `unpriced_calls`, whose price is not known; None where no model
     judged, where no price is known, and in runs of older versions. `batches` are there where some
-    of them went in batches, `prompt_cache` where providers told of theirs, `decided` where the run
-    ended before all of its units, as its `stop_at` asks."""
+    of them went in batches, `prompt_cache` where providers told of theirs. `served_models` are
+    those that answered, as far as servers name them; `unknown_marks` counts the answers that begin
+    with each mark that looks like one of thinking and is none that is known. `decided` is there
+    where the run ended before all of its units, as its `stop_at` asks."""
 
     run_id: str
     suite: str
@@ -566,4 +579,6 @@ class Summary(Frozen):
     unpriced_calls: int = 0
     batches: BatchFigures | None = None
     prompt_cache: PromptCacheUse | None = None
+    served_models: tuple[ServedModel, ...] = ()
+    unknown_marks: dict[str, int] = Field(default_factory=dict)
     decided: EarlyDecision | None = None

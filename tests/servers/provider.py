@@ -36,10 +36,14 @@ INPUT_TOKENS = 10
 @dataclass(frozen=True)
 class Answer:
     """A text, and how it ended: done, cut off at the output limit, or refused (by the model or a
-    content filter)."""
+    content filter). `model` is the one that says it; "": the one that was asked. `thinking` comes
+    in a field of its own, of the name `thinking_in`."""
 
     text: str = ""
     ending: Literal["done", "truncated", "refused", "filtered"] = "done"
+    model: str = ""
+    thinking: str = ""
+    thinking_in: str = "reasoning_content"
 
 
 @dataclass(frozen=True)
@@ -465,9 +469,11 @@ async def _write_chat(
         "content": None if outcome.ending == "refused" else outcome.text,
     }
     message["refusal"] = outcome.text or "no" if outcome.ending == "refused" else None
+    if outcome.thinking:
+        message[outcome.thinking_in] = outcome.thinking
     choice = {"index": 0, "message": message, "finish_reason": finish}
     completion = {
-        **_chunk(body, "chat.completion"),
+        **_chunk(body, "chat.completion", outcome),
         "choices": [choice],
         "usage": _openai_usage(spent),
     }
@@ -484,12 +490,14 @@ async def _write_stream(
     response = web.StreamResponse(headers={"content-type": "text/event-stream"} | headers)
     await response.prepare(request)
     words = outcome.text.split(" ") if isinstance(outcome, Answer) else ["Cut", "short"]
+    if isinstance(outcome, Answer) and outcome.thinking:
+        await _send(response, body, {outcome.thinking_in: outcome.thinking}, None, outcome)
     for index, word in enumerate(words):
-        await _send(response, body, {"content": word if index == 0 else f" {word}"}, None)
+        await _send(response, body, {"content": word if index == 0 else f" {word}"}, None, outcome)
     if isinstance(outcome, Answer):
-        await _send(response, body, {}, "stop")
+        await _send(response, body, {}, "stop", outcome)
         last = {
-            **_chunk(body, "chat.completion.chunk"),
+            **_chunk(body, "chat.completion.chunk", outcome),
             "choices": [],
             "usage": _openai_usage(spent),
         }
@@ -499,17 +507,21 @@ async def _write_stream(
 
 
 async def _send(
-    response: web.StreamResponse, body: dict[str, Any], delta: dict[str, str], finish: str | None
+    response: web.StreamResponse,
+    body: dict[str, Any],
+    delta: dict[str, str],
+    finish: str | None,
+    outcome: Answer | Fault,
 ) -> None:
     said = {"delta": delta} if "messages" in body else {"text": delta.get("content", "")}
     choice = {"index": 0, **said, "finish_reason": finish}
-    await response.write(
-        f"data: {json.dumps({**_chunk(body, 'chat.completion.chunk'), 'choices': [choice]})}\n\n".encode()  # noqa: E501
-    )
+    event = {**_chunk(body, "chat.completion.chunk", outcome), "choices": [choice]}
+    await response.write(f"data: {json.dumps(event)}\n\n".encode())
 
 
-def _chunk(body: dict[str, Any], kind: str) -> dict[str, Any]:
-    return {"id": "c", "object": kind, "created": 0, "model": body["model"]}
+def _chunk(body: dict[str, Any], kind: str, outcome: Answer | Fault) -> dict[str, Any]:
+    served = outcome.model if isinstance(outcome, Answer) else ""
+    return {"id": "c", "object": kind, "created": 0, "model": served or body["model"]}
 
 
 def _openai_usage(spent: Spent) -> dict[str, Any]:
@@ -571,11 +583,13 @@ async def _write_message(
         outcome.ending, "end_turn"
     )
     content = [{"type": "text", "text": outcome.text}] if outcome.text else []
+    if outcome.thinking:
+        content.insert(0, {"type": "thinking", "thinking": outcome.thinking})
     fixed = {
         "id": "m",
         "type": "message",
         "role": "assistant",
-        "model": body["model"],
+        "model": outcome.model or body["model"],
         "stop_sequence": None,
     }
     usage = {
@@ -608,11 +622,19 @@ async def _write_candidate(
         )
     finish = {"truncated": "MAX_TOKENS", "refused": "SAFETY"}.get(outcome.ending, "STOP")
     candidate = {
-        "content": {"role": "model", "parts": [{"text": outcome.text}]},
+        "content": {
+            "role": "model",
+            "parts": [
+                *([{"text": outcome.thinking, "thought": True}] if outcome.thinking else []),
+                {"text": outcome.text},
+            ],
+        },
         "finishReason": finish,
         "index": 0,
     }
-    return web.json_response({"candidates": [candidate], "usageMetadata": usage}, headers=headers)
+    said = {"candidates": [candidate], "usageMetadata": usage}
+    said |= {"modelVersion": outcome.model} if outcome.model else {}
+    return web.json_response(said, headers=headers)
 
 
 def word_vector(text: str, dimensions: int = 64) -> list[float]:

@@ -188,7 +188,19 @@ def openai_cases(text: str) -> Cases:
         **variants(
             good,
             (*message, "content"),
-            all_of(Unreadable, list=[{"type": "text", "text": text}], object={}, number=3),
+            all_of(
+                Unreadable, list=[[text]], parts=[{"type": "text", "text": 3}], object={}, number=3
+            ),
+        ),
+        **variants(
+            good,
+            (*message, "content"),
+            {
+                "of parts": (
+                    [{"type": "thinking", "thinking": []}, {"type": "text", "text": text}],
+                    None,
+                )
+            },
         ),
         **variants(
             good,

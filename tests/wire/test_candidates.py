@@ -6,6 +6,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.types import Candidate, Message, Prompt, Response, Stream
@@ -99,6 +101,39 @@ def test_stream_false_never_asks_for_one() -> None:
     with serving(lambda body: Answer("In Bergen"), keep_requests=True) as server:
         assert [one.text for one in ask_twice(server, stream=False)] == ["In Bergen"] * 2
         assert not any("stream" in body for body in server.requests)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_thinking_in_a_field_of_its_own_is_no_text(field: str, stream: bool) -> None:
+    answer = Answer("In Bergen", model="m-2026", thinking="The west.", thinking_in=field)
+    with serving(lambda body: answer) as server:
+        for response in ask_twice(server, stream=stream):
+            assert (response.text, response.thinking, response.thinking_blocks, response.raw) == (
+                "In Bergen",
+                "The west.",
+                1,
+                "",
+            )
+            assert response.served_model == "m-2026"
+
+
+@pytest.mark.parametrize("name", [None, 7, {"a": 1}, "", "  "])
+def test_a_reply_that_names_no_model_is_an_answer(name: Any) -> None:
+    body = {"model": name, "choices": [{"message": {"content": "In Bergen"}}]}
+    with serving(lambda _: Raw(json.dumps(body).encode())) as server:
+        for response in ask_twice(server):
+            assert (response.text, response.error, response.served_model) == (
+                "In Bergen",
+                None,
+                None,
+            )
+
+
+def test_marks_that_come_in_several_events_are_marks() -> None:
+    response, _ = asked(PROMPT, "[THINK]The west, where it </think> [/THINK] In Bergen [/THI")
+    assert (response.text, response.thinking_blocks) == ("In Bergen [/THI", 1)
+    assert response.raw.startswith("[THINK]The west")
 
 
 def test_thinking_is_taken_out_and_counted() -> None:

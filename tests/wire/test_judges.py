@@ -172,6 +172,51 @@ def test_every_reply_has_its_typed_outcome(wire: str, case: str) -> None:
         assert "score: Input should be less than or equal to 5" in str(error)
 
 
+DRAFT = GOOD.replace("4", "2")
+ALOUD = {
+    "thinks": f"<think>Perhaps {DRAFT}? No.</think>\n{GOOD}",
+    "thinks in brackets": f"[THINK]{DRAFT}[/THINK]```json\n{GOOD}\n```",
+    "thought": f"<thought>{DRAFT}</thought> So: {GOOD} That is all.",
+    "seed": f"<seed:think>{DRAFT}</seed:think>{GOOD}",
+    "Kimi": f"◁think▷{DRAFT}◁/think▷{GOOD}",
+    "reasoning": f"<reasoning>{DRAFT}</reasoning>{GOOD}",
+    "Cohere": (
+        f"<|START_THINKING|>{DRAFT}<|END_THINKING|><|START_RESPONSE|>{GOOD}<|END_RESPONSE|>"
+    ),
+    "Gemma": f"<|channel>thought\n{DRAFT}<channel|>{GOOD}<turn|>",
+    "Harmony": f"<|channel|>analysis<|message|>{DRAFT}<|end|><|start|>assistant<|channel|>final"
+    f"<|message|>{GOOD}<|return|>",
+    "bare Harmony": f"analysisPerhaps {DRAFT}.assistantfinal{GOOD}",
+    "the template opened": f"Perhaps {DRAFT}.</think>{GOOD}",
+    "without marks": f"First I thought {DRAFT}, of {{memory}}. Now:\n{GOOD}",
+    "quotes a mark": GOOD.replace("fine words", "it wrote </think>. Fine words"),
+    "reasoning_content": Answer(GOOD, thinking=DRAFT),
+    "a field reasoning": Answer(GOOD, thinking=DRAFT, thinking_in="reasoning"),
+}
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+@pytest.mark.parametrize("case", ALOUD)
+def test_a_judge_that_thinks_aloud_is_asked_once(wire: str, case: str) -> None:
+    with serving(scripted(ALOUD[case])) as server:
+        verdict = asyncio.run(_ask(wire, server))
+    assert (verdict.judgment.score, verdict.judgment.quotes) == (4, ["a"])
+    assert (len(server.requests), verdict.calls) == (1, 1)
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_judge_that_only_thinks_is_asked_again(wire: str) -> None:
+    with serving(scripted(f"<think>Perhaps {DRAFT}", "[/THI", GOOD)) as server:
+        verdict = asyncio.run(_ask(wire, server))
+    assert (verdict.judgment.score, verdict.calls) == (4, 3)
+
+
+@pytest.mark.parametrize("wire", FORMATS)
+def test_a_verdict_names_the_model_that_answered(wire: str) -> None:
+    with serving(scripted(Answer(GOOD, model="m-2026-11-20"))) as server:
+        assert asyncio.run(_ask(wire, server)).served_model == "m-2026-11-20"
+
+
 @pytest.mark.parametrize("wire", FORMATS)
 def test_what_is_judged_is_never_a_template_and_the_question_to_mend_names_the_field(
     wire: str,

@@ -26,6 +26,7 @@ from memray_eval.provider_http.replies import (
     HttpReply,
     TokenFields,
     mappings_in,
+    name_in,
     read_usage,
     text_in,
 )
@@ -128,10 +129,11 @@ class AnthropicAdapter:
             text = "".join(
                 text_in(block, "text") for block in blocks if block.get("type") == "text"
             )
-            ending = text_in(said, "stop_reason")
+            ending, served = text_in(said, "stop_reason"), name_in(said, "model")
             if ending == "refusal":
-                return Reply(text, usage, "refused", known)
-            return Reply(text, usage, "truncated" if ending == "max_tokens" else "done", known)
+                return Reply(text, usage, "refused", known, served)
+            is_cut = ending == "max_tokens"
+            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, anthropic.APIStatusError):

@@ -35,6 +35,7 @@ from memray_eval.provider_http.replies import (
     first_in,
     mapping_in,
     mappings_in,
+    name_in,
     read_usage,
     text_in,
 )
@@ -149,10 +150,11 @@ class GoogleAdapter:
         said = self._edge.object(completion)
         usage, known = read_usage(said.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
+            served = name_in(said, "modelVersion")
             feedback = None if said.get("candidates") else said.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
             if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
-                return Reply("", usage, "refused", known)
+                return Reply("", usage, "refused", known, served)
             candidate = first_in(said, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
@@ -160,11 +162,12 @@ class GoogleAdapter:
             if candidate.get("content") is not None:
                 content = mapping_in(candidate, "content")
                 parts = mappings_in(content, "parts") if content.get("parts") is not None else ()
-                text = "".join(text_in(part, "text") for part in parts)
+                text = "".join(text_in(part, "text") for part in parts if not part.get("thought"))
             reason = text_in(candidate, "finishReason")
             if reason in _REFUSALS:
-                return Reply(text, usage, "refused", known)
-            return Reply(text, usage, "truncated" if reason == "MAX_TOKENS" else "done", known)
+                return Reply(text, usage, "refused", known, served)
+            is_cut = reason == "MAX_TOKENS"
+            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, errors.APIError):

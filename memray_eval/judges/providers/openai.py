@@ -29,6 +29,8 @@ from memray_eval.provider_http.replies import (
     TokenFields,
     first_in,
     mapping_in,
+    mappings_in,
+    name_in,
     read_usage,
     text_in,
 )
@@ -157,14 +159,16 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     with edge.reading(reply, spent):
         choice = first_in(said, "choices")
         message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
+        served = name_in(said, "model")
         if text_in(message, "refusal") or ending == "content_filter":
-            return Reply("", spent, "refused", is_counted)
-        return Reply(
-            text_in(message, "content"),
-            spent,
-            "truncated" if ending == "length" else "done",
-            is_counted,
+            return Reply("", spent, "refused", is_counted, served)
+        text = (
+            "".join(text_in(part, "text") for part in mappings_in(message, "content"))
+            if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
+            else text_in(message, "content")
         )
+        is_cut = ending == "length"
+        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served)
 
 
 def bound_schema(schema: Any) -> Any:

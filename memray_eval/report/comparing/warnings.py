@@ -40,6 +40,7 @@ def find_warnings(
         yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)
     yield from _differing_judges(sides, compared)
+    yield from _differing_models(sides)
     yield from _differing_settings("rubric digests", "rubrics", sides, compared)
     yield from _differing_layouts(sides)
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
@@ -123,6 +124,23 @@ def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Ite
         if len(planned) == 1 and "none" not in actual.values() and len(set(actual.values())) > 1:
             listed = "; ".join(f"{judges} in {letter}" for letter, judges in actual.items())
             yield f"{name}: scored by {listed}"
+
+
+def _differing_models(sides: Mapping[str, Side]) -> Iterator[str]:
+    """Warns of each candidate and judge that one of the sides has several models of, or that the
+    sides have by the same name and with other models, as far as their servers named them."""
+    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    for letter, side in sides.items():
+        for one in side.manifest.get("served_models") or ():
+            if one["of"] == "judge" or one["name"] == side.candidate:
+                who = found.setdefault((one["of"], one["name"]), {})
+                who.setdefault(letter, []).append(one["model"])
+    for (of, name), models in found.items():
+        if len({model for served in models.values() for model in served}) > 1:
+            listed = "; ".join(
+                f"{_join_names(served)} in {letter}" for letter, served in models.items()
+            )
+            yield f"{of} {name}: other models answered: {listed}"
 
 
 def _join_names(names: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
 from memray_eval.report.intervals import Intervals, measure_intervals
+from memray_eval.report.served_models import served_tables
 from memray_eval.report.where import Split, find_places, read_run_scores
 from memray_eval.types import Record, Summary
 
@@ -175,6 +176,7 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
+        "served": list(served_tables(summary.served_models)),
         "adjusted": list(adjusted_paragraphs(summary)),
         "decisions": list(decision_lines(decisions)) if decisions else [],
     }

@@ -372,7 +372,7 @@ def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_wit
         old.execute(insert, ["old"])
     with ThreadPoolExecutor(4) as threads:  # several processes may be the first
         caches = list(threads.map(CallCache, [tmp_path / "calls"] * 4))
-    new = made("new", cached_input_tokens=3, cache_write_tokens=2)
+    new = made("new", cached_input_tokens=3, cache_write_tokens=2, served_model="m-2026")
     caches[0].put([new])
     with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
         old.execute(insert, ["older"])
@@ -380,7 +380,7 @@ def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_wit
         found = cache.get(["old", "new", "older"])
         assert found["new"] == new
         assert (found["old"].input_tokens, found["old"].cached_input_tokens) == (5, 0)
-        assert found["older"].cache_write_tokens == 0
+        assert (found["older"].cache_write_tokens, found["older"].served_model) == (0, "")
         cache.close()
 
 

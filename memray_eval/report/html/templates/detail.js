@@ -25,6 +25,7 @@ function detail(row, record) {
   if (record.history) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
   if (record.answers) nodes.push(...titled("Accepted answers", make("p", { class: "text", text: record.answers.join("\n") })));
   if (record.thinking) nodes.push(make("details", {}, make("summary", { text: "Thinking" }), make("p", { class: "text thought", dir: "auto", text: record.thinking })));
+  if (record.raw) nodes.push(make("details", {}, make("summary", { text: "Whole output, before thinking was split off" }), make("p", { class: "text thought", dir: "auto", text: record.raw })));
   nodes.push(...titled("About", about(row, record)));
   return nodes;
 }
@@ -72,7 +73,7 @@ function judgment(score, record) {
   const value = score.v === undefined || score.v === null
     ? make("span", { class: `value status-${status}`, text: words(status) })
     : make("span", { class: "value", text: shown(score.v) }, make("small", { text: ` of ${shown(scale)}${score.estimate ? ", estimate" : ""}` }));
-  const by = [score.judge, score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.unpriced ? (score.usd ? "and calls of unknown price" : "cost unknown") : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
+  const by = [score.judge, score.served ? `answered by ${score.served}` : "", score.cached ? "cached" : "", score.usd ? `$${score.usd.toFixed(4)}` : "", score.unpriced ? (score.usd ? "and calls of unknown price" : "cost unknown") : "", score.latency ? `${score.latency} s` : ""].filter(Boolean).join(", ");
   const left = make("div", {}, make("b", { text: words(score.name) }), value, by ? make("small", { class: "by", text: by }) : null);
   const right = make("div");
   if (score.error) right.append(make("p", { class: status === "error" ? "status-error" : "named", text: score.error }));
@@ -111,7 +112,7 @@ function about(row, record) {
   const [first, took] = record.times || [];
   const shares = (of) => Object.entries(of).map(([name, share]) => `${name} ${share}`).join(", ");
   const facts = {
-    unit: record.unit, candidate: INDEX.candidates[row[ROW.candidate]], task: INDEX.tasks[row[ROW.task]], ...(record.about || {}),
+    unit: record.unit, candidate: INDEX.candidates[row[ROW.candidate]], "model that answered": record.served, task: INDEX.tasks[row[ROW.task]], ...(record.about || {}),
     traits: record.traits && shares(record.traits), emotion: record.emotion && shares(record.emotion),
     tokens: asked == null && said == null ? null : `${asked ?? "?"} in, ${said ?? "?"} out`,
     time: took == null ? null : `${took.toFixed(2)} s${first == null ? "" : `, first token ${first.toFixed(2)} s`}`,

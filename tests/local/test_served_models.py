@@ -1,0 +1,143 @@
+"""The model that answered: kept with every answer and verdict, told where it changed within a run
+or between two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.cli import main
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import run
+from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
+from memray_eval.report.long_table import write_parquet
+from tests.servers.judgments import judgment_reply
+from tests.servers.provider import Answer, serving
+
+OLD, NEW = "m-2026-08-06", "m-2026-11-20"
+Job = Callable[..., RunConfig]
+
+
+def changes_after(n: int, say: Callable[[dict[str, Any]], str], before: str = OLD) -> Any:
+    """A server that answers as another model from its reply `n` on."""
+    numbers = count()
+    return lambda body: Answer(say(body), model=before if next(numbers) < n else NEW)
+
+
+def go(config: RunConfig) -> Any:
+    return run(config, lambda text: None, quiet=True)
+
+
+def test_a_change_within_a_run_is_told_and_its_figures_are_split(
+    job: Job,
+    tmp_path: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    said = {OLD: "Rest more. You sleep 4.5 hours.", NEW: "No."}
+    numbers = count()
+
+    def answer(body: dict[str, Any]) -> Answer:
+        model = OLD if next(numbers) < 4 else NEW
+        return Answer(said[model], model=model)
+
+    def asked(judge: Any, out: str) -> Any:
+        return job(
+            candidate,
+            servers={"lab": {"url": judge.base_url}},
+            candidates=[
+                {"name": "c", "model": "m", "backend": "openai", "base_url": candidate.base_url}
+            ],
+            metrics=["empathy", "readability_score"],
+            judge="lab/juror",
+            limit=6,
+            out=str(tmp_path / out),
+        )
+
+    with serving(answer) as candidate, serving(changes_after(2, judgment_reply)) as judge:
+        done = go(asked(judge, "a"))
+        found = {(one.of, one.name, one.model): one for one in done.summary.served_models}
+        assert {key: one.n for key, one in found.items()} == {
+            ("candidate", "c", OLD): 4,
+            ("candidate", "c", NEW): 2,
+            ("judge", "lab/juror", OLD): 2,
+            ("judge", "lab/juror", NEW): 4,
+        }
+        scores = {OLD: list[float](), NEW: list[float]()}
+        for record in done.folder.each():
+            (grade,) = (one for one in record.scores if one.metric == "readability_score")
+            scores[record.response.served_model].append(grade.value)
+        for model, values in scores.items():
+            mean = found["candidate", "c", model].means["readability_score"]
+            assert mean == pytest.approx(sum(values) / len(values))
+        screen = " ".join(render_brief(done.summary, "x").split())
+        assert f"candidate c answered as 2 models: {OLD} (4), {NEW} (2)" in screen or (
+            f"candidate c answered as 2 models: {NEW} (2), {OLD} (4)" in screen
+        )
+        assert "judge lab/juror answered as 2 models" in screen
+        assert "MODELS THAT ANSWERED - candidate c" in render(done.summary)
+        write_parquet(str(tmp_path / "long.parquet"), done.folder.records())
+        rows = pq.read_table(tmp_path / "long.parquet").to_pylist()
+        assert {row["served_model"] for row in rows} == {OLD, NEW}
+        assert {row["judge_served_model"] for row in rows if row["metric"] == "empathy"} == {
+            OLD,
+            NEW,
+        }
+        n_asked = judge.n_requests
+        again = go(asked(judge, "b"))  # the candidate is the new one throughout
+        remembered = {
+            one.served_model for record in again.folder.each() for one in record.scores
+            if one.cached
+        }  # fmt: skip
+        assert judge.n_requests < n_asked + 6
+        assert remembered == {NEW}
+    monkeypatch.setattr("sys.argv", ["memray-eval", "compare", done.folder.path, again.folder.path])
+    with pytest.raises(SystemExit):
+        main()
+    told = " ".join(capsys.readouterr().out.split())
+    assert f"candidate c: other models answered: {OLD}, {NEW} in A; {NEW} in B" in told
+
+
+def test_one_name_or_none_is_not_told(job: Job) -> None:
+    with serving(lambda body: "Rest more.") as server:
+        done = go(job(server, metrics=["readability_score"], limit=3))
+    (one,) = done.summary.served_models
+    assert (one.of, one.name, one.model, one.n) == ("candidate", "served", "m", 3)
+    assert not [note for note in done.summary.notes if "models" in note]
+    assert "MODELS THAT ANSWERED" not in render(done.summary)
+
+
+def test_a_jury_has_the_names_of_all(job: Job) -> None:
+    with (
+        serving(lambda body: "Rest more. You sleep 4.5 hours.") as server,
+        serving(changes_after(99, judgment_reply)) as one,
+        serving(changes_after(0, judgment_reply)) as two,
+    ):
+        done = go(
+            job(
+                server,
+                servers={"one": {"url": one.base_url}, "two": {"url": two.base_url}},
+                metrics=["empathy"],
+                judge=["one/j", "two/j"],
+                limit=3,
+            )
+        )
+    judges = [each for each in done.summary.served_models if each.of == "judge"]
+    assert [(each.name, each.model, each.n) for each in judges] == [
+        ("one/j + two/j", f"{OLD} + {NEW}", 3)
+    ]
+    assert not [note for note in done.summary.notes if "answered as" in note]
+
+
+def test_unknown_marks_are_told_once(job: Job) -> None:
+    with serving(lambda body: "<xyz_think>Hm.</xyz_think> Rest more.") as server:
+        done = go(job(server, metrics=["readability_score"], limit=3))
+    assert done.summary.unknown_marks == {"<xyz_think>": 3}
+    (note,) = (one for one in done.summary.notes if "is not known" in one)
+    assert note.startswith("3 answers begin with a mark")
+    assert "<xyz_think>" in note
