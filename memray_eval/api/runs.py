@@ -102,17 +102,17 @@ class Run:
         the figure adjusted to people's labels (adjusted, adjusted_low, adjusted_high; null without
         a calibration);
         mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
-        scored); n, n_scored, n_failed, n_estimated (how many scores are offline estimates),
+        scored); n, n_scored, n_failed, n_no_answer, n_estimated (how many scores are offline estimates),
         coverage (0 to 1), judges."""
         texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         figures = dict.fromkeys(
             ("figure", "low", "high", *ADJUSTED, "mean", "stderr", "min", "max", "coverage"),
             pa.float64(),
         )
-        counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_estimated"), pa.int64())
+        counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_no_answer", "n_estimated"), pa.int64())
         order = (
             f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
-            "n_scored n_failed n_estimated coverage judges"
+            "n_scored n_failed n_no_answer n_estimated coverage judges"
         ).split()
         schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)

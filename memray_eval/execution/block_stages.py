@@ -412,11 +412,15 @@ class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
     def __init__(
-        self, metrics: Sequence[str], config: EmbeddingConfig, context: StageContext
+        self,
+        metrics: Sequence[str],
+        options: MetricOptions,
+        config: EmbeddingConfig,
+        context: StageContext,
     ) -> None:
         from memray_eval.models.embeddings import build_embedder  # as above: a second to import
 
-        self._metrics, self._context = pick(metrics), context
+        self._metrics, self._context = pick(metrics, options), context
         self._embedder = build_embedder(config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:

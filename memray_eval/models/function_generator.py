@@ -38,8 +38,10 @@ class FunctionGenerator:
         except Exception as error:  # of the user's: this answer's own
             return Response(error=describe_error(error))
         if isinstance(said, Response):
-            return said
+            return said.with_cause()
         if not isinstance(said, str):
             return Response(error=f"TypeError: returned {type(said).__name__}, not a text")
         parsed = split_thinking(valid_text(said))
-        return Response(text=parsed.text, thinking=parsed.thinking, thinking_blocks=parsed.blocks)
+        return Response(
+            text=parsed.text, thinking=parsed.thinking, thinking_blocks=parsed.blocks
+        ).with_cause()

@@ -9,6 +9,7 @@ from textwrap import wrap
 
 from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer
+from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
@@ -51,6 +52,8 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"
         yield from _wrap(f"{which}: {advice.reason}")
+    if lines := [part for line in no_answer_lines(summary) for part in _wrap(f"{line}.")]:
+        yield from ("", *lines)
     yield from _failures(summary)
     notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
     if notes:

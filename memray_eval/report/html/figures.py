@@ -115,13 +115,14 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
 
 def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
     interval, digits = intervals.of_metric(one), digits_of(one.scale)
+    answerable = f"/{one.n - one.n_not_applicable:,}" if one.n_no_answer else ""
     return FigureCell(
         metric=one.metric,
         candidate=one.candidate,
         figure=format_figure(one.figure, one.scale),
         low=f"{interval.low:.{digits}f}" if interval else "",
         high=f"{interval.high:.{digits}f}" if interval else "",
-        n=f"{one.n_scored:,}",
+        n=f"{one.n_scored:,}{answerable}",
         mark=metric_mark(one),
         is_estimate=one.n_estimated > 0,
         is_below=is_below,

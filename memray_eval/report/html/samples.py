@@ -154,6 +154,8 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         ),
         "response": response.text,
         "thinking": response.thinking,
+        "no_answer": response.no_answer,
+        "refusal": response.refusal,
         "error": response.error,
         "ended": response.finish_reason,
         "tokens": [response.prompt_tokens, response.output_tokens],
