@@ -111,10 +111,10 @@ class Metric:
     stands for the metric, None where the mean does; `layout` is its section of the console report;
     a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
     option of a run that changes its figures, for the manifest: runs that differ in it are not
-    resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer scores
-    (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as predictions
-    have it that exist already, is scored nevertheless. `about` says in a line what it measures, and `formulas`
-    how, for `list metrics`."""
+    resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
+    scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
+    predictions have it that exist already, is scored nevertheless. `about` says in a line what it
+    measures, and `formulas` how, for `list metrics`."""
 
     title: str
     value_label: str

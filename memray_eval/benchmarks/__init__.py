@@ -62,11 +62,11 @@ class Suite:
     carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
     several questions. `overall` gives the benchmark's own overall figures, by what they are, of
-    answers. With `scores_empty` a plainly empty prediction that exists already is scored, by the rule
-    that was published, and not left out as no answer. `own_metric` is the benchmark's own score, and `judge_rubrics` are the
-    prompts of its judges where the user has them, by metric. `templated` makes the suite that asks,
-    or whose judge asks, with the benchmark's own templates, read from the folder or file that the
-    user has."""
+    answers. With `scores_empty` a plainly empty prediction that exists already is scored, by the
+    rule that was published, and not left out as no answer. `own_metric` is the benchmark's own
+    score, and `judge_rubrics` are the prompts of its judges where the user has them, by metric.
+    `templated` makes the suite that asks, or whose judge asks, with the benchmark's own templates,
+    read from the folder or file that the user has."""
 
     description: str
     metrics: tuple[str, ...]

@@ -91,12 +91,13 @@ class RunConfig(Frozen):
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
     `transitions` are the transition words of coherence_score, and `emotion_words` those by which
     the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
-    our wider list. `on_no_answer` says what the
-    scores of a response without an answer are: `exclude` (none, they are out of every mean), `zero`
-    (the lowest of the metric's scale), or `score` (what the metric makes of an empty text); a suite
-    of a published benchmark scores a plainly empty prediction by its rule all the same. `tasks` picks some of a suite's tasks. `limit` takes so many samples: spread
-    over tasks and scenarios, the same ones each time and all of them part of a larger limit's, for
-    which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
+    our wider list. `on_no_answer` says what the scores of a response without an answer are:
+    `exclude` (none, they are out of every mean), `zero` (the lowest of the metric's scale), or
+    `score` (what the metric makes of an empty text); a suite of a published benchmark scores a
+    plainly empty prediction by its rule all the same. `tasks` picks some of a suite's tasks.
+    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all
+    of them part of a larger limit's, for which the whole dataset is looked through; or, with
+    `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
     for which we have our words. `errata` is a file of questions whose right answer is wrong, beside
     which figures are given without them. `executor` says where stages run: `local`, in this process

@@ -26,6 +26,8 @@ from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
+# Null in one of these is no answer; `answer` may as well be the right one
+NULLABLE = frozenset(TEXT_FIELDS) - {"answer"}
 QUERY_FIELDS = ("query", "prompt", "question")
 # What other programs call the right answers and the user's traits.
 ANSWERS_FIELDS = (
@@ -60,11 +62,10 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     text, the traits, and, of nested emotion distributions, the fused one. A response that is null
     stays, as `response`, where there is no other: it is no answer."""
     fields = {name: value for name, value in raw.items() if value is not None}
-    # `answer` may as well be the right one
     if (
         len(fields) < len(raw)
-        and not any(name in fields for name in (*TEXT_FIELDS, "error"))
-        and any(name in raw for name in TEXT_FIELDS[:-1])
+        and not NULLABLE.isdisjoint(raw)
+        and fields.keys().isdisjoint((*NULLABLE, "error"))
     ):
         fields["response"] = None
     if "_id" not in fields and "input" not in fields:
@@ -234,15 +235,17 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         and (column != "refusal" or isinstance(fields[column], str))
     }
     error = fields.pop("error", None)
-    texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
+    texts = {name: fields.pop(name) for name in TEXT_FIELDS if name in fields}
     if not texts and error is None:
         return None
-    is_null = bool(texts) and texts[0] is None
-    texts = [text for text in texts[:1] if text is not None]
+    # Where there is none, an `answer` beside it is the right one
+    own = [text for name, text in texts.items() if name in NULLABLE] or [*texts.values(), None]
+    text = next((text for text in own if text not in (None, "")), own[0])
+    is_null = text is None
     output = (
-        split_thinking(texts[0])
-        if texts and isinstance(texts[0], str)
-        else ParsedOutput(texts[0] if texts else "")
+        split_thinking(text)
+        if isinstance(text, str)
+        else ParsedOutput("" if text is None else text)
     )
     content = {
         "text": output.text,

@@ -14,7 +14,7 @@ from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
+from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
@@ -141,7 +141,7 @@ def _format_interval(one: MetricSummary) -> str:
 def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
     """Who scored most units, and _EST where any of them is an offline estimate."""
     judges = sorted(
-        (name for name in one.judges if name != RULES_ON_EMPTY or len(one.judges) == 1),
+        (name for name in one.judges if name not in WITHOUT_CALL or {*one.judges} <= WITHOUT_CALL),
         key=lambda name: -one.judges[name],
     )
     if not judges:

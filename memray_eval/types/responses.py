@@ -208,10 +208,10 @@ class Response(Frozen):
     `thinking` is what stood between <think> marks, which `text` no longer holds, in
     `thinking_blocks` blocks. `prompt_form` says whether it was asked through its chat template
     (`chat`) or with plain text (`plain`); `truncated_tokens` were cut out of the prompt's middle;
-    `cached_tokens` of the prompt came from the engine's prefix cache. `no_answer` is why the text is
-    blank though nothing failed, and `refusal` what the model said in a field of that name in place
-    of an answer. `raised_max_tokens` is the limit with which it was asked once more for want of an
-    answer: tokens and duration are those of both."""
+    `cached_tokens` of the prompt came from the engine's prefix cache. `no_answer` is why the text
+    is blank though nothing failed, and `refusal` what the model said in a field of that name in
+    place of an answer. `raised_max_tokens` is the limit with which it was asked once more for
+    want of an answer: tokens and duration are those of both."""
 
     text: str = ""
     thinking: str = ""

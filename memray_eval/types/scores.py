@@ -30,6 +30,7 @@ JURORS = " + "  # between their names in a score's `judge`
 RULES_ON_EMPTY = f"{RULES} (empty response)"
 # the judge of a response without an answer, under `on_no_answer: zero`
 RULES_ON_NO_ANSWER = f"{RULES} (no answer)"
+WITHOUT_CALL = frozenset({RULES_ON_EMPTY, RULES_ON_NO_ANSWER})
 
 Status = Literal["scored", "abstained", "not_applicable", "error", "no_answer"]
 

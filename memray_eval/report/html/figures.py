@@ -18,7 +18,7 @@ from memray_eval.report.marks import (
     metric_mark,
     name_figure,
 )
-from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary
+from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
 
 _PLAIN = Intervals()
 
@@ -136,7 +136,7 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
     for one in metrics:
         for judge, count in one.judges.items():
             counts[judge] = counts.get(judge, 0) + count
-    names = sorted(counts, key=lambda name: (name == RULES_ON_EMPTY, -counts[name]))
+    names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(one.n and one.n == one.n_not_applicable for one in metrics)
     nobody = "not applicable" if is_idle else "nobody"
     return Judges(

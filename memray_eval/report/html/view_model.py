@@ -9,6 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
+from memray_eval.report.answered import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
@@ -17,7 +18,6 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
-from memray_eval.report.answered import causes_in_words
 from memray_eval.report.intervals import Intervals, Key
 from memray_eval.report.marks import (
     NOTHING,
