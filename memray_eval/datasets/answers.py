@@ -235,17 +235,18 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         and (column != "refusal" or isinstance(fields[column], str))
     }
     error = fields.pop("error", None)
-    texts = {name: fields.pop(name) for name in TEXT_FIELDS if name in fields}
+    # Beside another one an `answer` is the right one
+    is_beside = "answer" in fields
+    texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
     if not texts and error is None:
         return None
-    # Where there is none, an `answer` beside it is the right one
-    own = [text for name, text in texts.items() if name in NULLABLE] or [*texts.values(), None]
-    text = next((text for text in own if text not in (None, "")), own[0])
+    text = texts[0] if texts else None
+    if len(texts) > 1 and text in (None, ""):
+        own = texts[:-1] if is_beside else texts
+        text = next((one for one in own if one not in (None, "")), text)
     is_null = text is None
     output = (
-        split_thinking(text)
-        if isinstance(text, str)
-        else ParsedOutput("" if text is None else text)
+        split_thinking(text) if isinstance(text, str) else ParsedOutput("" if is_null else text)
     )
     content = {
         "text": output.text,

@@ -125,3 +125,37 @@ def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfi
     assert (one.asked_again, one.answered_then, one.answered, one.no_answer) == (3, 3, 3, {})
     screen = " ".join(render_brief(summary, folder.path).split())
     assert "Asked again with a larger limit: 3, of which 3 answered then." in screen
+
+
+@pytest.mark.parametrize(("suite", "n_scored"), [("infinitebench", 3), ("qa", 1)])
+def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
+    tmp_path: Path, suite: str, n_scored: int
+) -> None:
+    own: dict[str, Any] = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
+    said: list[dict[str, Any]] = [
+        {"response": "71"},
+        {"response": ""},
+        {"response": None},
+        {"response": "<think>71"},
+        {"response": "", "finish_reason": "length"},
+    ]
+    rows = [json.dumps({"id": f"{place}", **own, **one}) for place, one in enumerate(said)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    config = RunConfig.model_validate(
+        {
+            "suite": suite,
+            "dataset": str(tmp_path / "rows.jsonl"),
+            "candidates": [{"name": "given", "model": "given", "backend": "given"}],
+            "metrics": ["rule_score" if suite == "infinitebench" else "exact_match"],
+            "out": str(tmp_path / "results"),
+            "executor": "local",
+        }
+    )
+    summary, folder = finished(config)
+    (metric,) = summary.metrics
+    assert (metric.n, metric.n_scored, metric.n_no_answer) == (5, n_scored, 5 - n_scored)
+    assert metric.mean == pytest.approx(1 / n_scored)
+    assert summary.candidates[0].answered == 1
+    screen = " ".join(render_brief(summary, folder.path).split())
+    left_out = "2 of them left out" if suite == "infinitebench" else ", left out"
+    assert left_out in screen
