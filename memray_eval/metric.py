@@ -18,12 +18,13 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config.sections import OnJudgeFailure, RubricMetric
+from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
+    RULES_ON_NO_ANSWER,
     ComputedScore,
     Figure,
     FigureForm,
@@ -110,8 +111,10 @@ class Metric:
     stands for the metric, None where the mean does; `layout` is its section of the console report;
     a metric whose value is the mean of small integers sets `integer_scale`. `variant` names the
     option of a run that changes its figures, for the manifest: runs that differ in it are not
-    resumed as one, and `compare` warns. `about` says in a line what it measures, and `formulas`
-    how, for `list metrics`."""
+    resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
+    scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
+    predictions have it that exist already, is scored nevertheless. `about` says in a line what it
+    measures, and `formulas` how, for `list metrics`."""
 
     title: str
     value_label: str
@@ -126,6 +129,8 @@ class Metric:
     layout: tuple[SummarySection, ...] = ()
     integer_scale: bool = False
     variant: str = ""
+    on_no_answer: OnNoAnswer = "exclude"
+    scores_empty: bool = False
     about: str = ""
     formulas: str = ""
 
@@ -430,8 +435,8 @@ def compute_score(
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
-    """The score of a record that cannot be scored, None if it can: its generation failed, or its
-    sample lacks what the metric requires."""
+    """The score of a record that cannot be scored, None if it can: its generation failed, its
+    sample lacks what the metric requires, or there is no answer."""
     if response is None or response.error is not None:
         reason = "no response" if response is None else response.error
         return Score(metric=metric.name, status="error", error=f"generation failed: {reason}")
@@ -447,7 +452,25 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
         return failed_score(metric, error)
     if why_not is not None:
         return Score(metric=metric.name, status="not_applicable", error=why_not)
-    return None
+    return _score_of_no_answer(metric, response) if response.no_answer is not None else None
+
+
+def _score_of_no_answer(metric: Metric, response: Response) -> Score | None:
+    """What a response without an answer scores; None if it is scored as an empty text."""
+    is_plain = response.no_answer in ("empty", "null") and response.finish_reason is None
+    if metric.on_no_answer == "score" or (metric.scores_empty and is_plain):
+        return None
+    why = f"no answer: {response.no_answer}"
+    if metric.on_no_answer == "exclude":
+        return Score(metric=metric.name, status="no_answer", error=why)
+    return Score(
+        metric=metric.name,
+        status="scored",
+        value=metric.scale[0],
+        judge=RULES_ON_NO_ANSWER,
+        calls=0,
+        error=why,
+    )
 
 
 def failed_score(metric: Metric, error: BaseException, judge: str = "") -> Score:
@@ -524,6 +547,7 @@ def summarise(metric: Metric, outcomes: MetricColumns) -> MetricSummary:
         n_scored=int(values.size),
         n_abstained=outcomes.by_status.get("abstained", 0),
         n_not_applicable=n_not_applicable,
+        n_no_answer=outcomes.by_status.get("no_answer", 0),
         n_failed=outcomes.by_status.get("error", 0),
         coverage=values.size / (n - n_not_applicable) if n > n_not_applicable else None,
         figure=figure,

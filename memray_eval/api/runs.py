@@ -34,7 +34,10 @@ _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "sce
              "generation_error")  # fmt: skip
 _SIGNS: Mapping[str, Callable[[float, float], bool]] = {**SIGNS, "==": operator.eq}
 FIGURE = "figure"  # what a check without a name is of
-_FIGURES = ("mean", "median", "min", "max", "std", "stderr", "coverage", "n_scored", "n_failed")
+_FIGURES = (
+    *("mean", "median", "min", "max", "std", "stderr", "coverage"),
+    *("n_scored", "n_failed", "n_no_answer"),
+)
 _CHECK = re.compile(
     r"\s*(?P<metric>[A-Za-z_]\w*)(?:\.(?P<figure>\w+))?\s*(?P<sign><=|>=|==|<|>)\s*"
     rf"(?P<bound>{NUMBER})\s*"
@@ -102,17 +105,19 @@ class Run:
         the figure adjusted to people's labels (adjusted, adjusted_low, adjusted_high; null without
         a calibration);
         mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
-        scored); n, n_scored, n_failed, n_estimated (how many scores are offline estimates),
-        coverage (0 to 1), judges."""
+        scored); n, n_scored, n_failed, n_no_answer, n_estimated (how many scores are offline
+        estimates), coverage (0 to 1), judges."""
         texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
         figures = dict.fromkeys(
             ("figure", "low", "high", *ADJUSTED, "mean", "stderr", "min", "max", "coverage"),
             pa.float64(),
         )
-        counts = dict.fromkeys(("n", "n_scored", "n_failed", "n_estimated"), pa.int64())
+        counts = dict.fromkeys(
+            ("n", "n_scored", "n_failed", "n_no_answer", "n_estimated"), pa.int64()
+        )
         order = (
             f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
-            "n_scored n_failed n_estimated coverage judges"
+            "n_scored n_failed n_no_answer n_estimated coverage judges"
         ).split()
         schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)

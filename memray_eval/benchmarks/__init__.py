@@ -62,10 +62,11 @@ class Suite:
     carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
     several questions. `overall` gives the benchmark's own overall figures, by what they are, of
-    answers. `own_metric` is the benchmark's own score, and `judge_rubrics` are the
-    prompts of its judges where the user has them, by metric. `templated` makes the suite that asks,
-    or whose judge asks, with the benchmark's own templates, read from the folder or file that the
-    user has."""
+    answers. With `scores_empty` a plainly empty prediction that exists already is scored, by the
+    rule that was published, and not left out as no answer. `own_metric` is the benchmark's own
+    score, and `judge_rubrics` are the prompts of its judges where the user has them, by metric.
+    `templated` makes the suite that asks, or whose judge asks, with the benchmark's own templates,
+    read from the folder or file that the user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -82,6 +83,7 @@ class Suite:
     overall: Callable[[Sequence[Answered]], dict[str, float | None]] = lambda answered: {}
     judge_rubrics: Mapping[str, str] = field(default_factory=dict)
     reports_speed: bool = False
+    scores_empty: bool = False
     templated: Callable[[Suite, str], Suite] | None = None
     name: str = ""
 

@@ -31,6 +31,7 @@ from memray_eval.config.sections import (
     Jury,
     MetricOptions,
     NamedServer,
+    OnNoAnswer,
     PairsConfig,
     Provider,
     RubricMetric,
@@ -93,9 +94,13 @@ class RunConfig(Frozen):
     `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
     `transitions` are the transition words of coherence_score, and `emotion_words` those by which
     the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
-    our wider list. `tasks` picks some of a suite's tasks. `limit` takes so many samples: spread
-    over tasks and scenarios, the same ones each time and all of them part of a larger limit's, for
-    which the whole dataset is looked through; or, with `limit_order: first`, the first ones.
+    our wider list. `on_no_answer` says what the scores of a response without an answer are:
+    `exclude` (none, they are out of every mean), `zero` (the lowest of the metric's scale), or
+    `score` (what the metric makes of an empty text); a suite of a published benchmark scores a
+    plainly empty prediction by its rule all the same. `tasks` picks some of a suite's tasks.
+    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all
+    of them part of a larger limit's, for which the whole dataset is looked through; or, with
+    `limit_order: first`, the first ones.
     `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
     for which we have our words. `errata` is a file of questions whose right answer is wrong, beside
     which figures are given without them. `executor` says where stages run: `local`, in this process
@@ -129,6 +134,7 @@ class RunConfig(Frozen):
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
     emotion_words: WordList = "strict"
+    on_no_answer: OnNoAnswer = "exclude"
     affect: AffectConfig = AffectConfig()
     engine: EngineConfig = EngineConfig()
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
@@ -151,8 +157,9 @@ class RunConfig(Frozen):
 
     @property
     def metric_options(self) -> MetricOptions:
-        """Without `own`: the metrics that a job brings are found when it is resolved."""
-        names = MetricOptions.model_fields.keys() - {"own"}
+        """Without what is found when the job is resolved: its own metrics, and what its suite
+        says."""
+        names = MetricOptions.model_fields.keys() & RunConfig.model_fields.keys()
         return MetricOptions(**{name: getattr(self, name) for name in names})
 
     @property

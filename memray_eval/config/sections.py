@@ -597,6 +597,7 @@ class ClusterConfig(Frozen):
 
 # A list of words as its source gives it, or ours, which is wider
 WordList = Literal["strict", "extended"]
+OnNoAnswer = Literal["exclude", "zero", "score"]
 
 
 Seen = Literal["query", "memory", "history", "context", "response", "answers"]
@@ -667,6 +668,8 @@ class MetricOptions(Frozen):
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
     emotion_words: WordList = "strict"
+    on_no_answer: OnNoAnswer = "exclude"
+    scores_empty: bool = False  # by the suite
     own: tuple[OwnMetric, ...] = ()
 
 

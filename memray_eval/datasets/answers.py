@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import ValidationError
 
@@ -16,6 +16,7 @@ from memray_eval.types import (
     BIG_FIVE,
     EXISTING,
     Candidate,
+    NoAnswer,
     Record,
     Response,
     unit_id,
@@ -24,6 +25,8 @@ from memray_eval.types.json_text import as_now, candidate_from_json
 
 # The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
+# Null in one of these is no answer; `answer` may as well be the right one
+NULLABLE = frozenset(TEXT_FIELDS) - {"answer"}
 QUERY_FIELDS = ("query", "prompt", "question")
 # What other programs call the right answers and the user's traits.
 ANSWERS_FIELDS = (
@@ -42,6 +45,7 @@ MODEL_FIELDS = ("model", "model_name")
 FUSED = "fused"  # the emotion distribution that counts, where there are several
 _OUR_FIELDS = ("unit_id", "scores", "candidate_config")
 # The columns of a response beside its text and error, and the fields that they are
+_CAUSES = get_args(NoAnswer)
 _OTHER_COLUMNS = {
     column: field
     for field, (column, _) in RESPONSE_COLUMNS.items()
@@ -54,8 +58,15 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
     """Renames a row's fields to ours and drops empty ones.
 
     Covers the query (records of published benchmarks keep their own), the answers as a list of
-    text, the traits, and, of nested emotion distributions, the fused one."""
+    text, the traits, and, of nested emotion distributions, the fused one. A response that is null
+    stays, as `response`, where there is no other: it is no answer."""
     fields = {name: value for name, value in raw.items() if value is not None}
+    if (
+        len(fields) < len(raw)
+        and not NULLABLE.isdisjoint(raw)
+        and fields.keys().isdisjoint((*NULLABLE, "error"))
+    ):
+        fields["response"] = None
     if "_id" not in fields and "input" not in fields:
         _rename_alias(fields, "query", QUERY_FIELDS)
     _rename_alias(
@@ -214,23 +225,38 @@ def _existing_candidate(name: str, model: str) -> Candidate:
 
 def _pop_response(fields: dict[str, Any]) -> Response | None:
     """Takes the response out of a row; None if it has neither a text nor an error."""
+    # A dataset may call something else `no_answer` or `refusal`: that stays metadata
     given = {
-        field: fields.pop(column) for column, field in _OTHER_COLUMNS.items() if column in fields
+        field: fields.pop(column)
+        for column, field in _OTHER_COLUMNS.items()
+        if column in fields
+        and (column != "no_answer" or fields[column] in _CAUSES)
+        and (column != "refusal" or isinstance(fields[column], str))
     }
     error = fields.pop("error", None)
+    # Beside another one an `answer` is the right one
+    is_beside = "answer" in fields
     texts = [fields.pop(name) for name in TEXT_FIELDS if name in fields]
     if not texts and error is None:
         return None
+    text = texts[0] if texts else None
+    if len(texts) > 1 and text in (None, ""):
+        own = texts[:-1] if is_beside else texts
+        text = next((one for one in own if one not in (None, "")), text)
+    is_null = text is None
     output = (
-        split_thinking(texts[0])
-        if texts and isinstance(texts[0], str) and not given.get("raw")  # it is split already
-        else ParsedOutput(texts[0] if texts else "")
+        split_thinking(text)
+        if isinstance(text, str) and not given.get("raw")  # it is split already
+        else ParsedOutput("" if is_null else text)
     )
     content = output._asdict() if output.raw or output.unknown_mark else {"text": output.text}
     if not given and error is None and type(output.text) is str:
-        return Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
+        response = Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
+        return response if response.text.strip() else response.with_cause(is_null=is_null)
     try:
-        return Response.model_validate({**given, **content, "error": error})
+        return Response.model_validate({**given, **content, "error": error}).with_cause(
+            is_null=is_null
+        )
     except ValidationError as invalid:
         first = invalid.errors()[0]
         raise InvalidSample(

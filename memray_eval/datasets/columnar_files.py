@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs
 
+from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.json_files import first_line
 from memray_eval.datasets.parsing import Fault, InvalidSample, parse_json
 from memray_eval.datasets.shards import Entry, Shard
@@ -163,7 +164,7 @@ def _drop_binary(value: Any) -> Any:
 
 def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
     """Rows as JSON would have them: JSON text is parsed, and keys that Arrow filled with null are
-    dropped."""
+    dropped, but for those of a response, which is no answer then."""
     names = batch.schema.names
     columns = [_plain_values(column) for column in batch.columns]
     broken: dict[int, InvalidSample] = {}
@@ -171,7 +172,11 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
         if name in _JSON_COLUMNS:
             columns[place] = _parse_texts(name, columns[place], broken)
     rows: list[dict[str, Any] | InvalidSample] = [
-        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        {
+            name: value
+            for name, value in zip(names, row, strict=True)
+            if value is not None or name in NULLABLE
+        }
         for row in zip(*columns, strict=True)
     ]
     for number, invalid in broken.items():

@@ -63,10 +63,14 @@ class ColumnMap:
                 metadata[name] = value
             elif name not in used and not _is_missing(value):
                 fields[name] = _to_field(name, value, name, None)
+            elif name == RESPONSE and name not in used:
+                fields[name] = None  # no answer
         for name, source in self.sources.items():
             value = raw.get(source["from"])
             if not _is_missing(value):
                 fields[name] = _to_field(name, value, source["from"], source.get("parse"))
+            elif name == RESPONSE and source["from"] in raw:
+                fields[name] = None
         if metadata:
             own = fields.get("metadata")
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})

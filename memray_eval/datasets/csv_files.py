@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, cast
 
+from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.parsing import Fault, InvalidSample
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
@@ -44,8 +45,8 @@ class _Header(NamedTuple):
 
 def read_csv(shard: Shard) -> Iterator[Entry]:
     """Reads the rows of a table whose first row names its columns; a cell is text, an empty one is
-    left out. A quoted cell may run over several lines, so only a reading from the start finds where
-    rows begin; a shard begins and ends where one does.
+    left out, but for a response's. A quoted cell may run over several lines, so only a reading from
+    the start finds where rows begin; a shard begins and ends where one does.
 
     The delimiter is the one of DELIMITERS that the first row has most often, outside quotes."""
     filesystem, inner = locate(shard.path)
@@ -131,7 +132,7 @@ def _to_row(names: list[str], cells: list[str]) -> dict[str, Any] | InvalidSampl
     return {
         name or f"column_{number}": cell
         for number, (name, cell) in enumerate(zip(names, cells, strict=False), 1)
-        if cell != ""
+        if cell != "" or name in NULLABLE
     }
 
 

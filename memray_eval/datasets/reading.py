@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from memray_eval.datasets.answers import candidate_name, parse_answer, rename_aliases
+from memray_eval.datasets.answers import NULLABLE, candidate_name, parse_answer, rename_aliases
 from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.datasets.shards import Entry
@@ -66,7 +66,12 @@ class SampleReader:
     def sample(self, entry: Entry) -> Sample | None:
         """Parses an entry into a sample; None if its task is not wanted. Raises InvalidSample with
         every fault."""
-        sample = parse_sample(self._read_fields(entry), self.suite, self.columns is None)
+        fields = self._read_fields(entry)
+        if isinstance(fields, dict):
+            for name in NULLABLE & fields.keys():
+                if fields[name] in (None, ""):
+                    del fields[name]
+        sample = parse_sample(fields, self.suite, self.columns is None)
         return sample if self._is_wanted(sample) else None
 
     def outline(self, entry: Entry) -> Outline | None:

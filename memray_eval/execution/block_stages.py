@@ -28,6 +28,7 @@ from memray_eval.execution.prompt_stage import (
     ANSWER,
     FORM,
     PROMPT,
+    SECOND,
     SHARD,
     TRUNCATED,
     take_stored,
@@ -68,13 +69,18 @@ logger = logging.getLogger(__name__)
 
 
 def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
-    """Records with the engine's ANSWER, null where nothing was asked, as their response. A prompt's
-    tokens, and with them any long context, have ended there."""
+    """Records with the engine's ANSWER, null where nothing was asked, as their response, and its
+    SECOND after it. A prompt's tokens, and with them any long context, have ended there."""
     rows, responses = table.select(RECORD_SCHEMA.names), list[Response | None]()
-    for row in table.select(["sample_id", FORM, TRUNCATED, ANSWER]).to_pylist():
+    columns = ["sample_id", "candidate_config", FORM, TRUNCATED, ANSWER, SECOND]
+    for row in table.select(columns).to_pylist():
         try:
-            answer = row[ANSWER]
-            responses.append(None if answer is None else engine_response({**row, **answer}))
+            answer, second = row[ANSWER], row[SECOND]
+            response = None if answer is None else engine_response({**row, **answer})
+            if response is not None and second is not None:
+                limit = candidate_from_json(row["candidate_config"]).retry_max_tokens or 0
+                response = response.asked_again(engine_response({**row, **second}), limit)
+            responses.append(response)
         except Exception as error:
             context.record_stage_failure("generate", row["sample_id"], error)
             responses.append(Response(error=describe_error(error)))
@@ -413,11 +419,15 @@ class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
     def __init__(
-        self, metrics: Sequence[str], config: EmbeddingConfig, context: StageContext
+        self,
+        metrics: Sequence[str],
+        options: MetricOptions,
+        config: EmbeddingConfig,
+        context: StageContext,
     ) -> None:
         from memray_eval.models.embeddings import build_embedder  # as above: a second to import
 
-        self._metrics, self._context = pick(metrics), context
+        self._metrics, self._context = pick(metrics, options), context
         self._embedder = build_embedder(config)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:

@@ -258,7 +258,9 @@ class _LocalRun:
         if at_embed:
             # Its model takes seconds to load: meanwhile judges are asked
             loading = asyncio.create_task(
-                asyncio.to_thread(EmbedRecords, at_embed, spec.embedding, self._context)
+                asyncio.to_thread(
+                    EmbedRecords, at_embed, spec.metric_options, spec.embedding, self._context
+                )
             )
 
             async def embed(table: pa.Table) -> Blocks:

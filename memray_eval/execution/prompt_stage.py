@@ -39,6 +39,7 @@ from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
 logger = logging.getLogger(__name__)
 
 SHARD, PROMPT, ANSWER = "shard", "prompt", "answer"
+SECOND = "second_answer"  # with a larger limit; as ANSWER
 TOKENS, SAMPLING = "prompt_tokens_int32", "sampling_params"
 FORM, TRUNCATED = "prompt_form", "truncated_tokens"  # of RECORD_SCHEMA, known before the answer is
 BLOCK_BYTES = 4 << 20  # a block is handed on here, however long its contexts are

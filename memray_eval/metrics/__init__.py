@@ -49,7 +49,20 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
         if name not in known:
             raise ConfigError(f"no metric {name!r}; there are: {', '.join(known)}")
         chosen[name] = known[name]
-    return tuple(chosen.values())
+    if options.on_no_answer == DEFAULTS.on_no_answer and not options.scores_empty:
+        return tuple(chosen.values())
+    return tuple(_on_no_answer(metric, options) for metric in chosen.values())
+
+
+def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
+    way = options.on_no_answer
+    variants = (f"no answer: {way}" if way != DEFAULTS.on_no_answer else "", metric.variant)
+    return replace(
+        metric,
+        on_no_answer=way,
+        scores_empty=options.scores_empty,
+        variant=", ".join(filter(None, variants)),
+    )
 
 
 def _with_options(options: MetricOptions) -> Iterator[Metric]:

@@ -39,7 +39,7 @@ class FunctionGenerator:
         except Exception as error:  # of the user's: this answer's own
             return Response(error=describe_error(error))
         if isinstance(said, Response):
-            return said
+            return said.with_cause()
         if not isinstance(said, str):
             return Response(error=f"TypeError: returned {type(said).__name__}, not a text")
-        return Response(**split_thinking(valid_text(said))._asdict())
+        return Response(**split_thinking(valid_text(said))._asdict()).with_cause()

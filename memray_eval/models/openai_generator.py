@@ -17,6 +17,7 @@ import openai
 from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
+from memray_eval.log_once import log_once
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
 from memray_eval.provider_http.parameters import (
@@ -52,6 +53,13 @@ logger = logging.getLogger(__name__)
 STREAM_TRIES, PAUSE_S = 2, 1.0
 NO_STREAM = (400, 404, 405, 415, 422, 501)  # the status of a server that refuses to stream
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
+FILTERED = "content_filter"
+# What a part is, by its type, where a content is a list of parts
+PARTS = {
+    **dict.fromkeys(("text", "output_text"), "text"),
+    **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "summary_text"), "thinking"),
+    **{"redacted_thinking": "thinking", "refusal": "refusal"},
+}
 HEAD = 8000  # bytes of a reply that is no event stream
 
 
@@ -115,7 +123,8 @@ class OpenAIGenerator:
         itself, which it may take with other parameters."""
         for left in reversed(range(STREAM_TRIES)):
             sent = changed_parameters(parameters, attempt.latest())
-            answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat)
+            limit = sent.get("max_tokens", sent.get("max_completion_tokens"))
+            answer = _StreamedAnswer(time.perf_counter(), edge_for(self._client), is_chat, limit)
             is_open = False
             try:
                 async with (
@@ -130,6 +139,8 @@ class OpenAIGenerator:
                 error = to_judge_error(self._client, raised)
                 if not answer.said and find_change(error, sent, attempt.changes):
                     raise error from None
+                if FILTERED in (error.code, error.kind):  # Azure's, of a prompt
+                    return answer.response(finish_reason=FILTERED)
                 refused = error.status in NO_STREAM and "stream" in str(error).lower()
                 if refused and self._streams and not self._is_fixed:
                     logger.info("%s does not stream: it is asked for whole answers", candidate.name)
@@ -166,11 +177,14 @@ class OpenAIGenerator:
 class _StreamedAnswer:
     """A streamed answer, as it comes."""
 
-    def __init__(self, started: float, edge: Edge, is_chat: bool) -> None:
+    def __init__(self, started: float, edge: Edge, is_chat: bool, max_tokens: int | None) -> None:
         self._started, self._edge, self._is_chat = started, edge, is_chat
+        self._max_tokens = max_tokens
         self._text: list[str] = []
         self._thinking: list[str] = []
         self._served_model = ""
+        self._refusal: list[str] = []
+        self._is_null, self._calls_tool = True, False  # as long as nothing else is heard
         self._finish_reason: str | None = None
         self._usage: Any = None
         self._ttft_s: float | None = None
@@ -258,25 +272,35 @@ class _StreamedAnswer:
         if self._is_chat:
             part = mapping_in(choice, named) if named is not None else {}
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
-        said = _text_field(part, "content" if self._is_chat else "text")
-        thought = _thinking_in(part) if self._is_chat else ""
+        content = part.get("content" if self._is_chat else "text")
+        if isinstance(content, list) and self._is_chat:
+            said, aside, refused = _read_parts(content)
+        else:
+            said, aside, refused = _text_field(part, "content" if self._is_chat else "text"), "", ""
+        thought = aside + (_thinking_in(part) if self._is_chat else "")
+        self._refusal.append(refused + (_text_field(part, "refusal") if self._is_chat else ""))
+        self._is_null = self._is_null and content is None
+        self._calls_tool |= bool(part.get("tool_calls") or part.get("function_call"))
         if said or thought:
             self._ttft_s = (
                 self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
             )
-        self.said += len(said) + len(thought)
+        self.said += len(said) + len(thought) + len(self._refusal[-1])
         if self.said > MOST_BYTES:
             raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
         self._text.append(said)
         self._thinking.append(thought)
         self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
 
-    def response(self, error: JudgeError | None = None) -> Response:
+    def response(
+        self, error: JudgeError | None = None, finish_reason: str | None = None
+    ) -> Response:
         """What was heard; of an answer that ended in an error, as far as it came."""
         parsed = split_thinking(valid_text("".join(self._text)))
         apart = valid_text("".join(self._thinking)).strip()
         usage = self._usage if isinstance(self._usage, Mapping) else {}
         details = usage.get("prompt_tokens_details")
+        spent = usage.get("completion_tokens_details")
         return Response(
             text=parsed.text,
             thinking="\n".join(part for part in (apart, parsed.thinking) if part),
@@ -285,7 +309,8 @@ class _StreamedAnswer:
             unknown_mark=parsed.unknown_mark,
             served_model=self._served_model or None,
             error=f"{type(error).__name__}: {error}" if error is not None else None,
-            finish_reason=self._finish_reason,
+            refusal=valid_text("".join(self._refusal)),
+            finish_reason=finish_reason or self._finish_reason,
             prompt_tokens=token_count(usage.get("prompt_tokens")),
             cached_tokens=token_count(details.get("cached_tokens"))
             if isinstance(details, Mapping)
@@ -293,6 +318,13 @@ class _StreamedAnswer:
             output_tokens=token_count(usage.get("completion_tokens")),
             ttft_s=self._ttft_s,
             duration_s=time.perf_counter() - self._started,
+        ).with_cause(
+            is_null=self._is_null,
+            calls_tool=self._calls_tool,
+            reasoning_tokens=token_count(spent.get("reasoning_tokens"))
+            if isinstance(spent, Mapping)
+            else None,
+            max_tokens=self._max_tokens,
         )
 
 
@@ -302,6 +334,32 @@ def _thinking_in(part: Mapping[str, Any]) -> str:
     said = _text_field(part, "reasoning_content")
     other = part.get("reasoning")
     return said or (other if isinstance(other, str) else "")
+
+
+def _read_parts(parts: list[Any]) -> tuple[str, str, str]:
+    """The text, the thinking and the refusal of a content that is a list of parts. A part of
+    another type is left out, and the log names the first."""
+    heard: dict[str, list[str]] = {"text": [], "thinking": [], "refusal": []}
+    for part in parts:
+        if not isinstance(part, str | Mapping):
+            raise InvalidReply(f"a part of content is {kind_of(part)}")
+        kind, inner = ("text", part) if isinstance(part, str) else _read_part(part)
+        if kind not in PARTS:
+            log_once(logger, logging.WARNING, "part", "parts of type %.40s are left out", kind)
+            continue
+        heard[PARTS[kind]].append(inner)
+    return "".join(heard["text"]), "".join(heard["thinking"]), "".join(heard["refusal"])
+
+
+def _read_part(part: Mapping[str, Any]) -> tuple[str, str]:
+    """The type of a part, and its text, which is a list of parts in Mistral's thinking."""
+    kind = str(part.get("type") or "text")
+    inner = next((part[name] for name in (kind, "text", "content", "summary") if name in part), "")
+    if isinstance(inner, list):
+        return kind, "".join(_read_parts(inner))
+    if kind in PARTS and not isinstance(inner, str | None):
+        raise InvalidReply(f"the {kind} of a part of content is {kind_of(inner)}")
+    return kind, inner or ""
 
 
 def _text_field(part: Mapping[str, Any], name: str) -> str:

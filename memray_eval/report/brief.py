@@ -10,11 +10,12 @@ from textwrap import wrap
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer
+from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary, is_estimate
+from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
@@ -52,6 +53,8 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"
         yield from _wrap(f"{which}: {advice.reason}")
+    if lines := [part for line in no_answer_lines(summary) for part in _wrap(f"{line}.")]:
+        yield from ("", *lines)
     yield from _failures(summary)
     notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
     if notes:
@@ -141,7 +144,7 @@ def _format_interval(one: MetricSummary) -> str:
 def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
     """Who scored most units, and _EST where any of them is an offline estimate."""
     judges = sorted(
-        (name for name in one.judges if name != RULES_ON_EMPTY or len(one.judges) == 1),
+        (name for name in one.judges if name not in WITHOUT_CALL or {*one.judges} <= WITHOUT_CALL),
         key=lambda name: -one.judges[name],
     )
     if not judges:

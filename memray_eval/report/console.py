@@ -8,6 +8,7 @@ from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
 from memray_eval.report.adjusted.lines import describe_adjusted
+from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.brief import describe_temperatures
 from memray_eval.report.conversations.console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
@@ -134,6 +135,7 @@ def _header_lines(summary: Summary) -> Iterator[str]:
             f"Prompt Cache of Judges: {cache.cached_share:.1%} of {cache.input_tokens:,} input "
             f"tokens were read from it{written}; it saved ${cache.saved_usd:,.4g}"
         )
+    yield from no_answer_lines(summary)
     for candidate in summary.candidates:
         yield _describe_speed(candidate)
         yield from _prompt_lines(candidate)
@@ -295,6 +297,7 @@ def _describe_coverage(metric: MetricSummary) -> str:
     for count, what in (
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),
+        (metric.n_no_answer, "without an answer"),
         (metric.n_not_applicable, "not applicable"),
     ):
         if count:

@@ -4,7 +4,8 @@ data frame (Parquet).
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
 no metric scored has one row without a metric, so that no unit is missing; a unit written twice
 counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
-rule gave because the judge failed. A metric's figure is the sum of its `part` over the sum of its
+rule gave because the judge failed. `no_answer` is why a unit has no answer, null where it has one,
+or failed. A metric's figure is the sum of its `part` over the sum of its
 `whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
 figure where the sum of `whole` is 0. Where a run has figures adjusted to people's labels, three
 more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`, `adjusted_high`).
@@ -32,7 +33,7 @@ from memray_eval.types import FALLBACKS, is_estimate
 _OF_UNITS = (
     "unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "prompt_type",
     "language",
-    "served_model",
+    "served_model", "no_answer",
     "finish_reason", "prompt_tokens", "output_tokens", "ttft_s", "duration_s", "error",
 )  # fmt: skip
 _OF_SCORES = {  # a score's field -> its column

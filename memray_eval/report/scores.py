@@ -26,6 +26,7 @@ from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, 
 
 _SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
+_NO_ANSWER = "no_answer"  # which records of older versions lack
 _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
@@ -46,13 +47,15 @@ class Scores:
     `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
     `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
     estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
-    are part and whole of each unit (NaN without a value) for metrics whose figure is pooled."""
+    are part and whole of each unit (NaN without a value) for metrics whose figure is pooled.
+    `n_no_answer` of the units have no answer; None where an older version did not count them."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
     suites: tuple[str, ...]
     kinds: Mapping[str, Kinds] = field(default_factory=dict)
     shares: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    n_no_answer: int | None = None
 
     def of_figure(self, metric: str, rows: Rows) -> FloatArray | None:
         """Figures of these units, all scored, of which the mean is the metric's figure over them,
@@ -110,7 +113,8 @@ def read_scores(
         read = list(
             pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
         )
-    units = pa.concat_tables([one.units for one in read])
+    names = set.intersection(*(set(one.units.column_names) for one in read))
+    units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
     kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
     parts = _join([(len(one.units), one.parts) for one in read], _NAN)
@@ -135,14 +139,19 @@ def read_scores(
     kept = first_of_each(keys)
     if kept.size == len(table):  # as of most runs: nothing is to be copied
         shares = {name: (part, wholes[name]) for name, part in parts.items()}
-        return Scores(table, values, suites, kinds, shares)
+        return Scores(table, values, suites, kinds, shares, _count_no_answer(units))
     return Scores(
         units=table.take(kept),
         values={name: figures[kept] for name, figures in values.items()},
         suites=suites,
         kinds={name: kind[kept] for name, kind in kinds.items()},
         shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
+        n_no_answer=_count_no_answer(units.take(kept)),
     )
+
+
+def _count_no_answer(units: pa.Table) -> int | None:
+    return pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in units.column_names else None
 
 
 def unit_keys(units: pa.Table) -> pa.ChunkedArray:
@@ -243,7 +252,7 @@ def read_units(
 def _read_file(
     file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
 ) -> _FileScores:
-    wanted = [*columns, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
+    wanted = [*columns, _NO_ANSWER, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
         table = parquet.read(columns=wanted)

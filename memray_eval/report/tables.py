@@ -11,8 +11,8 @@ from memray_eval.types import (
     FALLBACKS,
     JURORS,
     RULE_METRIC,
-    RULES_ON_EMPTY,
     VERDICT_METRIC,
+    WITHOUT_CALL,
     Agreement,
     HeatMap,
     MacroSummary,
@@ -73,7 +73,7 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
         if metric.metric == VERDICT_METRIC and candidate in (None, metric.candidate)
     ]
     named = {judge for metric in judged for judge in metric.judges}
-    judges = named - set(FALLBACKS) - {RULES_ON_EMPTY}
+    judges = named - set(FALLBACKS) - WITHOUT_CALL
     if not judges:
         return "judge"
     if all(map(is_estimate, judges)):

@@ -55,7 +55,7 @@ from memray_eval.results.parts import (
     new_part_name,
     unit_numbers,
 )
-from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
+from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, with_all_columns
 from memray_eval.storage.leases import hold_lease, taken_over_error
 from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
@@ -340,11 +340,8 @@ class RunFolder:
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
-            table = pq.ParquetFile(source).read(columns=columns)
-        for place, field in enumerate(RECORD_SCHEMA if columns is None else ()):
-            if field.name not in table.column_names:
-                table = table.add_column(place, field, pa.nulls(len(table), field.type))
-        return table.replace_schema_metadata(None)
+            table = pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
+        return with_all_columns(table) if columns is None else table
 
     def read_parts(
         self, names: Sequence[str], kind: Kind = RECORDS, columns: list[str] | None = None

@@ -54,6 +54,9 @@ RESPONSE_COLUMNS = {
     "prompt_form": ("prompt_form", pa.string()),
     "truncated_tokens": ("truncated_tokens", pa.int64()),
     "cached_tokens": ("cached_tokens", pa.int64()),
+    "no_answer": ("no_answer", pa.string()),
+    "refusal": ("refusal", pa.string()),
+    "raised_max_tokens": ("raised_max_tokens", pa.int64()),
     "error": ("error", pa.string()),
     "finish_reason": ("finish_reason", pa.string()),
     "prompt_tokens": ("prompt_tokens", pa.int64()),
@@ -115,6 +118,14 @@ def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
 def samples_from_table(table: pa.Table) -> Iterator[Sample]:
     """Converts a table with SAMPLE_SCHEMA back to samples."""
     return (_to_sample(row, context=row["context"]) for row in table.to_pylist())
+
+
+def with_all_columns(table: pa.Table) -> pa.Table:
+    """Rows of an older version with the columns of RECORD_SCHEMA, null where it had none."""
+    missing = [field for field in RECORD_SCHEMA if field.name not in table.column_names]
+    for field in missing:
+        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+    return table.select(RECORD_SCHEMA.names) if missing else table
 
 
 def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Table:
@@ -283,7 +294,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
         fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
-        text = {name: fields[name] or "" for name in ("text", "thinking", "raw")}
+        text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
         response = Response.model_validate(
             {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
         )

@@ -41,6 +41,8 @@ TOLD = ("suite", "task", "language", "scenario", "prompt_type", *KEYS, "classes"
 TOLD_AS_JSON = ("memory", "traits", "emotion", "metadata")
 STATUSES = {"finished": "success", "stopped": "cancelled"}
 STOP_REASONS = {"stop": "stop", "length": "max_tokens", "content_filter": "content_filter"}
+# Of a unit without an answer
+STOP_BY_CAUSE = {"limit": "max_tokens", "tool_call": "tool_calls", "refusal": "content_filter"}
 LONGEST_INPUT, LONGEST_TEXT = 5120, 1024  # characters in a sample's summary, as Inspect cuts them
 _NOT_IN_FILES = re.compile(r"[^A-Za-z0-9.-]+")
 
@@ -131,7 +133,7 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
     history, scores = json.loads(row["history"] or "[]"), row["scores"] or ()
     asked = [*history, {"role": "user", "content": row["query"]}]
     answers = row["answers"] or []
-    told = {name: row[name] for name in ("candidate", "unit_id", *TOLD)}
+    told = {name: row[name] for name in ("candidate", "unit_id", "no_answer", "refusal", *TOLD)}
     told |= {name: json.loads(row[name] or "null") for name in TOLD_AS_JSON}
     made: dict[str, Any] = {
         "id": row["sample_id"].replace("\0", "\\0"),  # the name of a file in the zip
@@ -169,7 +171,9 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
     output: dict[str, Any] = {"model": model, "choices": [], "completion": text}
     if row["error"] is None:
         message = {"role": "assistant", "content": content, "model": model, "source": "generate"}
-        stop = STOP_REASONS.get(row["finish_reason"] or "", "unknown")
+        stop = STOP_BY_CAUSE.get(row["no_answer"] or "") or STOP_REASONS.get(
+            row["finish_reason"] or "", "unknown"
+        )
         output["choices"] = [{"message": message, "stop_reason": stop}]
     found: dict[str, Any] = {"output": output}
     if row["output_tokens"] is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from memray_eval.errors import EvalError, describe_error
 from memray_eval.ports import Generator
 from memray_eval.text_processing.thinking import split_thinking
-from memray_eval.types import Candidate, Prompt, Record, Response, Sample, unit_id
+from memray_eval.types import RETRIED, Candidate, Prompt, Record, Response, Sample, unit_id
 
 
 def new_record(sample: Sample, candidate: Candidate) -> Record:
@@ -24,13 +24,23 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
 async def generate(
     prompt: Prompt, candidate: Candidate, truncated_tokens: int | None, generator: Generator
 ) -> Response:
-    """The candidate's answer. An exception that the client did not foresee becomes its error."""
-    try:
-        response = await generator.generate(prompt, candidate)
-    except EvalError:
-        raise
-    except Exception as error:
-        response = Response(error=describe_error(error))
+    """The candidate's answer; asked once more with its `retry_max_tokens` where it has one and the
+    limit was used up without an answer. An exception that the client did not foresee becomes its
+    error."""
+
+    async def ask(asked: Candidate) -> Response:
+        try:
+            return await generator.generate(prompt, asked)
+        except EvalError:
+            raise
+        except Exception as error:
+            return Response(error=describe_error(error))
+
+    response, limit = await ask(candidate), candidate.retry_max_tokens
+    if limit is not None and response.no_answer in RETRIED:
+        sampling = candidate.sampling.model_copy(update={"max_tokens": limit})
+        second = await ask(candidate.model_copy(update={"sampling": sampling}))
+        response = response.asked_again(second, limit)
     return response.model_copy(update={"truncated_tokens": truncated_tokens})
 
 
@@ -52,4 +62,4 @@ def engine_response(row: Mapping[str, Any]) -> Response:
         ttft_s=ttft_s,
         duration_s=None if ttft_s is None else ttft_s + decode_s,
         **prompt,
-    )
+    ).with_cause()

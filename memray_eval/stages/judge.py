@@ -220,9 +220,10 @@ def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> Co
         return compute_score(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
     if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
-        return unscorable(metric, record.sample, response) or Score(
-            metric=metric.name, status="not_applicable", error=reason
-        )
+        without = unscorable(metric, record.sample, response)
+        if without is not None and response.no_answer is None:
+            return without
+        return Score(metric=metric.name, status="not_applicable", error=reason)
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 

@@ -39,7 +39,10 @@ _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are sp
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
 # records of older versions lack these
-_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")
+_OF_LATER = (
+    *("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks"),
+    *("no_answer", "raised_max_tokens"),
+)
 _OF_UNITS = (
     "candidate",
     "model",
@@ -48,7 +51,7 @@ _OF_UNITS = (
     "output_tokens",
     "ttft_s",
     "duration_s",
-    *_OF_ENGINE,
+    *_OF_LATER,
 )
 # and these, which a prompt cache is about
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
@@ -68,16 +71,13 @@ SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum
        sum(cached_tokens), sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL),
        count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0),
        count(*) FILTER (
-           finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL))
+           finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL)),
+       count(raised_max_tokens),
+       count(*) FILTER (raised_max_tokens IS NOT NULL AND no_answer IS NULL AND NOT unanswered)
 FROM units GROUP BY candidate ORDER BY candidate
 """
-_FINISH = """
-SELECT finish_reason, count(*) FROM units
-WHERE candidate = ? AND finish_reason IS NOT NULL GROUP BY 1 ORDER BY 1
-"""
-_FORMS = """
-SELECT prompt_form, count(*) FROM units
-WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1
+_TALLY = """
+SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
@@ -439,7 +439,13 @@ def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[Ge
                 truncated,
                 thinking,
                 uncounted,
+                asked_again,
+                answered_then,
             ) = row
+            ends, forms, causes = (
+                dict(database.execute(_TALLY.format(column), [name]).fetchall())
+                for column in ("finish_reason", "prompt_form", "no_answer")
+            )
             yield GenerationSummary(
                 candidate=name,
                 model=model,
@@ -451,11 +457,15 @@ def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[Ge
                 ttft_s_mean=ttft,
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,
-                finish_reasons=dict(database.execute(_FINISH, [name]).fetchall()),
+                finish_reasons=ends,
                 cached_tokens=None if cached is None else int(cached),
                 cache_hit_rate=int(cached) / int(measured) if measured else None,
                 truncated=truncated,
                 thinking=thinking,
                 uncounted=uncounted,
-                prompt_forms=dict(database.execute(_FORMS, [name]).fetchall()),
+                prompt_forms=forms,
+                no_answer=causes,
+                answered=n - failed - sum(causes.values()),
+                asked_again=asked_again,
+                answered_then=answered_then,
             )

@@ -62,7 +62,10 @@ class Candidate(Frozen):
 
     Of a conversation, `context` says what a prompt shows: `full`, all of it; `oracle`, the sessions
     that hold the evidence; `none`; or `retrieved`, what the row says that a memory system returned,
-    else what `retrieved` finds."""
+    else what `retrieved` finds.
+
+    Where its output limit was used up before there was an answer, or it only thought, it is asked
+    once more with `retry_max_tokens` as its limit."""
 
     name: Name
     model: Name
@@ -77,6 +80,7 @@ class Candidate(Frozen):
     prompt: str = "default"
     context: Arm | None = None
     retrieved: Retrieval | None = None
+    retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
 
     @property
     def arm(self) -> str:
@@ -99,6 +103,20 @@ class Candidate(Frozen):
     def _retrieves_where_asked(self) -> Candidate:
         if self.retrieved is not None and self.context not in (None, "retrieved"):
             raise ValueError(f"retrieved: goes with context: retrieved, not {self.context}")
+        return self
+
+    @model_validator(mode="after")
+    def _raises_a_limit(self) -> Candidate:
+        if self.retry_max_tokens is None:
+            return self
+        if self.backend not in ("vllm", "openai"):
+            raise ValueError(
+                "retry_max_tokens: only an engine or a server has an output limit to raise; leave "
+                f"it out with backend {self.backend}"
+            )
+        most = self.sampling.max_tokens
+        if isinstance(most, int) and self.retry_max_tokens <= most:
+            raise ValueError(f"retry_max_tokens: must be above sampling.max_tokens, {most}")
         return self
 
     @property
@@ -149,6 +167,25 @@ class Prompt(Frozen):
         return most if isinstance(most, int) else self.max_tokens or DEFAULT_MAX_TOKENS
 
 
+# Why there is no answer, though nothing failed: the output limit was used up before one began; it
+# thought and said nothing; it called a tool instead; a filter or the model itself refused; the
+# content is null; or the text is empty.
+NoAnswer = Literal[
+    "limit", "thinking_only", "tool_call", "content_filter", "refusal", "null", "empty"
+]
+RETRIED: frozenset[NoAnswer | None] = frozenset({"limit", "thinking_only"})  # by a larger limit
+_CAUSE_OF_FINISH: dict[str, NoAnswer] = {
+    **dict.fromkeys(("length", "max_tokens", "max_output_tokens", "model_length"), "limit"),
+    **dict.fromkeys(("tool_calls", "tool_call", "tool_use", "function_call"), "tool_call"),
+    **dict.fromkeys(
+        ("content_filter", "content_filtered", "safety", "recitation", "blocklist", "spii",
+         "prohibited_content", "responsibleaipolicyviolation", "guardrail_intervened"),
+        "content_filter",
+    ),
+    "refusal": "refusal",
+}  # fmt: skip
+
+
 class Response(Frozen):
     """What the model answered. Tokens are the model's own; times are in seconds, None where they
     were not measured.
@@ -159,7 +196,10 @@ class Response(Frozen):
     known. `served_model` is the model that answered, as the server names it. `prompt_form` says
     whether it was asked through its chat template (`chat`) or with plain text (`plain`);
     `truncated_tokens` were cut out of the prompt's middle; `cached_tokens` of the prompt came from
-    the engine's prefix cache."""
+    the engine's prefix cache. `no_answer` is why the text is blank though nothing failed, and
+    `refusal` what the model said in a field of that name in place of an answer.
+    `raised_max_tokens` is the limit with which it was asked once more for want of an answer: tokens
+    and duration are those of both."""
 
     text: str = ""
     thinking: str = ""
@@ -167,6 +207,9 @@ class Response(Frozen):
     raw: str = ""
     unknown_mark: str | None = None
     served_model: str | None = None
+    no_answer: NoAnswer | None = None
+    refusal: str = ""
+    raised_max_tokens: int | None = None
     error: str | None = None
     prompt_form: str | None = None
     truncated_tokens: int | None = None
@@ -180,6 +223,48 @@ class Response(Frozen):
     @property
     def is_empty(self) -> bool:
         return not self.text.strip()
+
+    def with_cause(
+        self,
+        *,
+        is_null: bool = False,
+        calls_tool: bool = False,
+        reasoning_tokens: int | None = None,
+        max_tokens: int | None = None,
+    ) -> Response:
+        """The response with why it is no answer, if it is none: by its own fields, whether its
+        content was null and a tool was called, and the tokens that its thinking took of the
+        limit."""
+        if self.error is not None or not self.is_empty or self.no_answer is not None:
+            return self
+        finish = _CAUSE_OF_FINISH.get((self.finish_reason or "").lower())
+        spent = max(reasoning_tokens or 0, self.output_tokens or 0)
+        cause: NoAnswer
+        if self.refusal.strip():
+            cause = "refusal"
+        elif calls_tool:
+            cause = "tool_call"
+        elif finish is not None:
+            cause = finish
+        elif max_tokens is not None and spent >= max_tokens:
+            cause = "limit"
+        elif self.thinking.strip() or self.thinking_blocks:
+            cause = "thinking_only"
+        else:
+            cause = "null" if is_null else "empty"
+        return self.model_copy(update={"no_answer": cause})
+
+    def asked_again(self, second: Response, max_tokens: int) -> Response:
+        """What is known after it was no answer and was asked once more with this limit: the second
+        answer, unless that failed, with the tokens and the time of both."""
+
+        raised: dict[str, Any] = {"raised_max_tokens": max_tokens}
+        if second.error is not None:
+            return self.model_copy(update=raised)
+        for name in ("prompt_tokens", "cached_tokens", "output_tokens", "duration_s"):
+            parts = [getattr(one, name) for one in (self, second)]
+            raised[name] = None if None in parts else sum(parts)
+        return second.model_copy(update={**raised, "ttft_s": self.ttft_s})
 
 
 class TokenCounts(Protocol):

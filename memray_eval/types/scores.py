@@ -28,8 +28,11 @@ JURORS = " + "  # between their names in a score's `judge`
 
 # the judge of an empty response: no model is asked
 RULES_ON_EMPTY = f"{RULES} (empty response)"
+# the judge of a response without an answer, under `on_no_answer: zero`
+RULES_ON_NO_ANSWER = f"{RULES} (no answer)"
+WITHOUT_CALL = frozenset({RULES_ON_EMPTY, RULES_ON_NO_ANSWER})
 
-Status = Literal["scored", "abstained", "not_applicable", "error"]
+Status = Literal["scored", "abstained", "not_applicable", "error", "no_answer"]
 
 
 def is_estimate(judge: str) -> bool:
@@ -132,7 +135,7 @@ def _identity_of(candidate: Candidate, suite: str) -> str:
     if not asked["extra"]:
         del asked["extra"]
     # fields that units of older runs did not have
-    for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved"):
+    for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved", "retry_max_tokens"):
         if asked[later] is None:
             del asked[later]
     return json.dumps([asked, suite], sort_keys=True, ensure_ascii=False)[1:-1]

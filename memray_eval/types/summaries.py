@@ -110,7 +110,8 @@ class MetricSummary(Frozen):
     `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures
     are None, never 0.0, where nothing was scored. `figure` stands for the metric; `mean` and what
     follows it are of the units' values. `std` is the population's (numpy's default), `stderr` =
-    sample std / sqrt(n_scored). Of the scored, `n_estimated` are offline estimates and
+    sample std / sqrt(n_scored). `n_no_answer` units have no score because there was no answer. Of
+    the scored, `n_estimated` are offline estimates and
     `n_fallbacks` are what a rule gave because the judge failed; both follow from `judges`. `worth`
     says what the estimates are worth, where there are any, and `reason` why the metric is not
     applicable where the rules cannot tell. `adjusted` is there where the run was given labels of
@@ -127,6 +128,7 @@ class MetricSummary(Frozen):
     n_fallbacks: int = 0
     n_abstained: int
     n_not_applicable: int
+    n_no_answer: int = 0
     n_failed: int
     coverage: float | None
     figure: Figure = Figure()
@@ -176,7 +178,9 @@ class GenerationSummary(Frozen):
     was. `truncated` units lost the middle of their prompt, `thinking` units answered with thinking
     blocks, and `prompt_forms` counts units by how they were asked (chat, plain). Of `uncounted`
     answers the server did not tell the tokens, or not as numbers that can be: the sums are without
-    them."""
+    them. `no_answer` counts the units without an answer by cause, and `answered` those with one; it
+    is None in runs of older versions. `asked_again` of them were, with a larger limit, and
+    `answered_then` had an answer then."""
 
     candidate: str
     model: str
@@ -195,6 +199,10 @@ class GenerationSummary(Frozen):
     thinking: int = 0
     prompt_forms: dict[str, int] = Field(default_factory=dict)
     uncounted: int = 0
+    no_answer: dict[str, int] = Field(default_factory=dict)
+    answered: int | None = None
+    asked_again: int = 0
+    answered_then: int = 0
 
 
 class ServedModel(Frozen):

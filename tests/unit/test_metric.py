@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memray_eval.config.sections import MetricOptions
 from memray_eval.metric import (
     ComputedMetric,
     MetricColumns,
@@ -17,6 +21,7 @@ from memray_eval.metric import (
     summarise,
     unscorable,
 )
+from memray_eval.metrics import pick
 from memray_eval.types import Response, Sample, Score
 
 LENGTH = ComputedMetric(
@@ -138,3 +143,58 @@ def test_distributions_by_score_and_by_bin() -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=50))
 def test_distributions_lose_nothing(values: list[float]) -> None:
     assert sum(distribution(np.array(values), (0, 1), False).values()) == len(values)
+
+
+SHARE = ComputedMetric(
+    name="share",
+    title="SHARE",
+    value_label="Share",
+    scale=(-1, 1),
+    measure=lambda s, r: MetricValue(value=0.5),
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "outcome"),
+    [
+        ({}, ("no_answer", None, "")),
+        ({"on_no_answer": "zero"}, ("scored", -1.0, "rules (no answer)")),
+        ({"on_no_answer": "score"}, ("scored", 0.5, "computed")),
+        ({"requires": ("traits",)}, ("not_applicable", None, "")),
+    ],
+)
+def test_what_a_response_without_an_answer_scores(
+    sample: Sample, fields: dict[str, Any], outcome: tuple[str, float | None, str]
+) -> None:
+    response = Response(no_answer="limit", finish_reason="length")
+    score = score_by_code(replace(SHARE, **fields), sample, response)
+    assert (score.status, score.value, score.judge) == outcome
+    if score.status == "no_answer":
+        assert score.error == "no answer: limit"
+
+
+@pytest.mark.parametrize(
+    ("response", "is_scored"),
+    [
+        (Response(no_answer="empty"), True),
+        (Response(no_answer="null"), True),
+        (Response(no_answer="empty", finish_reason="stop"), False),
+        (Response(no_answer="thinking_only", thinking="Hm."), False),
+    ],
+)
+def test_a_published_rule_scores_a_plainly_empty_prediction(
+    sample: Sample, response: Response, is_scored: bool
+) -> None:
+    score = score_by_code(replace(SHARE, scores_empty=True), sample, response)
+    assert (score.status == "scored") is is_scored
+    (picked,) = pick(["exact_match"], MetricOptions(scores_empty=True))
+    assert (picked.scores_empty, picked.variant) == (True, "")
+
+
+def test_units_without_an_answer_lower_the_coverage_and_no_figure() -> None:
+    outcomes = MetricColumns(
+        "c", {"scored": 2, "no_answer": 2}, {}, {"value": np.array([1.0, 1.0])}
+    )
+    summary = summarise(SHARE, outcomes)
+    assert (summary.n, summary.n_scored, summary.n_no_answer) == (4, 2, 2)
+    assert (summary.mean, summary.coverage, summary.n_failed) == (1.0, 0.5, 0)

@@ -80,4 +80,5 @@ SUITE = Suite(
     overall=overall,
     templated=templated,
     own_metric="beam_rubric",
+    scores_empty=True,
 )  # fmt: skip

@@ -264,4 +264,5 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     templated=templated,
+    scores_empty=True,
 )

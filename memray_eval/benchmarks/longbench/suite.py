@@ -236,4 +236,5 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     templated=templated,
+    scores_empty=True,
 )

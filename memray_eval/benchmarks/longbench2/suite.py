@@ -167,4 +167,5 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     templated=templated,
+    scores_empty=True,
 )

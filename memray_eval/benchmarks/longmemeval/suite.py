@@ -96,4 +96,5 @@ SUITE = Suite(
     overall=overall,
     templated=templated,
     own_metric="longmemeval_judge",
+    scores_empty=True,
 )

@@ -75,4 +75,5 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    scores_empty=True,
 )

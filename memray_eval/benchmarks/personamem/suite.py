@@ -90,4 +90,5 @@ SUITE = Suite(
     has_arms=True,
     files=FILES,
     overall=overall,
+    scores_empty=True,
 )

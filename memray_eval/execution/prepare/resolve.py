@@ -71,7 +71,9 @@ def resolve(
         raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
     if not suite.metrics:  # a template's have names once they are found
         suite = replace(suite, metrics=names)
-    options = config.metric_options.model_copy(update={"own": own})
+    options = config.metric_options.model_copy(
+        update={"own": own, "scores_empty": suite.scores_empty}
+    )
     metrics = () if generate_only else pick(names, options)
     metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
     table, day = load_table(judging.models), today or date.today()

@@ -19,6 +19,7 @@ from memray_eval.errors import GenerationError
 from memray_eval.execution.ray.lost_rows import EngineReserved, PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
+from memray_eval.execution.ray.second_asking import ask_again
 from memray_eval.execution.stage_context import StageContext
 
 READY_S = 1.0  # in which an engine that is up says so
@@ -65,7 +66,8 @@ class EngineClient:
             raise self._failure
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
-        yield await self._asker.answer(table)
+        answered = await self._asker.answer(table)
+        yield await ask_again(table, answered, self._asker.answer)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None where it was lost while it was asked this."""

@@ -456,7 +456,7 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
     if at_embed:
         dataset = dataset.map_batches(
             EmbedRecords,
-            fn_constructor_args=(at_embed, spec.embedding, setup.context),
+            fn_constructor_args=(at_embed, spec.metric_options, spec.embedding, setup.context),
             compute=ActorPoolStrategy(size=min(spec.embedding.actors, inputs)),
             **setup.actor_options(spec.embedding.cpus, EMBED_GIB),
         )

@@ -20,7 +20,7 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import RULES
 from memray_eval.report.atomic_file import write_atomically
 from memray_eval.report.calibration import Unit
-from memray_eval.types import RULES_ON_EMPTY, Frozen
+from memray_eval.types import WITHOUT_CALL, Frozen
 
 # Of a table of labels of a run's own answers
 UNIT_ID, LABEL, WEIGHT, METRIC, RUN_ID = "unit_id", "label", "weight", "metric", "run_id"
@@ -106,13 +106,13 @@ def to_calibration(
     named = Counter(
         unit.judged_by
         for unit in units
-        if unit.judge is not None and unit.judged_by != RULES_ON_EMPTY
+        if unit.judge is not None and unit.judged_by not in WITHOUT_CALL
     )
     judge = named.most_common(1)[0][0] if named else ""
     (low, high), (from_low, from_high) = scale, human_scale
     verdicts = []
     for unit in units:
-        if unit.judge is None or unit.judged_by not in (judge, RULES_ON_EMPTY):
+        if unit.judge is None or unit.judged_by not in {judge, *WITHOUT_CALL}:
             continue
         given = [label for label in unit.people if label is not None]
         share = (sum(given) / len(given) - from_low) / (from_high - from_low)

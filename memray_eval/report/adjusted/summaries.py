@@ -34,7 +34,7 @@ from memray_eval.report.scores import Scores, find_cluster, read_scores, unit_ke
 from memray_eval.report.statistics import Clusters, is_binary
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
-    RULES_ON_EMPTY,
+    WITHOUT_CALL,
     AdjustedFigure,
     Frozen,
     LabelsNeeded,
@@ -207,7 +207,7 @@ def why_not(
     if not total:
         return "the run does not say who judged it"
     for name, count in judges.items():
-        if name not in (one.judge, RULES_ON_EMPTY):
+        if name not in {one.judge, *WITHOUT_CALL}:
             return (
                 f"the labels are of verdicts by {one.judge or 'nobody'}, and {name or 'nobody'} "
                 f"gave {count:,} of the {total:,} here"

@@ -36,6 +36,12 @@ def find_warnings(
             f"{names} read different datasets: "
             f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
         )
+    shares = {
+        letter: (side.scores.n_no_answer, len(side.scores.units)) for letter, side in sides.items()
+    }
+    if len({None if n is None else n / max(1, of) for n, of in shares.values()} - {None}) > 1:
+        told = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
+        yield f"{names} answered differently often; without an answer: {told}"
     if other.matching:
         yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)

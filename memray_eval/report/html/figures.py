@@ -18,7 +18,7 @@ from memray_eval.report.marks import (
     metric_mark,
     name_figure,
 )
-from memray_eval.types import RULES_ON_EMPTY, MetricSummary, Summary
+from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
 
 _PLAIN = Intervals()
 
@@ -115,13 +115,14 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
 
 def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
     interval, digits = intervals.of_metric(one), digits_of(one.scale)
+    answerable = f"/{one.n - one.n_not_applicable:,}" if one.n_no_answer else ""
     return FigureCell(
         metric=one.metric,
         candidate=one.candidate,
         figure=format_figure(one.figure, one.scale),
         low=f"{interval.low:.{digits}f}" if interval else "",
         high=f"{interval.high:.{digits}f}" if interval else "",
-        n=f"{one.n_scored:,}",
+        n=f"{one.n_scored:,}{answerable}",
         mark=metric_mark(one),
         is_estimate=one.n_estimated > 0,
         is_below=is_below,
@@ -135,7 +136,7 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
     for one in metrics:
         for judge, count in one.judges.items():
             counts[judge] = counts.get(judge, 0) + count
-    names = sorted(counts, key=lambda name: (name == RULES_ON_EMPTY, -counts[name]))
+    names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(one.n and one.n == one.n_not_applicable for one in metrics)
     nobody = "not applicable" if is_idle else "nobody"
     return Judges(

@@ -156,6 +156,8 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "thinking": response.thinking,
         "raw": response.raw,
         "served": response.served_model,
+        "no_answer": response.no_answer,
+        "refusal": response.refusal,
         "error": response.error,
         "ended": response.finish_reason,
         "tokens": [response.prompt_tokens, response.output_tokens],

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
+from memray_eval.report.answered import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
@@ -131,6 +132,11 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
 
 def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
     yield "units", f"{one.n:,}" + (f" ({one.n_failed:,} failed)" if one.n_failed else "")
+    if told := causes_in_words(one):
+        yield "answered", f"{one.answered:,}"
+        yield "no answer", told
+    if one.asked_again:
+        yield "asked again", f"{one.asked_again:,} ({one.answered_then:,} answered then)"
     yield "tokens in / out", f"{one.prompt_tokens:,} / {one.output_tokens:,}"
     if one.output_tokens_per_s is not None:
         yield "throughput", f"{one.output_tokens_per_s:,.1f} tokens/s"
@@ -179,6 +185,7 @@ def _format_counts(metric: MetricSummary) -> str:
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
         (metric.n_failed, "failed"),
         (metric.n_abstained, "abstained"),
+        (metric.n_no_answer, "without an answer"),
         (metric.n_not_applicable, "not applicable"),
         (
             int(metric.extras.get(UNVERIFIED) or 0),

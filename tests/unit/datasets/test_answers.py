@@ -284,3 +284,49 @@ def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
     assert (fault.field, raised.value.sample_id) == ("candidate_config", "a")
     assert "is no candidate's configuration" in fault.message
     assert told in fault.message
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({"response": None}, "null"),
+        ({"prediction": None, "answer": "the right one"}, "null"),
+        ({"response": " "}, "empty"),
+        ({"response": "<think>never ends"}, "thinking_only"),
+        ({"response": "", "thinking": "Hm."}, "thinking_only"),
+        ({"response": "", "finish_reason": "length"}, "limit"),
+        ({"response": "", "refusal": "I cannot."}, "refusal"),
+        ({"response": "", "no_answer": "tool_call"}, "tool_call"),
+        ({"response": "Rest.", "refusal": True}, None),
+        ({"response": "", "prediction": "Rest."}, None),
+    ],
+)
+def test_why_a_response_that_exists_is_no_answer(fields: dict[str, Any], cause: str | None) -> None:
+    found = parse_answer({"id": "a", "query": "q", **fields}, "qa")
+    assert found.response is not None
+    assert (found.response.no_answer, found.response.error) == (cause, None)
+    assert found.response.text.strip() == ("Rest." if cause is None else "")
+    if "refusal" in fields:
+        said = fields["refusal"]
+        assert (found.response.refusal or found.sample.metadata["refusal"]) == said
+
+
+@pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
+def test_a_row_of_a_table_without_a_response_is_no_answer(tmp_path: Path, form: str) -> None:
+    path = tmp_path / f"rows.{form}"
+    rows = [{"id": "a", "query": "q", "response": "r"}, {"id": "b", "query": "q", "response": None}]
+    if form == "parquet":
+        pq.write_table(pa.Table.from_pylist(rows), path)
+    elif form == "csv":
+        path.write_text("id,query,response\na,q,r\nb,q,\n")
+    else:
+        path.write_text("\n".join(map(json.dumps, rows)))
+    found, problems = read(path)
+    assert not problems
+    causes = [one.response.no_answer for one in found if one.response]
+    assert causes == [None, "empty" if form == "csv" else "null"]
+
+
+def test_a_row_that_lacks_a_response_is_still_a_problem() -> None:
+    with pytest.raises(InvalidSample, match="missing"):
+        parse_answer({"id": "a", "query": "q"}, "qa")

@@ -26,6 +26,7 @@ from memray_eval.execution.progress import STAGES, RunSize
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
+    SECOND,
     TOKENS,
     PromptSpec,
     prompts_for_engine,
@@ -229,6 +230,7 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     )
     lacks = pa.array([{"finish_reason": "stop"}, None])
     table = to_table([asked, failed]).append_column(ANSWER, lacks)
+    table = table.append_column(SECOND, pa.nulls(2, ANSWER_TYPE))
     odd, known = from_table(collect_engine_answers(table, context))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
@@ -292,6 +294,7 @@ def test_a_prompt_that_no_tokenizer_takes_goes_past_the_engine_without_tokens(
     assert table.column(TOKENS).to_pylist() == [np.array([1, 2, 3], np.int32).tobytes(), None]
     answers = pa.array([{"__inference_error__": "nothing"}, None], ANSWER_TYPE)
     records = table.select(RECORD_SCHEMA.names).append_column(ANSWER, answers)
+    records = records.append_column(SECOND, pa.nulls(2, ANSWER_TYPE))
     refused, odd = from_table(collect_engine_answers(records, context))
     assert refused.response == Response(
         error="the engine refused the prompt: nothing", prompt_form="plain", truncated_tokens=0

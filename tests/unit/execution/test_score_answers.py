@@ -132,7 +132,7 @@ def test_rows_and_scores_are_those_of_the_stages_apart(
     assert "surrogates not allowed" in at_once["q14"]["error"]
     assert json.dumps(at_once, sort_keys=True) == json.dumps(one_by_one, sort_keys=True)
     kinds = {score["status"] for one in at_once.values() for score in one["scores"]}
-    assert kinds == {"scored", "abstained", "not_applicable", "error"}
+    assert kinds == {"scored", "abstained", "not_applicable", "error", "no_answer"}
 
 
 def test_a_block_is_one_part_and_its_first_failure_is_told(

@@ -216,7 +216,7 @@ def test_long_texts_are_cut_in_the_list_and_whole_when_opened(index: Index) -> N
         {"size": 201},
         {"start": -1},
         {"low": "nan"},
-        {"status": 4},
+        {"status": 5},
         {"candidate": "x"},
         {"text": "x" * 501},
         {"where": "1=1"},

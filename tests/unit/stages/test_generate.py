@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from memray_eval.stages.generate import engine_response, generate, new_record
-from memray_eval.types import Candidate, Message, Prompt, Response, Sample, Sampling
+from memray_eval.types import Candidate, Message, Prompt, Response, Sample, Sampling, unit_id
 
 ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
@@ -103,3 +103,45 @@ def test_what_is_null_is_not_sent(candidate: Candidate, name: str) -> None:
     sent = prompt.sampling(candidate.model_copy(update={"sampling": sampling}))
     assert sent.keys() == Sampling.model_fields.keys() - {name}
     assert prompt.answer_tokens(candidate) == 32
+
+
+@pytest.mark.parametrize(
+    ("output", "fields", "cause"),
+    [
+        ("", {"finish_reason": "length"}, "limit"),
+        ("<think>never ends", {"finish_reason": "length"}, "limit"),
+        ("<think>never ends", {}, "thinking_only"),
+        ("<think></think>\n", {}, "thinking_only"),
+        (" \n", {}, "empty"),
+        ("cut of", {"finish_reason": "length"}, None),
+        ("", {"__inference_error__": "too long"}, None),
+    ],
+)
+def test_why_an_engine_gave_no_answer(output: str, fields: Any, cause: str | None) -> None:
+    assert engine_response(row(output, **fields)).no_answer == cause
+
+
+@pytest.mark.parametrize(
+    ("finish", "cause"),
+    [
+        ("MAX_TOKENS", "limit"),
+        ("model_length", "limit"),
+        ("SAFETY", "content_filter"),
+        ("tool_use", "tool_call"),
+        ("refusal", "refusal"),
+        ("end_turn", "empty"),
+        (None, "empty"),
+    ],
+)
+def test_a_finish_reason_of_any_provider_names_the_cause(finish: str | None, cause: str) -> None:
+    assert Response(finish_reason=finish).with_cause().no_answer == cause
+    assert Response(text="said", finish_reason=finish).with_cause().no_answer is None
+
+
+def test_retry_max_tokens_is_no_part_of_a_unit_that_has_none_and_must_raise_the_limit() -> None:
+    plain = Candidate(name="c", model="m")
+    raised = plain.model_copy(update={"retry_max_tokens": 512})
+    assert unit_id("s", plain, "qa") != unit_id("s", raised, "qa")
+    for wrong in ({"backend": "code"}, {"sampling": {"max_tokens": 512}}):
+        with pytest.raises(ValueError, match="retry_max_tokens"):
+            Candidate.model_validate({"name": "c", "model": "m", "retry_max_tokens": 512, **wrong})

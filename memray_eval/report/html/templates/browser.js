@@ -138,6 +138,7 @@ function badge(row) {
   const metric = sort.startsWith("m") ? parseInt(sort.slice(1), 10) : filtered;
   const score = metric === null ? null : row[ROW.scores].find((one) => one[0] === metric);
   if (score) return make("span", { class: `score status-${INDEX.statuses[score[1]]}`, text: score.length > 2 ? shown(score[2]) + (score[3] ? " estimate" : "") : words(INDEX.statuses[score[1]]) });
+  if (row[ROW.scores].some((one) => INDEX.statuses[one[1]] === "no_answer")) return make("span", { class: "score status-no_answer", text: "no answer" });
   return row[ROW.failed] ? make("span", { class: "score status-error", text: "failed" }) : null;
 }
 

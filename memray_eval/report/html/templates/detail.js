@@ -64,7 +64,7 @@ function answer(record, scores, forbidden) {
   }
   const legend = { cited: "memory cited", broken: "forbidden memory", evidence: "evidence", against: "held against it" };
   const key = make("div", { class: "key" }, ...Object.entries(legend).filter(([kind]) => kinds.has(kind)).map(([kind, text]) => make("mark", { class: kind, text })));
-  return titled("Answer", record.response ? box : make("p", { class: "named", text: "(empty)" }), kinds.size ? key : null).filter(Boolean);
+  return titled("Answer", record.response ? box : make("p", { class: "named", text: record.no_answer ? `no answer: ${words(record.no_answer)}` : "(empty)" }), record.refusal ? make("p", { class: "text", text: record.refusal, dir: "auto" }) : null, kinds.size ? key : null).filter(Boolean);
 }
 
 function judgment(score, record) {

@@ -1,0 +1,161 @@
+"""Runs whose candidates give no answer: counted by cause, and out of the figures unless asked."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.execution.prepare import resume, run
+from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
+from memray_eval.report.html.page import write_html
+from memray_eval.report.long_table import write_parquet
+from memray_eval.types import Summary
+from tests.servers.judgments import judgment_reply
+from tests.servers.no_answers import SERVERS, reply_with
+from tests.servers.provider import Outcome, serving
+
+TWELVE = [
+    *("politeness", "helpfulness", "empathy", "safety", "coherence", "relevance"),
+    *("groundedness", "memory_utilization", "persona_consistency", "emotional_congruence"),
+    *("logical_consistency", "conversational_continuity"),
+]
+SAID = {"content": "Rest more. You sleep 4.5 hours."}
+
+
+def in_turn(streams: bool) -> Callable[[dict[str, Any]], Outcome]:
+    """Each cause once, by the order of asking, then answers."""
+    left = [reply_with(*one, streams=streams) for one in SERVERS.values()]
+    spoken = reply_with(SAID, "stop", {}, streams=streams)
+    return lambda body: left.pop(0) if left else spoken
+
+
+def finished(config: RunConfig) -> tuple[Summary, Any]:
+    done = run(config, lambda text: None, quiet=True)
+    return done.summary, done.folder
+
+
+@pytest.mark.parametrize("streams", [False, True])
+def test_six_servers_of_no_answer_score_nothing_as_zero(
+    job: Callable[..., RunConfig], tmp_path: Path, streams: bool
+) -> None:
+    with serving(in_turn(streams)) as server:
+        summary, folder = finished(job(server, limit=8, metrics=TWELVE, judge="rules"))
+        (one,) = summary.candidates
+        assert one.no_answer == dict.fromkeys(sorted(SERVERS), 1)
+        assert (one.n, one.n_failed, one.answered) == (8, 0, 2)
+        assert summary.n_failed_units == 0
+        for metric in summary.metrics:
+            applicable = metric.n - metric.n_not_applicable
+            assert (metric.n_scored, metric.n_failed) == (applicable - metric.n_no_answer, 0)
+            assert metric.n_scored <= 2
+            assert (metric.min is None) == (metric.n_scored == 0)
+        stored = json.loads((Path(folder.path) / "summary.json").read_text("utf-8"))
+        assert stored["candidates"][0]["no_answer"]["refusal"] == 1
+        screen = " ".join(render_brief(summary, folder.path).split())
+        assert (
+            "No answer: 6 of 8 (1 content filter, 1 limit, 1 null, 1 refusal, 1 thinking" in screen
+        )
+        assert "left out of the figures" in screen
+        assert "6 without an answer" in render(summary)
+        write_html(folder, str(tmp_path / "page.html"))
+        page = (tmp_path / "page.html").read_text("utf-8")
+        assert "I cannot help with that." in page
+        assert '"statuses":["scored","abstained","not_applicable","error","no_answer"]' in page
+        write_parquet(str(tmp_path / "long.parquet"), folder.records())
+        rows = pq.read_table(tmp_path / "long.parquet").to_pylist()
+        unscored = {
+            row["unit_id"]: row["no_answer"] for row in rows if row["status"] == "no_answer"
+        }
+        assert sorted(unscored.values()) == sorted(SERVERS)
+        n_asked = server.n_requests
+        again = resume(folder.path, lambda text: None, quiet=True)
+        assert (again.summary.n_units, server.n_requests) == (8, n_asked)
+
+
+def test_no_judge_is_asked_of_a_unit_without_an_answer(job: Callable[..., RunConfig]) -> None:
+    with serving(in_turn(streams=True)) as server, serving(judgment_reply) as juror:
+        config = job(
+            server,
+            servers={"one": {"url": juror.base_url}},
+            limit=8,
+            metrics=["empathy"],
+            judge="one/juror",
+        )
+        summary, _ = finished(config)
+    assert juror.n_requests == 2
+    assert (summary.metrics[0].n_scored, summary.metrics[0].n_no_answer) == (2, 6)
+
+
+@pytest.mark.parametrize(
+    ("way", "judge", "told"),
+    [
+        ("zero", "rules (no answer)", "counted as the lowest score (on_no_answer: zero)"),
+        ("score", "fake", "scored as empty texts"),
+    ],
+)
+def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str, told: str) -> None:
+    metrics = ["politeness", "relevance", "empathy"]
+    with serving(in_turn(streams=True)) as server:
+        summary, folder = finished(job(server, limit=8, metrics=metrics, on_no_answer=way))
+    assert [one.n_scored for one in summary.metrics] == [8, 8, 8]
+    assert [one.n_no_answer for one in summary.metrics] == [0, 0, 0]
+    if way == "zero":
+        assert all(one.judges[judge] == 6 and one.min == one.scale[0] for one in summary.metrics)
+        assert "no answer: zero" in folder.read_manifest()["rubrics"]["relevance"]
+    assert told in " ".join(render_brief(summary, folder.path).split())
+
+
+def test_how_many_were_asked_again_and_answered_then(job: Callable[..., RunConfig]) -> None:
+    def reply(body: dict[str, Any]) -> Outcome:
+        has_room = body["max_tokens"] == 4096
+        return reply_with(*((SAID, "stop", {}) if has_room else SERVERS["limit"]), streams=True)
+
+    with serving(reply) as server:
+        candidate = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url,
+                     "retry_max_tokens": 4096}  # fmt: skip
+        summary, folder = finished(job(server, limit=3, metrics=[], candidates=[candidate]))
+    (one,) = summary.candidates
+    assert (one.asked_again, one.answered_then, one.answered, one.no_answer) == (3, 3, 3, {})
+    screen = " ".join(render_brief(summary, folder.path).split())
+    assert "Asked again with a larger limit: 3, of which 3 answered then." in screen
+
+
+@pytest.mark.parametrize(("suite", "n_scored"), [("infinitebench", 3), ("qa", 1)])
+def test_a_published_suite_scores_an_empty_prediction_by_its_rule(
+    tmp_path: Path, suite: str, n_scored: int
+) -> None:
+    own: dict[str, Any] = {"query": "What is the pass key?", "task": "passkey", "answers": ["71"]}
+    said: list[dict[str, Any]] = [
+        {"response": "71"},
+        {"response": ""},
+        {"response": None},
+        {"response": "<think>71"},
+        {"response": "", "finish_reason": "length"},
+    ]
+    rows = [json.dumps({"id": f"{place}", **own, **one}) for place, one in enumerate(said)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    config = RunConfig.model_validate(
+        {
+            "suite": suite,
+            "dataset": str(tmp_path / "rows.jsonl"),
+            "candidates": [{"name": "given", "model": "given", "backend": "given"}],
+            "metrics": ["rule_score" if suite == "infinitebench" else "exact_match"],
+            "out": str(tmp_path / "results"),
+            "executor": "local",
+        }
+    )
+    summary, folder = finished(config)
+    (metric,) = summary.metrics
+    assert (metric.n, metric.n_scored, metric.n_no_answer) == (5, n_scored, 5 - n_scored)
+    assert metric.mean == pytest.approx(1 / n_scored)
+    assert summary.candidates[0].answered == 1
+    screen = " ".join(render_brief(summary, folder.path).split())
+    left_out = "2 of them left out" if suite == "infinitebench" else ", left out"
+    assert left_out in screen
