@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Callable
 
 import numpy as np
@@ -33,7 +34,7 @@ async def ask_again(
         rows = table.filter(pa.array(asked))
         place = rows.schema.get_field_index(SAMPLING)
         raised = [
-            {**sampling, "max_tokens": limit}
+            json.dumps({**json.loads(sampling), "max_tokens": limit})
             for sampling, limit in zip(
                 rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True
             )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -44,7 +45,7 @@ def rows(retry_max_tokens: int | None, n: int) -> pa.Table:
         for i in range(n)
     ]
     sampling = {"temperature": 0.0, "max_tokens": 7, "stop": []}
-    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [sampling] * n}
+    own = {TOKENS: [b"\0\0\0\0"] * n, SAMPLING: [json.dumps(sampling)] * n}
     table = to_table(records)
     for field in list(ENGINE_SCHEMA)[len(table.schema) :]:
         table = table.append_column(field, pa.array(own[field.name], field.type))
@@ -60,7 +61,8 @@ def asked_again(table: pa.Table, first: list[Any], second: list[Any]) -> tuple[p
     asked = list[Any]()
 
     async def ask(some: pa.Table) -> pa.Table:
-        asked.extend(zip(some["unit_id"].to_pylist(), some[SAMPLING].to_pylist(), strict=True))
+        sampled = map(json.loads, some[SAMPLING].to_pylist())
+        asked.extend(zip(some["unit_id"].to_pylist(), sampled, strict=True))
         return answered(some, second)
 
     return asyncio.run(ask_again(table, answered(table, first), ask)), asked
