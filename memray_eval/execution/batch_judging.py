@@ -38,7 +38,7 @@ from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import build_batch_lanes
-from memray_eval.judges.limits.budget import sum_of
+from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -225,7 +225,7 @@ def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
     """What goes on at the providers when a session ends, and what that costs."""
     if not entries:
         return ""
-    n_calls, most = sum(one.n_calls for one in entries), sum_of(one.most for one in entries)
+    n_calls, most = sum(one.n_calls for one in entries), sum((one.most for one in entries), NOTHING)
     judges = ", ".join(sorted({one.judge for one in entries}))
     return (
         f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "

@@ -13,9 +13,10 @@ SHOWN_BOUNDS = 4
 
 def estimate_lines(made: Estimate) -> Iterator[str]:
     """The estimate for a person."""
+    total = cost_text(made.usd, made.unpriced_calls, ",.2f")
     yield (
         f"{made.units:,} units, {made.calls:,} judge calls, "
-        f"{_about(made.usd, made.unpriced_calls)}, "
+        f"{'' if made.unpriced_calls else 'about '}{total}, "
         f"{duration_text(made.wall_s)} (an estimate: by what is assumed below)"
     )
     yield from (f"  WARNING: {line}" for line in made.warnings)
@@ -48,11 +49,6 @@ def estimate_lines(made: Estimate) -> Iterator[str]:
         yield f"  {stage.stage} alone: {duration_text(stage.seconds)} ({stage.bound_by})"
     yield f"  start-up: {duration_text(made.startup_s)}"
     yield from (f"  assumed: {line}" for line in made.assumptions)
-
-
-def _about(usd: float | None, unpriced_calls: int) -> str:
-    told = cost_text(usd, unpriced_calls, ",.2f")
-    return told if unpriced_calls else f"about {told}"
 
 
 def _cluster_lines(made: Estimate, use: ClusterUse) -> Iterator[str]:

@@ -19,7 +19,7 @@ from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperat
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
 from memray_eval.judges.batches.journal import BatchJournal
-from memray_eval.judges.limits.budget import sum_of
+from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
@@ -264,7 +264,10 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         n_calls += pc.sum(scores.field("calls")).as_py() or 0
         usd += pc.sum(scores.field("cost_usd")).as_py() or 0.0
         unpriced += pc.sum(scores.field("unpriced_calls")).as_py() or 0
-    spent, lost = sum_of(one.spent for one in entries), sum_of(one.lost for one in entries)
+    spent, lost = (
+        sum((one.spent for one in entries), NOTHING),
+        sum((one.lost for one in entries), NOTHING),
+    )
     in_batches = spent.less(lost)
     return BatchFigures(
         n_batches=len(entries),

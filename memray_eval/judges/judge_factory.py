@@ -165,18 +165,26 @@ class _JudgeFactory:
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
         """The judges of one metric, each as often as it is asked."""
-        lines = {name: (name, *choice.heirs.get(name, ())) for name in choice.judges}
+        lines = {
+            name: [name, *filter(self._may_inherit, choice.heirs.get(name, ()))]
+            for name in choice.judges
+        }
         jurors = list[Judge]()
         for name in choice.judges:
             others = [line for other, line in lines.items() if other != name]
             for repeat in range(self._config.repeats):
                 ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
-                if choice.heirs.get(name):
+                if len(lines[name]) > 1:
                     first = SucceedingJudge(lines[name], others, self._gone, ask)
                 rest = [ask(fallback) for fallback in self._config.fallbacks if fallback != name]
                 jurors.append(FallbackJudge([first, *rest]))
         return jurors
+
+    def _may_inherit(self, name: str) -> bool:
+        """Whether a budget can count what a judge costs that nobody has named."""
+        price = price_of(name, self._config, self._table)
+        return self._services.ledger is None or (price is not None and price.is_whole)
 
     def _build_repeated(self, name: str, repeat: int) -> Judge:
         return RepeatedJudge(self._build(name), repeat)

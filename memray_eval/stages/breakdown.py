@@ -43,15 +43,8 @@ MAX_LENGTHS, MAX_DEPTHS = 12, 21
 _ROWS_AT_ONCE = 8192
 _SCORE = "scores.list.element"
 _NAMES = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge"))
-_FIGURES = (
-    "value",
-    "calls",
-    "cached",
-    "cost_usd",
-    "input_tokens",
-    "output_tokens",
-    "latency_s",
-    "unpriced_calls",
+_FIGURES = tuple(
+    "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
 )
 _OF_SCORES = (*_NAMES, *(f"{_SCORE}.{name}" for name in _FIGURES))
 _OF_UNITS = ("unit_id", "candidate", "task", "metadata")

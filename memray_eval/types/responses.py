@@ -300,23 +300,11 @@ class Usage(Frozen):
         return cls(**{name: round(getattr(spent, name, 0)) for name in cls.model_fields})
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_input_tokens=self.cached_input_tokens + other.cached_input_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
-        )
+        return Usage(**{name: each + getattr(other, name) for name, each in self})
 
     def __sub__(self, other: Usage) -> Usage:
         """What is new since `other`, an earlier sum."""
-        return Usage(
-            input_tokens=self.input_tokens - other.input_tokens,
-            output_tokens=self.output_tokens - other.output_tokens,
-            cached_input_tokens=self.cached_input_tokens - other.cached_input_tokens,
-            cache_write_tokens=self.cache_write_tokens - other.cache_write_tokens,
-            unpriced_calls=self.unpriced_calls - other.unpriced_calls,
-        )
+        return Usage(**{name: each - getattr(other, name) for name, each in self})
 
 
 FigureForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

@@ -31,7 +31,7 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, Spending, sum_of
+from memray_eval.judges.limits.budget import NOTHING, Spending
 from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
 from memray_eval.provider_http.replies import HttpReply
 from memray_eval.types import Usage
@@ -427,7 +427,10 @@ class BatchRunner:
 
     def _left_running(self) -> str:
         entries = [one for lane in self._lanes.values() for one in lane.open.values()]
-        n_calls, most = sum(one.n_calls for one in entries), sum_of(one.most for one in entries)
+        n_calls, most = (
+            sum(one.n_calls for one in entries),
+            sum((one.most for one in entries), NOTHING),
+        )
         waiting = sum(len(lane.spool.waiting) for lane in self._lanes.values())
         more = f" {waiting} more are sent when there is room." if waiting else ""
         return (

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Annotated
 
 from pydantic import Field
@@ -32,19 +32,11 @@ class Spending(Frozen):
     unpriced_calls: Tokens = 0
 
     def __add__(self, other: Spending) -> Spending:
-        return Spending(
-            usd=self.usd + other.usd,
-            tokens=self.tokens + other.tokens,
-            unpriced_calls=self.unpriced_calls + other.unpriced_calls,
-        )
+        return Spending(**{name: each + getattr(other, name) for name, each in self})
 
     def less(self, other: Spending) -> Spending:
         """What is left of it without `other`; never below nothing."""
-        return Spending(
-            usd=max(0.0, self.usd - other.usd),
-            tokens=max(0, self.tokens - other.tokens),
-            unpriced_calls=max(0, self.unpriced_calls - other.unpriced_calls),
-        )
+        return Spending(**{name: max(0, each - getattr(other, name)) for name, each in self})
 
     @property
     def known_usd(self) -> float | None:
@@ -62,12 +54,6 @@ class Spending(Frozen):
 
 
 NOTHING = Spending()
-
-
-def sum_of(each: Iterable[Spending]) -> Spending:
-    return sum(each, NOTHING)
-
-
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
 
