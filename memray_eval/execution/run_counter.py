@@ -30,7 +30,13 @@ from memray_eval.execution.stopping import (
 )
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
-from memray_eval.provider_http.parameters import Changes, ParameterBook, ParameterPort, Standing
+from memray_eval.provider_http.parameters import (
+    Changes,
+    ParameterBook,
+    ParameterPort,
+    Standing,
+    Step,
+)
 from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
@@ -186,13 +192,8 @@ class RunCounter:
         for candidate, one in took.items():
             self._exporter.answers(candidate, one)
 
-    def parameter_standing(self, target: str, asked: frozenset[str], call: str) -> Standing:
-        return self._parameters.ask(target, asked, call)
-
-    def learn_parameters(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes:
-        return self._parameters.tell(target, asked, call, changes, is_taken)
+    def take_step(self, step: Step) -> Standing:
+        return self._parameters.take(step)
 
     def restore_parameters(self, known: Mapping[str, Changes]) -> None:
         """Takes which parameters models refused in an earlier session."""
@@ -305,13 +306,8 @@ class LocalCounter(RunCounter):
     async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
         self.record_calls(member, told)
 
-    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
-        return self.parameter_standing(target, asked, call)
-
-    async def tell_parameters(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes:
-        return self.learn_parameters(target, asked, call, changes, is_taken)
+    async def negotiate(self, step: Step) -> Standing:
+        return self.take_step(step)
 
 
 @dataclass

@@ -13,7 +13,8 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import count
-from typing import Any, NamedTuple, Protocol, TypeVar
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 from uuid import uuid4
 
 from memray_eval.errors import JudgeError
@@ -71,23 +72,31 @@ _AFTER = (
 )
 
 
-class Standing(NamedTuple):
-    """What a run knows of a model: what is sent otherwise, whether a call with these parameters may
-    go, and whether that one finds out for all others."""
+class Step(NamedTuple):
+    """What a worker asks or tells of `target`, a model at its address: a `call` with the parameters
+    `asked` is to go; it was refused, and goes on with `changes`; it was taken; or it failed in
+    another way."""
 
-    changes: Changes
-    may_go: bool
+    target: str
+    asked: frozenset[str] = frozenset()
+    call: str = ""
+    event: Literal["asks", "refused", "taken", "failed"] = "failed"
+    changes: Mapping[str, str] = {}  # it travels between processes
+
+
+class Standing(NamedTuple):
+    """What a run knows of a model: what is sent otherwise, whether a call may go, and whether that
+    one finds out for all others."""
+
+    changes: dict[str, str]
+    may_go: bool = True
     finds_out: bool = False
 
 
 class ParameterPort(Protocol):
     """Where the workers of a run share what they learn: see ParameterBook."""
 
-    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing: ...
-
-    async def tell_parameters(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes: ...
+    async def negotiate(self, step: Step) -> Standing: ...
 
 
 @dataclass
@@ -108,34 +117,28 @@ class ParameterBook:
         self._say, self._clock = say, clock
         self._targets: defaultdict[str, _Target] = defaultdict(_Target)
 
-    def ask(self, target: str, asked: frozenset[str], call: str) -> Standing:
-        known = self._targets[target]
-        if any(asked <= taken for taken in known.taken):
-            return Standing(dict(known.changes), True)
-        if not known.finder:
-            known.finder, known.held_until = call, self._clock() + HOLD_S
+    def take(self, step: Step) -> Standing:
+        """Takes a step. Of calls that ask, one goes as long as it is refused, and then the next."""
+        known = self._targets[step.target]
+        if step.event == "asks":
+            is_taken = any(step.asked <= taken for taken in known.taken)
+            if is_taken or known.finder:
+                may_go = is_taken or self._clock() > known.held_until
+                return Standing(dict(known.changes), may_go)
+            known.finder, known.held_until = step.call, self._clock() + HOLD_S
             return Standing(dict(known.changes), True, True)
-        return Standing(dict(known.changes), self._clock() > known.held_until)
-
-    def tell(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes:
-        """What a call came to. It gives its turn to the next one, unless it goes on by itself."""
-        known = self._targets[target]
-        for name, other in changes.items():
-            if known.changes.get(name) in (None, other):
-                is_new = name not in known.changes
-                known.changes[name] = other
-            else:
-                is_new, known.changes[name] = True, LEFT_OUT
-            if is_new:
-                self._say(_describe_change(target, name, known.changes[name]))
-        if is_taken:
-            known.taken.append(asked)
-        if known.finder == call:
-            known.finder = call if changes else ""
+        for name, other in step.changes.items():
+            before = known.changes.get(name)
+            # Two workers may have learnt opposite names of a limit
+            known.changes[name] = other if before in (None, other) else LEFT_OUT
+            if known.changes[name] != before:
+                self._say(_describe_change(step.target, name, known.changes[name]))
+        if step.event == "taken":
+            known.taken.append(step.asked)
+        if known.finder == step.call:
+            known.finder = step.call if step.event == "refused" else ""
             known.held_until = self._clock() + HOLD_S
-        return dict(known.changes)
+        return Standing(dict(known.changes))
 
     def known(self) -> dict[str, dict[str, str]]:
         """By model and address, what is left out or goes by another name, for the manifest."""
@@ -153,13 +156,8 @@ class LocalParameters:
     def __init__(self, say: Callable[[str], None] = lambda line: None) -> None:
         self.book = ParameterBook(say)
 
-    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
-        return self.book.ask(target, asked, call)
-
-    async def tell_parameters(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes:
-        return self.book.tell(target, asked, call, changes, is_taken)
+    async def negotiate(self, step: Step) -> Standing:
+        return self.book.take(step)
 
 
 class Attempt:
@@ -177,7 +175,7 @@ class Attempt:
         """The server has taken the request: nobody need wait any more."""
         if self.finds_out:
             call, self.finds_out = self.finds_out, ""
-            await self._of.tell(self._asked, call, {}, True)
+            await self._of.tell("taken", self._asked, call)
 
 
 class ParameterNegotiator:
@@ -211,37 +209,41 @@ class ParameterNegotiator:
                     sent = changed_parameters(parameters, attempt.changes)
                     if not (found := find_change(error, sent, attempt.changes)):
                         raise
-                    await self.tell(asked, asker, found, False)
+                    await self.tell("refused", asked, asker, found)
             return await call(attempt)
         finally:
             if attempt.finds_out:
-                await self.tell(asked, attempt.finds_out, {}, False)
+                await self.tell("failed", asked, attempt.finds_out)
 
     async def learn(self) -> Changes:
         """What the run has known within LEARN_S, for requests that are no call, as a batch's."""
         if time.monotonic() - self._learnt_at > LEARN_S:
             self._learnt_at = time.monotonic()
-            await self.tell(frozenset(), "", {}, False)
+            await self.tell("failed")
         return self.changes
 
     async def note(self, error: JudgeError, parameters: Mapping[str, Any]) -> None:
         """Learns from the refusal of a request that is no call."""
         if found := find_change(error, changed_parameters(parameters, self.changes), self.changes):
-            await self.tell(frozenset(), "", found, False)
+            await self.tell("refused", changes=found)
 
     async def tell(
-        self, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
+        self,
+        event: Literal["refused", "taken", "failed"],
+        asked: frozenset[str] = frozenset(),
+        call: str = "",
+        changes: Changes = MappingProxyType({}),
     ) -> None:
-        if is_taken:
+        if event == "taken":
             self._taken.add(asked)
-        known = await self._port.tell_parameters(self._target, asked, call, changes, is_taken)
-        self.changes = {**self.changes, **changes, **known}
+        known = await self._port.negotiate(Step(self._target, asked, call, event, dict(changes)))
+        self.changes = {**self.changes, **changes, **known.changes}
 
     async def _wait_to_go(self, asked: frozenset[str], call: str) -> bool:
         """Waits until a call may go. Returns whether it finds out for others what is taken."""
         async with self._asking:  # one call of this worker asks at a time
             while asked not in self._taken:
-                known = await self._port.ask_parameters(self._target, asked, call)
+                known = await self._port.negotiate(Step(self._target, asked, call, "asks"))
                 self.changes = {**self.changes, **known.changes}
                 if known.finds_out:
                     return True

@@ -15,7 +15,7 @@ from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary, is_estimate
+from memray_eval.types import JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
@@ -195,7 +195,7 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
 
 def describe_temperatures(summary: Summary) -> list[str]:
     """At which temperature the judges of the figures were asked: once where it is the same."""
-    judges = {name for one in summary.metrics for name in one.judges}
+    judges = {name for one in summary.metrics for jury in one.judges for name in jury.split(JURORS)}
     told = {name: at for name, at in summary.temperatures.items() if name in judges}
     if not told:
         return []

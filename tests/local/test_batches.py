@@ -19,6 +19,7 @@ from tests.benchmarks.judging import JUDGE, job, responses
 from tests.servers.batches import BatchApis, Course
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Provider, serving
+from tests.servers.refusals import RefusingServer
 
 METRICS = ("helpfulness", "safety")
 UNITS = 6
@@ -78,6 +79,21 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
     assert batched.summary.cost_usd == pytest.approx(stats["usd"])
     assert live.summary.cost_usd == pytest.approx(2 * stats["usd"])
     assert any("in batches" in note for note in batched.summary.notes), batched.summary.notes
+
+
+def test_what_a_batch_refuses_is_left_out_of_the_live_calls_that_follow(
+    apis: BatchApis, configured: Callable[..., RunConfig]
+) -> None:
+    script = RefusingServer("openai", ("temperature",))
+    apis.provider.reply = script
+    done = run(configured(), print, quiet=True)
+    assert done.summary.n_failed_units == 0
+    assert script.refusals == {"temperature": CALLS}  # by the one batch
+    live = apis.provider.requests
+    assert len(live) == CALLS
+    assert not any("temperature" in body for body in live)
+    (left_out,) = done.folder.read_manifest()["parameters_left_out"].values()
+    assert left_out == {"temperature": ""}
 
 
 def test_detach_ends_after_submitting_and_resume_goes_on(

@@ -298,6 +298,12 @@ class BatchApis:
             return
         scripted = self.provider.reply(body)
         outcome = Answer(scripted) if isinstance(scripted, str) else scripted
+        if isinstance(outcome, Raw) and outcome.status == 400 and batch.provider == "openai":
+            batch.counts["failed"] += 1
+            assert isinstance(outcome.body, bytes)
+            refused = {"status_code": 400, "body": json.loads(outcome.body)}
+            bad.append(_line({"custom_id": custom_id, "response": refused, "error": None}))
+            return
         if isinstance(outcome, Fault | Raw):
             batch.counts["failed"] += 1
             bad.append(_failed_call(batch.provider, custom_id, "error_500"))

@@ -19,7 +19,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
 from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
-from memray_eval.provider_http.parameters import Changes, Standing
+from memray_eval.provider_http.parameters import Changes, Standing, Step
 
 ANSWER_S = 10.0
 
@@ -86,20 +86,11 @@ class RemoteCounter:
     async def is_stopping(self) -> bool:
         return await self.actor.stopping.remote() is not None
 
-    async def ask_parameters(self, target: str, asked: frozenset[str], call: str) -> Standing:
-        try:
-            known: Standing = await self.actor.parameter_standing.remote(target, asked, call)
+    async def negotiate(self, step: Step) -> Standing:
+        with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
+            known: Standing = await self.actor.take_step.remote(step)
             return known
-        except ray.exceptions.RayError:  # it is being restarted: this call finds out by itself
-            return Standing({}, True)
-
-    async def tell_parameters(
-        self, target: str, asked: frozenset[str], call: str, changes: Changes, is_taken: bool
-    ) -> Changes:
-        with suppress(ray.exceptions.RayError):
-            told = (target, asked, call, changes, is_taken)
-            return dict(await self.actor.learn_parameters.remote(*told))
-        return changes
+        return Standing(dict(step.changes))
 
     def restore_parameters(self, known: Mapping[str, Changes]) -> None:
         self.actor.restore_parameters.remote(known)

@@ -19,6 +19,7 @@ from memray_eval.provider_http.parameters import (
     LocalParameters,
     ParameterBook,
     ParameterNegotiator,
+    Step,
     asked_set,
     changed_parameters,
     find_change,
@@ -350,19 +351,21 @@ def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() 
     said: list[str] = []
     book = ParameterBook(said.append)
     asked = asked_set(ASKED)
-    assert book.ask("m at host", asked, "a").finds_out
-    assert not book.ask("m at host", asked, "b").may_go
-    book.tell("m at host", asked, "a", {"temperature": ""}, False)
-    assert not book.ask("m at host", asked, "b").may_go  # the finder goes on by itself
-    book.tell("m at host", asked, "a", {"temperature": ""}, False)
-    book.tell("m at host", asked, "a", {}, True)
-    known = book.ask("m at host", asked, "b")
+    assert book.take(Step("m at host", asked, "a", "asks")).finds_out
+    assert not book.take(Step("m at host", asked, "b", "asks")).may_go
+    book.take(Step("m at host", asked, "a", "refused", {"temperature": ""}))
+    assert not book.take(
+        Step("m at host", asked, "b", "asks")
+    ).may_go  # the finder goes on by itself
+    book.take(Step("m at host", asked, "a", "refused", {"temperature": ""}))
+    book.take(Step("m at host", asked, "a", "taken"))
+    known = book.take(Step("m at host", asked, "b", "asks"))
     assert (known.changes, known.may_go, known.finds_out) == ({"temperature": ""}, True, False)
     assert len(said) == 1
     assert "temperature" in said[0]
     again = ParameterBook(said.append)
     again.restore(book.known())
-    assert again.ask("m at host", asked, "c").changes == {"temperature": ""}
+    assert again.take(Step("m at host", asked, "c", "asks")).changes == {"temperature": ""}
     assert len(said) == 1
 
 
@@ -370,20 +373,23 @@ def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
     now = [0.0]
     book = ParameterBook(lambda line: None, lambda: now[0])
     asked = asked_set(ASKED)
-    assert book.ask("m", asked, "a").finds_out
+    assert book.take(Step("m", asked, "a", "asks")).finds_out
     now[0] = HOLD_S - 1
-    assert not book.ask("m", asked, "b").may_go
+    assert not book.take(Step("m", asked, "b", "asks")).may_go
     now[0] = HOLD_S + 1
-    assert book.ask("m", asked, "b").may_go
-    book.tell("m", asked, "a", {}, False)  # it failed in another way: the next one finds out
-    assert book.ask("m", asked, "c").finds_out
+    assert book.take(Step("m", asked, "b", "asks")).may_go
+    book.take(Step("m", asked, "a", "failed"))  # it failed in another way: the next one finds out
+    assert book.take(Step("m", asked, "c", "asks")).finds_out
 
 
 def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
     book = ParameterBook(lambda line: None)
-    book.tell("m", asked_set(ASKED), "", {}, True)
+    book.take(Step("m", asked_set(ASKED), "", "taken"))
     fewer = {name: value for name, value in ASKED.items() if name != "stop"}
     longer = {**ASKED, "max_tokens": 4096}
     warmer = {**ASKED, "temperature": 1.0}
-    found = [book.ask("m", asked_set(one), "a").finds_out for one in (fewer, longer, warmer)]
+    found = [
+        book.take(Step("m", asked_set(one), "a", "asks")).finds_out
+        for one in (fewer, longer, warmer)
+    ]
     assert found == [False, False, True]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -24,7 +25,9 @@ class Letters:
     def decode(self, tokens: Sequence[int]) -> str:
         return "".join(chr(token) for token in tokens if token > 2)
 
-    def chat(self, messages: Sequence[Message]) -> list[int]:
+    def chat(self, messages: Sequence[Message], **template: Any) -> list[int]:
+        if template:  # as Qwen's template closes an empty block of thoughts
+            messages = [*messages, Message(role="assistant", content=str(template))]
         return [token for message in messages for token in (1, *map(ord, message.content), 2)] + [1]
 
 
@@ -43,6 +46,14 @@ def test_a_prompt_that_fits_is_as_it_was() -> None:
         0,
         "chat",
     )
+
+
+def test_a_chat_template_is_told_what_the_candidate_says() -> None:
+    rendered = render(asked("hi"), Letters(), 100, {"enable_thinking": False})
+    assert Letters().decode(rendered.tokens) == "hi{'enable_thinking': False}"
+    assert rendered.messages == asked("hi").messages
+    plain = render(asked("hi", is_chat=False), Letters(), 100, {"enable_thinking": False})
+    assert Letters().decode(plain.tokens) == "hi"
 
 
 def test_a_long_prompt_loses_its_middle_and_keeps_both_ends() -> None:

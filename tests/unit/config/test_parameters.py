@@ -1,0 +1,140 @@
+"""Further parameters of candidates and judges: what is refused before anything runs, what an engine
+is told, and what identifies a unit."""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, JudgingConfig
+from memray_eval.judges.router import JudgeTable, ModelEntry, load_table, parameters_of
+from memray_eval.types import Candidate, Sampling, unit_id
+from memray_eval.types.json_text import candidate_from_json
+
+SERVER = {"lab": {"url": "http://127.0.0.1:8000/v1"}}
+
+
+def job(model: str = "org/model", judging: dict[str, Any] | None = None, **keys: Any) -> RunConfig:
+    return RunConfig.model_validate(
+        {
+            "dataset": "d.jsonl",
+            "servers": SERVER,
+            "candidates": [{"name": "c", "model": model, **keys}],
+            "judging": judging or {},
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "named"),
+    [
+        ("org/model", {"topk": 5}, "did you mean 'top_k'?"),
+        ("org/model", {"structured_outputs": {"jason": {}}}, "did you mean 'json'?"),
+        ("org/model", {"chat_template_kwargs": True}, "is a mapping"),
+        ("org/model", {"temperature": 0}, "its own key under sampling"),
+        ("org/model", {"n": 2}, "filled in by the run itself"),
+        ("lab/m", {"model": "other"}, "filled in by the run itself"),
+        ("lab/m", {"messages": []}, "filled in by the run itself"),
+        ("lab/m", {"stream": True}, "filled in by the run itself"),
+        ("lab/m", {"max_completion_tokens": 5}, "its own key under sampling"),
+    ],
+)
+def test_what_a_candidate_may_not_set_is_refused(
+    model: str, extra: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(ValidationError, match="candidates: c: extra") as raised:
+        job(model, extra=extra)
+    assert named in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "named"),
+    [
+        ({"model": "x"}, "filled in by the run itself"),
+        ({"openai/m": {"messages": []}}, "filled in by the run itself"),
+        ({"openai/m": 1}, "write a mapping under it"),
+        ({"max_tokens": 5}, "judging.max_output_tokens"),
+    ],
+)
+def test_what_a_judge_may_not_be_sent_is_refused(parameters: dict[str, Any], named: str) -> None:
+    with pytest.raises(ValidationError) as raised:
+        job(judging={"parameters": parameters})
+    assert named in str(raised.value)
+
+
+def test_the_names_of_an_engine_are_vllms() -> None:
+    """Its source is read, not imported: that takes 15 s."""
+    if (found := importlib.util.find_spec("vllm")) is None or found.origin is None:
+        pytest.skip("vLLM is not installed")
+    tree = ast.parse((Path(found.origin).parent / "sampling_params.py").read_text("utf-8"))
+    fields = {
+        node.name: {
+            one.target.id
+            for one in node.body
+            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        }
+        for node in tree.body
+        if isinstance(node, ast.ClassDef)
+    }
+    assert fields["SamplingParams"] >= ENGINE_FIELDS - {"chat_template_kwargs"}
+    assert fields["SamplingParams"] >= Sampling.model_fields.keys()
+    assert fields["StructuredOutputsParams"] >= STRUCTURED_FIELDS
+
+
+def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
+    """The first two are those of version b710d4b."""
+    ids = [
+        unit_id("s", Candidate(name="c", model="m", **keys), "memory")
+        for keys in (
+            {},
+            {"sampling": Sampling(max_tokens=256)},
+            {"extra": {}},
+            {"extra": {"top_k": 1}},
+            {"extra": {"top_k": 2}},
+            {"sampling": Sampling(max_tokens=None)},
+            {"sampling": Sampling(temperature=None)},
+        )
+    ]
+    assert ids[:3] == ["e28d623d6618b161"] * 3
+    assert len(set(ids)) == 5
+
+
+def test_null_of_an_older_runs_candidate_is_auto() -> None:
+    older = {"name": "c", "model": "m", "sampling": {"max_tokens": None}}
+    assert candidate_from_json(json.dumps(older)) == Candidate(name="c", model="m")
+    own = Candidate(name="c", model="m", sampling=Sampling(max_tokens=None))
+    assert candidate_from_json(own.model_dump_json()) == own
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [
+        ("openai/gpt-4o", {"temperature": 0, "seed": 0}),
+        ("openai/gpt-6-luna-unknown", {"temperature": 0, "seed": 0}),
+        ("openai/gpt-5.2", {"seed": 0}),  # its table says that it takes none
+        ("anthropic/claude-unknown", {"temperature": 0}),
+        ("google/gemini-unknown", {"temperature": 0}),
+        ("lab/m", {"temperature": 0, "seed": 0}),
+    ],
+)
+def test_every_judge_is_asked_at_temperature_0_where_its_model_takes_one(
+    name: str, sent: dict[str, Any]
+) -> None:
+    config = job().judging
+    assert parameters_of(name, config, load_table(None)) == sent
+
+
+def test_a_jobs_parameters_win_over_the_tables_and_a_judges_own_over_all() -> None:
+    table = JudgeTable(models={"openai/m": ModelEntry(parameters={"temperature": 0.2, "seed": 1})})
+    judging = JudgingConfig(
+        parameters={"temperature": 0.5, "top_p": 0.9, "openai/m": {"top_p": None, "seed": 7}}
+    )
+    assert parameters_of("openai/m", judging, table) == {"temperature": 0.5, "seed": 7}
+    assert parameters_of("anthropic/m", judging, table) == {"temperature": 0.5, "top_p": 0.9}
