@@ -341,9 +341,9 @@ class RunFolder:
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
             table = pq.ParquetFile(source).read(columns=columns)
-        for place, field in enumerate(RECORD_SCHEMA if columns is None else ()):
+        for number, field in enumerate(RECORD_SCHEMA if columns is None else ()):
             if field.name not in table.column_names:
-                table = table.add_column(place, field, pa.nulls(len(table), field.type))
+                table = table.add_column(number, field, pa.nulls(len(table), field.type))
         return table.replace_schema_metadata(None)
 
     def read_parts(
