@@ -96,10 +96,9 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
 
 def _holds(metadata: pq.FileMetaData, name: str) -> bool:
     """Whether a file holds a value in a column, by the statistics that Parquet keeps of it."""
-    numbers = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name]
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    columns = [group.column(i) for group in groups for i in numbers]
-    kept = [(column.statistics, column.num_values) for column in columns]
+    columns = (group.column(i) for group in groups for i in range(metadata.num_columns))
+    kept = [(col.statistics, col.num_values) for col in columns if col.path_in_schema == name]
     return any(s is None or not s.has_null_count or s.null_count < n for s, n in kept)
 
 
@@ -110,13 +109,19 @@ def _several(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:
             yield several
 
 
-def served_lines(served: Sequence[ServedModel]) -> Iterator[str]:
-    """A sentence for each candidate and judge that answered as several models."""
+def served_lines(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:
+    """A sentence for each candidate and judge that answered as several models, and one on unknown
+    marks."""
     for models in _several(served):
         counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (
             f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
             "`memray-eval report --full` prints the figures of each."
+        )
+    if marks:
+        yield (
+            f"{sum(marks.values()):,} answers begin with a mark that looks like thinking and is "
+            f"not known: {', '.join(list(marks)[:5])}. They are scored whole."
         )
 
 
@@ -134,13 +139,3 @@ def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str
             for metric in metrics
         ]  # fmt: skip
         yield f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", list(align_columns(rows))
-
-
-def mark_lines(marks: Mapping[str, int]) -> Iterator[str]:
-    """What to say of answers that begin with a mark that may be one of thinking."""
-    if marks:
-        n, named = sum(marks.values()), ", ".join(list(marks)[:5])
-        yield (
-            f"{n:,} answers begin with a mark that looks like thinking and is not known: {named}. "
-            "They are scored whole."
-        )
