@@ -97,7 +97,7 @@ def build_manifest(
         }
         manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
         manifest["served_models"] = [
-            one.model_dump(exclude={"means"}) for one in summary.served_models
+            model.model_dump(exclude={"means"}) for model in summary.served_models
         ]
         manifest["total_s"] = summary.total_s
         if summary.decided is not None:

@@ -28,12 +28,7 @@ from memray_eval.report.conversations.measure import summarise_arms
 from memray_eval.report.intervals import add_intervals
 from memray_eval.report.paired_quality import differences_from_best, paired_qualities
 from memray_eval.report.recommendation import RULE, recommend
-from memray_eval.report.served_models import (
-    count_unknown_marks,
-    find_served_models,
-    mark_lines,
-    served_lines,
-)
+from memray_eval.report.served_models import count_unknown_marks, find_served_models, served_lines
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.stages.agreement import compares, disagreements
@@ -103,8 +98,7 @@ def _summarise_records(
         else (),
         batches=batches,
         notes=(
-            *served_lines(served),
-            *mark_lines(marks),
+            *served_lines(served, marks),
             *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None

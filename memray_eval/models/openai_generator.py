@@ -331,9 +331,9 @@ class _StreamedAnswer:
 def _thinking_in(part: Mapping[str, Any]) -> str:
     """The thinking that stands in a field of its own: DeepSeek's, which many servers have, or that
     of vLLM and OpenRouter. A server that has both says the same in them."""
-    said = _text_field(part, "reasoning_content")
+    thought = _text_field(part, "reasoning_content")
     other = part.get("reasoning")
-    return said or (other if isinstance(other, str) else "")
+    return thought or (other if isinstance(other, str) else "")
 
 
 def _read_parts(parts: list[Any]) -> tuple[str, str, str]:

@@ -103,8 +103,8 @@ def _encode_json(value: Mapping[str, Any]) -> bytes:
 def _answer_row(record: Record) -> dict[str, Any]:
     response = {"response": "", "error": "no response"}
     if record.response is not None:
-        said = record.response.model_dump()
-        response = {RESPONSE_COLUMNS[field][0]: value for field, value in said.items()}
+        fields = record.response.model_dump()
+        response = {RESPONSE_COLUMNS[field][0]: value for field, value in fields.items()}
     sample = record.sample.model_dump(mode="json", exclude={"context"}, exclude_defaults=True)
     return {
         **sample,

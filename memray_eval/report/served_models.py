@@ -23,8 +23,9 @@ _SCORE = "scores.list.element"
 _COLUMNS = ("candidate", *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")))
 # A row without a metric stands for the unit itself, the others for its scores
 _FIGURES = """
-WITH rows AS (SELECT candidate, served_model, unnest(list_prepend(NULL, scores)) AS one FROM units)
-SELECT {name}, {model}, one.metric, count(*), favg(one.value) FROM rows
+WITH rows AS (
+    SELECT candidate, served_model, unnest(list_prepend(NULL, scores)) AS score FROM units)
+SELECT {name}, {model}, score.metric, count(*), favg(score.value) FROM rows
 WHERE {model} IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
 _MARKS = """
@@ -38,16 +39,16 @@ def find_served_models(records: pads.Dataset) -> tuple[ServedModel, ...]:
     scored; none where no server named its model."""
     return (
         *_find("candidate", records, "served_model", name="candidate", model="served_model"),
-        *_find("judge", records, f"{_SCORE}.served_model", name="one.judge",
-               model="one.served_model"),
+        *_find("judge", records, f"{_SCORE}.served_model", name="score.judge",
+               model="score.served_model"),
     )  # fmt: skip
 
 
 def _find(
-    of: Literal["candidate", "judge"], records: pads.Dataset, column: str, **asked: str
+    of: Literal["candidate", "judge"], records: pads.Dataset, column: str, **names: str
 ) -> Iterator[ServedModel]:
     columns = dict.fromkeys(("served_model", column, *_COLUMNS))
-    rows = _ask(records, column, _FIGURES.format(**asked), *columns)
+    rows = _ask(records, column, _FIGURES.format(**names), *columns)
     for (name, model), figures in groupby(rows, key=itemgetter(0, 1)):
         by_metric = {metric: (n, mean) for _, _, metric, n, mean in figures}
         units = by_metric.pop(None, (0, None))
@@ -84,10 +85,10 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
                     yield batch.filter(pa.array(is_first[row : row + len(batch)]))
                     row += len(batch)
 
-    found = batches()
-    first = next(found)
+    rest = batches()
+    first = next(rest)
     with duckdb.connect() as database:
-        units = pa.RecordBatchReader.from_batches(first.schema, chain([first], found))
+        units = pa.RecordBatchReader.from_batches(first.schema, chain([first], rest))
         database.register("units", units)
         rows: list[tuple[Any, ...]] = database.execute(sql).fetchall()
         return rows
@@ -95,48 +96,46 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
 
 def _holds(metadata: pq.FileMetaData, name: str) -> bool:
     """Whether a file holds a value in a column, by the statistics that Parquet keeps of it."""
-    places = [i for i in range(metadata.num_columns) if metadata.schema.column(i).path == name]
     groups = map(metadata.row_group, range(metadata.num_row_groups))
-    columns = [group.column(place) for group in groups for place in places]
-    kept = [(one.statistics, one.num_values) for one in columns]
+    columns = (group.column(i) for group in groups for i in range(metadata.num_columns))
+    kept = [(col.statistics, col.num_values) for col in columns if col.path_in_schema == name]
     return any(s is None or not s.has_null_count or s.null_count < n for s, n in kept)
 
 
 def _several(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:
     """The models of each candidate and judge that answered as more than one."""
-    for _, models in groupby(served, key=lambda one: (one.of, one.name)):
-        if len(found := list(models)) > 1:
-            yield found
+    for _, models in groupby(served, key=lambda model: (model.of, model.name)):
+        if len(several := list(models)) > 1:
+            yield several
 
 
-def served_lines(served: Sequence[ServedModel]) -> Iterator[str]:
-    """A sentence for each candidate and judge that answered as several models."""
+def served_lines(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:
+    """A sentence for each candidate and judge that answered as several models, and one on unknown
+    marks."""
     for models in _several(served):
-        counts = ", ".join(f"{one.model} ({one.n:,})" for one in models)
+        counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (
             f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
             "`memray-eval report --full` prints the figures of each."
+        )
+    if marks:
+        yield (
+            f"{sum(marks.values()):,} answers begin with a mark that looks like thinking and is "
+            f"not known: {', '.join(list(marks)[:5])}. They are scored whole."
         )
 
 
 def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str]]]:
     """For each of them a title and a table: a column a model, a row a metric with its means."""
     for models in _several(served):
-        metrics = sorted({metric for one in models for metric in one.means})
-        rows = [("mean", *(one.model for one in models)), ("n", *(f"{one.n:,}" for one in models))]
+        metrics = sorted({metric for model in models for metric in model.means})
+        rows = [
+            ("mean", *(model.model for model in models)),
+            ("n", *(f"{model.n:,}" for model in models)),
+        ]
         rows += [
-            (metric, *(f"{one.means[metric]:.4f}" if metric in one.means else NOTHING
-                       for one in models))
+            (metric, *(f"{model.means[metric]:.4f}" if metric in model.means else NOTHING
+                       for model in models))
             for metric in metrics
         ]  # fmt: skip
         yield f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", list(align_columns(rows))
-
-
-def mark_lines(marks: Mapping[str, int]) -> Iterator[str]:
-    """What to say of answers that begin with a mark that may be one of thinking."""
-    if marks:
-        n, named = sum(marks.values()), ", ".join(list(marks)[:5])
-        yield (
-            f"{n:,} answers begin with a mark that looks like thinking and is not known: {named}. "
-            "They are scored whole."
-        )

@@ -284,11 +284,9 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     judgment = json.loads(verdict.judgment or "{}") | {"jury": jury}
     parts = {**verdict.parts, DISAGREEMENT: values[-1] - values[0]}
     gave = [score for score in scores if score.value is not None]
-    models = [
-        name or "" for _, name in dict.fromkeys((one.judge, one.served_model) for one in gave)
-    ]
+    models = [name or "" for _, name in dict.fromkeys((s.judge, s.served_model) for s in gave)]
     named = {
-        "judge": JURORS.join(dict.fromkeys(one.judge for one in gave)),
+        "judge": JURORS.join(dict.fromkeys(score.judge for score in gave)),
         "served_model": JURORS.join(models) if all(models) else None,
     }
     return verdict.model_copy(

@@ -50,7 +50,7 @@ _UNKNOWN = re.compile(
     rf"|\[[A-Z_]*(?:{_KINDS.upper()})[A-Z_]*\]|\[(?i:(?:\w+_)?(?:think|thought)\w*)\])"
 )
 _PAIRS = frozenset("'' ‘’ “” «» „“ ‚‘ 「」 『』 () （） [] 【】".split())
-_MID_SENTENCE_BEFORE = re.compile(r"[^\W_][,;:]?[ \t]+\Z")
+_MID_SENTENCE_BEFORE = re.compile(r"(?:[^\W_][,;:]?|[-*•])[ \t]+\Z")
 _MID_SENTENCE_AFTER = re.compile(r"[ \t]+[^\W\d_A-Z]|[ \t]*[,.;:!?)]|\s*\Z")
 _SENTENCE_ENDS = tuple(".!?。！？…")
 _MOST_LOOKED_AT = 5000  # characters of a line before a mark, and after it
@@ -70,7 +70,7 @@ class ParsedOutput(NamedTuple):
 
 
 # A block that is not first has to be closed, and to fill its lines if it is at a line's start
-_Place = Literal["first", "after a sentence", "at a line's start", "within"]
+_Position = Literal["first", "after a sentence", "at a line's start", "within"]
 
 
 class _Pieces(NamedTuple):
@@ -82,14 +82,14 @@ def split_thinking(output: str) -> ParsedOutput:
     """Splits off the thinking of an output. A block that is never closed goes to the end; a close
     without an opening ends a block that the chat template opened, so all before it is thinking.
     The texts of both together are the output, but for the marks and the white space round them."""
-    found = opened = None
+    pieces = opened = None
     if "<" in output or "THINK" in output or "◁" in output or _BARE_CHANNEL.match(output):
-        found = _split_harmony(output) or _split_bare_harmony(output) or _split_blocks(output)
-        opened = _ANSWER_START.match(output if found is None else found.answer)
-    if found is None and opened is None:
+        pieces = _split_harmony(output) or _split_bare_harmony(output) or _split_blocks(output)
+        opened = _ANSWER_START.match(output if pieces is None else pieces.answer)
+    if pieces is None and opened is None:
         unknown = _UNKNOWN.match(output) if "<" in output or "[" in output else None
         return ParsedOutput(output, unknown_mark=unknown[1] if unknown else None)
-    answer, thoughts = found or _Pieces(output, ())
+    answer, thoughts = pieces or _Pieces(output, ())
     answer = _ANSWER_END.sub("", answer[opened.end() :] if opened else answer)
     if thoughts and (tagged := _ANSWER_TAGS.fullmatch(answer)):
         answer = tagged[1]
@@ -136,11 +136,11 @@ def _split_blocks(output: str) -> _Pieces | None:
     in_text = set[str]()  # dialects of which the text holds an opening mark that counts for nothing
     while number < len(marks):
         mark, (is_opening, dialect) = marks[number], _kind_of(marks[number])
-        place = _place_of(output, since, mark, bool(thoughts)) if is_opening else "within"
-        end = None if place == "within" else _find_end(output, marks, number)
+        position = _position_of(output, since, mark, bool(thoughts)) if is_opening else "within"
+        end = None if position == "within" else _find_end(output, marks, number)
         closing = None if end is None else marks[end]
-        if place == "first" or (
-            closing and (place == "after a sentence" or _LINE_END.match(output, closing.end()))
+        if position == "first" or (
+            closing and (position == "after a sentence" or _LINE_END.match(output, closing.end()))
         ):
             answer.append(output[since : mark.start()])
             thoughts.append(output[mark.end() : closing.start() if closing else None])
@@ -169,23 +169,23 @@ def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int |
     first close does."""
     since, (_, dialect) = marks[number].end(), _kind_of(marks[number])
     first, quoted, depth = None, None, 1
-    for place in range(number + 1, len(marks)):
-        is_opening, other = _kind_of(marks[place])
+    for later in range(number + 1, len(marks)):
+        is_opening, other = _kind_of(marks[later])
         if other != dialect:
             continue
-        if _is_quoted(output, since, marks[place]):
-            quoted = quoted if quoted is not None or is_opening else place
+        if _is_quoted(output, since, marks[later]):
+            quoted = quoted if quoted is not None or is_opening else later
             continue
         depth += 1 if is_opening else -1
-        first = first if first is not None or is_opening else place
+        first = first if first is not None or is_opening else later
         if not depth:
-            return place
-        if first is not None and place - number > _MOST_NESTED:
+            return later
+        if first is not None and later - number > _MOST_NESTED:
             break
     return quoted if first is None else first
 
 
-def _place_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Place:
+def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Position:
     """Where an opening mark stands, after a block that ended at `since` or (not `is_later`) the
     output's start."""
     if _BLANK.match(output, since, mark.start()).end() == mark.start():  # type: ignore[union-attr]

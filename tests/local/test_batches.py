@@ -73,6 +73,9 @@ def test_a_run_in_batches_scores_as_a_live_one_at_half_the_price(
     for one, other in zip(ours, theirs, strict=True):
         assert [score.value for score in one.scores] == [score.value for score in other.scores]
         assert [score.calls for score in one.scores] == [1, 1]
+        served = [score.served_model for score in one.scores]
+        assert all(served)
+        assert served == [score.served_model for score in other.scores]
         assert not any(score.cached for score in one.scores)
     cost = sum(score.cost_usd for record in ours for score in record.scores)
     assert cost == pytest.approx(stats["usd"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -135,14 +136,14 @@ def _differing_judges(sides: Mapping[str, Side], compared: Sequence[str]) -> Ite
 def _differing_models(sides: Mapping[str, Side]) -> Iterator[str]:
     """Warns of each candidate and judge that one of the sides has several models of, or that the
     sides have by the same name and with other models, as far as their servers named them."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    by_name: dict[tuple[str, str], dict[str, list[str]]] = {}
     for letter, side in sides.items():
-        for one in side.manifest.get("served_models") or ():
-            if one["of"] == "judge" or one["name"] == side.candidate:
-                who = found.setdefault((one["of"], one["name"]), {})
-                who.setdefault(letter, []).append(one["model"])
-    for (of, name), models in found.items():
-        if len({model for served in models.values() for model in served}) > 1:
+        for model in side.manifest.get("served_models") or ():
+            if model["of"] == "judge" or model["name"] == side.candidate:
+                who = by_name.setdefault((model["of"], model["name"]), {})
+                who.setdefault(letter, []).append(model["model"])
+    for (of, name), models in by_name.items():
+        if len(set(chain.from_iterable(models.values()))) > 1:
             listed = "; ".join(
                 f"{_join_names(served)} in {letter}" for letter, served in models.items()
             )

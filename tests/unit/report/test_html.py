@@ -37,7 +37,7 @@ from memray_eval.report.statistics import (
 )
 from memray_eval.report.tables import format_interval
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, MetricSummary, Record, Score, Usage
+from memray_eval.types import Cause, MetricSummary, Record, Response, Score, ServedModel, Usage
 from tests.runs import (
     ATTACK,
     METRICS,
@@ -262,6 +262,35 @@ def test_a_record_without_a_response_is_embedded_as_failed() -> None:
     )
     embedded = embed([bare], METRICS)
     assert json.loads(embedded.chunks[0])[0]["error"] == "no response"
+
+
+def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answered() -> None:
+    raw = "<think>Hm.</think>x"
+    said = Response(text="x", thinking="Hm.", thinking_blocks=1, raw=raw, served_model="m-2026")
+    one = record("S1", "x", candidates()[0])
+    scores = (one.scores[0].model_copy(update={"served_model": "j-2026"}),)
+    (chunk,) = embed([one.model_copy(update={"response": said, "scores": scores})], METRICS).chunks
+    (row,) = json.loads(chunk)
+    assert (row["response"], row["thinking"], row["raw"], row["served"]) == (
+        "x",
+        "Hm.",
+        raw,
+        "m-2026",
+    )
+    assert row["scores"][0]["served"] == "j-2026"
+
+
+def test_the_page_has_the_figures_of_each_model_that_answered(tmp_path: Path) -> None:
+    folder = write_run(tmp_path / "run", plain_records(3), 3)
+    served = [
+        ServedModel(of="candidate", name="c", model=f"m-{n}", n=n, means={"empathy": n / 4})
+        for n in (1, 2)
+    ]
+    summary = full_summary(3, candidates()).model_copy(update={"served_models": tuple(served)})
+    folder.write_summary(summary, "")
+    page = render_html(folder)
+    assert "Models that answered - candidate c" in page
+    assert re.search(r"empathy +0\.2500 +0\.5000", page)
 
 
 @given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6))

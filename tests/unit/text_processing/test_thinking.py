@@ -106,6 +106,7 @@ def test_an_answer_without_marks_is_what_it_was(text: str) -> None:
         "Thoughts stand between <think> and </think> in it.",
         "A thought ends with </think>, always.",
         "It ends with `</think>`.",
+        "- </think> closes it",
         "Write '<think>' and '</think>' round it, or “</thought>”.",
         "Use <think>text</think> tags.",
         'parts = output.split("</think>")\nreturn parts[-1] if "<think>" in output else output',
