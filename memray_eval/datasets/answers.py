@@ -245,9 +245,7 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         own = texts[:-1] if is_beside else texts
         text = next((one for one in own if one not in (None, "")), text)
     is_null = text is None
-    output = (
-        split_thinking(text) if isinstance(text, str) else ParsedOutput("" if is_null else text)
-    )
+    output = split_thinking(text) if isinstance(text, str) else ParsedOutput(text or "")
     content = {
         "text": output.text,
         **(

@@ -94,16 +94,10 @@ class Candidate(Frozen):
 
     @model_validator(mode="after")
     def _raises_a_limit(self) -> Candidate:
-        if self.retry_max_tokens is None:
-            return self
-        if self.backend not in ("vllm", "openai"):
+        least = (self.sampling.max_tokens or 0) if self.backend in ("vllm", "openai") else None
+        if self.retry_max_tokens is not None and (least is None or self.retry_max_tokens <= least):
             raise ValueError(
-                "retry_max_tokens: only an engine or a server has an output limit to raise; leave "
-                f"it out with backend {self.backend}"
-            )
-        if self.retry_max_tokens <= (self.sampling.max_tokens or 0):
-            raise ValueError(
-                f"retry_max_tokens: must be above sampling.max_tokens, {self.sampling.max_tokens}"
+                "retry_max_tokens: goes with an engine or a server, above its sampling.max_tokens"
             )
         return self
 
