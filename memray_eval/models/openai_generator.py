@@ -247,8 +247,10 @@ class _StreamedAnswer:
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
         name = "content" if self._is_chat else "text"
         content, refused = part.get(name), part.get("refusal")
-        is_list = self._is_chat and isinstance(content, list)
-        heard = _read_parts(content) if is_list else {"text": _text_field(part, name)}
+        if isinstance(content, list) and self._is_chat:
+            heard = _read_parts(content)
+        else:
+            heard = {"text": _text_field(part, name)}
         said, thought = heard["text"], heard.get("thinking", "")
         # vLLM's and DeepSeek's field
         thought += _text_field(part, "reasoning_content") if self._is_chat else ""
