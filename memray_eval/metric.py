@@ -212,7 +212,7 @@ class JudgedMetric(Metric):
     `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping).
     `measure` turns a judgment into figures, so that no arithmetic is left to the judge. `verify`
     looks for what a judge quotes; the parts EVIDENCE and UNVERIFIED count what there was and what
-    was not found. `on_empty` is the judgment of an empty response.
+    was not found. `on_empty` is the judgment of an empty response, where one is scored.
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by

@@ -247,7 +247,7 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
     output = (
         split_thinking(text)
         if isinstance(text, str) and not given.get("raw")  # it is split already
-        else ParsedOutput("" if is_null else text)
+        else ParsedOutput(text or "")
     )
     content = output._asdict() if output.raw or output.unknown_mark else {"text": output.text}
     if not given and error is None and type(output.text) is str:

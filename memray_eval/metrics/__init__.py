@@ -55,14 +55,10 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
 
 
 def _on_no_answer(metric: Metric, options: MetricOptions) -> Metric:
-    way = options.on_no_answer
-    variants = (f"no answer: {way}" if way != DEFAULTS.on_no_answer else "", metric.variant)
-    return replace(
-        metric,
-        on_no_answer=way,
-        scores_empty=options.scores_empty,
-        variant=", ".join(filter(None, variants)),
-    )
+    way, variant = options.on_no_answer, metric.variant
+    if way != DEFAULTS.on_no_answer:
+        variant = ", ".join(filter(None, (f"no answer: {way}", variant)))
+    return replace(metric, on_no_answer=way, scores_empty=options.scores_empty, variant=variant)
 
 
 def _with_options(options: MetricOptions) -> Iterator[Metric]:

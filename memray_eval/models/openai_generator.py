@@ -272,13 +272,15 @@ class _StreamedAnswer:
         if self._is_chat:
             part = mapping_in(choice, named) if named is not None else {}
         # Two deltas may hold a half of a character each, so it is joined before it is made valid.
-        content = part.get("content" if self._is_chat else "text")
+        name = "content" if self._is_chat else "text"
+        content, refused = part.get(name), part.get("refusal")
         if isinstance(content, list) and self._is_chat:
-            said, aside, refused = _read_parts(content)
+            heard = _read_parts(content)
         else:
-            said, aside, refused = _text_field(part, "content" if self._is_chat else "text"), "", ""
-        thought = aside + (_thinking_in(part) if self._is_chat else "")
-        self._refusal.append(refused + (_text_field(part, "refusal") if self._is_chat else ""))
+            heard = {"text": _text_field(part, name)}
+        thought = heard.get("thinking", "") + (_thinking_in(part) if self._is_chat else "")
+        said = heard["text"]
+        self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
         self._is_null = self._is_null and content is None
         self._calls_tool |= bool(part.get("tool_calls") or part.get("function_call"))
         if said or thought:
@@ -336,30 +338,25 @@ def _thinking_in(part: Mapping[str, Any]) -> str:
     return thought or (other if isinstance(other, str) else "")
 
 
-def _read_parts(parts: list[Any]) -> tuple[str, str, str]:
+def _read_parts(parts: list[Any]) -> dict[str, str]:
     """The text, the thinking and the refusal of a content that is a list of parts. A part of
     another type is left out, and the log names the first."""
-    heard: dict[str, list[str]] = {"text": [], "thinking": [], "refusal": []}
-    for part in parts:
-        if not isinstance(part, str | Mapping):
+    heard = dict.fromkeys(PARTS.values(), "")
+    for part in ({"text": part} if isinstance(part, str) else part for part in parts):
+        if not isinstance(part, Mapping):
             raise InvalidReply(f"a part of content is {kind_of(part)}")
-        kind, inner = ("text", part) if isinstance(part, str) else _read_part(part)
+        kind = str(part.get("type") or "text")
+        names = (name for name in (kind, "text", "content", "summary") if name in part)
+        inner = part.get(next(names, kind))
+        if isinstance(inner, list):  # as Mistral's thinking is
+            inner = "".join(_read_parts(inner).values())
         if kind not in PARTS:
             log_once(logger, logging.WARNING, "part", "parts of type %.40s are left out", kind)
-            continue
-        heard[PARTS[kind]].append(inner)
-    return "".join(heard["text"]), "".join(heard["thinking"]), "".join(heard["refusal"])
-
-
-def _read_part(part: Mapping[str, Any]) -> tuple[str, str]:
-    """The type of a part, and its text, which is a list of parts in Mistral's thinking."""
-    kind = str(part.get("type") or "text")
-    inner = next((part[name] for name in (kind, "text", "content", "summary") if name in part), "")
-    if isinstance(inner, list):
-        return kind, "".join(_read_parts(inner))
-    if kind in PARTS and not isinstance(inner, str | None):
-        raise InvalidReply(f"the {kind} of a part of content is {kind_of(inner)}")
-    return kind, inner or ""
+        elif inner is not None and not isinstance(inner, str):
+            raise InvalidReply(f"the {kind} of a part of content is {kind_of(inner)}")
+        else:
+            heard[PARTS[kind]] += inner or ""
+    return heard
 
 
 def _text_field(part: Mapping[str, Any], name: str) -> str:

@@ -107,16 +107,13 @@ class Candidate(Frozen):
 
     @model_validator(mode="after")
     def _raises_a_limit(self) -> Candidate:
-        if self.retry_max_tokens is None:
-            return self
-        if self.backend not in ("vllm", "openai"):
-            raise ValueError(
-                "retry_max_tokens: only an engine or a server has an output limit to raise; leave "
-                f"it out with backend {self.backend}"
-            )
         most = self.sampling.max_tokens
-        if isinstance(most, int) and self.retry_max_tokens <= most:
-            raise ValueError(f"retry_max_tokens: must be above sampling.max_tokens, {most}")
+        has_limit = self.backend in ("vllm", "openai")
+        is_above = not isinstance(most, int) or (self.retry_max_tokens or 0) > most
+        if self.retry_max_tokens is not None and not (has_limit and is_above):
+            raise ValueError(
+                "retry_max_tokens: goes with an engine or a server, above its sampling.max_tokens"
+            )
         return self
 
     @property

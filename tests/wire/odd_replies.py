@@ -450,9 +450,19 @@ def stream_cases() -> Cases:
         ),
         **at(("choices", 0, "delta"), Unreadable, null=None, text="x", list=[], number=1),
         **at(
-            ("choices", 0, "delta", "content"), Unreadable, list=[], object={}, number=1, true=True
+            ("choices", 0, "delta", "content"), Unreadable, list=[1], object={}, number=1, true=True
         ),
         **at(("choices", 0, "finish_reason"), Unreadable, number=1, list=[]),
+        "a list of parts": (
+            with_second(
+                changed(
+                    second,
+                    ("choices", 0, "delta", "content"),
+                    [{"type": "text", "text": " Bergen"}],
+                )
+            ),
+            None,
+        ),
         "half a character": (
             with_second(changed(second, ("choices", 0, "delta", "content"), f" Bergen{HALF}")),
             None,

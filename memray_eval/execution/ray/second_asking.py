@@ -29,21 +29,17 @@ async def ask_again(
     asked."""
     limits = _raised_limits(answered)
     asked = np.array([limit is not None for limit in limits], np.bool_)
-    second: pa.Array = pa.nulls(answered.num_rows, ANSWER_TYPE)
-    if asked.any():
-        rows = table.filter(pa.array(asked))
-        place = rows.schema.get_field_index(SAMPLING)
-        raised = [
-            json.dumps({**json.loads(sampling), "max_tokens": limit})
-            for sampling, limit in zip(
-                rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True
-            )
-        ]
-        field = rows.schema.field(place)
-        rows = rows.set_column(place, field, pa.array(raised, field.type))
-        found = (await ask(rows)).column(ANSWER).combine_chunks()
-        second = found.take(pa.array(np.cumsum(asked) - 1, mask=~asked))
-    return answered.append_column(SECOND, second)
+    if not asked.any():
+        return answered.append_column(SECOND, pa.nulls(answered.num_rows, ANSWER_TYPE))
+    rows = table.filter(pa.array(asked))
+    place = rows.schema.get_field_index(SAMPLING)
+    pairs = zip(rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True)
+    raised = [json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs]
+    field = rows.schema.field(place)
+    found = await ask(rows.set_column(place, field, pa.array(raised, field.type)))
+    second = found.column(ANSWER).combine_chunks()
+    places = pa.array(np.cumsum(asked) - 1, mask=~asked)
+    return answered.append_column(SECOND, second.take(places))
 
 
 def _raised_limits(answered: pa.Table) -> list[int | None]:

@@ -449,3 +449,19 @@ def test_the_candidates_of_a_run(runs: Runs) -> None:
     small, large = runs.side("a", records), runs.side("a", records, candidate="large")
     assert candidates_of(RunFolder(str(runs.place / "a")).records()) == ["large", "small"]
     assert compare([small, large], settings=QUICK).metrics[0].paired.difference == 1.0
+
+
+def test_sides_that_answered_differently_often_are_warned_of(runs: Runs) -> None:
+    spoken = [unit(f"{number}", {"recall": 1.0}) for number in range(4)]
+    silent = [
+        one.model_copy(update={"response": Response(no_answer="limit"), "scores": ()})
+        for one in spoken[:1]
+    ]
+    a, b = runs.side("a", spoken), runs.side("b", [*silent, *spoken[1:]])
+    found = compare([a, b], settings=QUICK)
+    assert found.warnings == (
+        "A and B answered differently often; without an answer: 0 of 4 in A, 1 of 4 in B",
+    )
+    (recall,) = found.metrics
+    assert (recall.paired.n, recall.only_a, recall.paired.mean_b) == (3, 1, 1.0)
+    assert compare([b, b], settings=QUICK).warnings == ()

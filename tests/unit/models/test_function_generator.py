@@ -1,0 +1,39 @@
+"""What a user's function answers, and why it may be no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from memray_eval.config.sections import ServerConfig
+from memray_eval.models.function_generator import FunctionGenerator
+from memray_eval.types import Candidate, Message, Prompt, Response
+
+PROMPT = Prompt(messages=(Message(role="user", content="q"),))
+
+
+@pytest.mark.parametrize(
+    ("said", "cause"),
+    [
+        ("Bergen", None),
+        (" ", "empty"),
+        ("<think>never ends", "thinking_only"),
+        (Response(text="", finish_reason="length"), "limit"),
+        (Response(text="", refusal="I cannot."), "refusal"),
+    ],
+)
+def test_why_a_function_gave_no_answer(said: Any, cause: str | None) -> None:
+    class Code:
+        def load(self) -> Any:
+            return lambda messages: said
+
+    candidate = Candidate(name="c", model="mine/f", backend="code")
+
+    async def ask() -> Response:
+        generator = FunctionGenerator(cast(Any, Code()), ServerConfig())
+        return await generator.generate(PROMPT, candidate)
+
+    response = asyncio.run(ask())
+    assert (response.no_answer, response.error) == (cause, None)
