@@ -49,6 +49,20 @@ def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A benchmark's own rule. `about` says what it computes, `version` is the original's repository
+    and commit; `why_not` says why it does not apply to a sample, None if it does; `score` gives 0-1
+    and raises ValueError that says what the sample lacks."""
+
+    title: str
+    value_label: str
+    about: str
+    version: str
+    score: Callable[[Sample, str], float]
+    why_not: Callable[[Sample], str | None] = lambda sample: None
+
+
+@dataclass(frozen=True, kw_only=True)
 class Suite:
     """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless
     told otherwise; `prompts` names the prompt variants a candidate may ask for; with
@@ -62,10 +76,11 @@ class Suite:
     carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
     several questions. `overall` gives the benchmark's own overall figures, by what they are, of
-    answers. `own_metric` is the benchmark's own score, and `judge_rubrics` are the
-    prompts of its judges where the user has them, by metric. `templated` makes the suite that asks,
-    or whose judge asks, with the benchmark's own templates, read from the folder or file that the
-    user has."""
+    answers. `rules` are its own rules, each of which is also a metric of that name, and `rule_of`
+    names the one for a sample's task. `own_metric` is the benchmark's own score, and
+    `judge_rubrics` are the prompts of its judges where the user has them, by metric. `templated`
+    makes the suite that asks, or whose judge asks, with the benchmark's own templates, read from
+    the folder or file that the user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -78,6 +93,8 @@ class Suite:
     has_contexts: bool = False
     has_arms: bool = False
     files: PublishedFiles | None = None
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rule_of: Callable[[Sample], str | None] = lambda sample: None
     own_metric: str = "rule_score"
     overall: Callable[[Sequence[Answered]], dict[str, float | None]] = lambda answered: {}
     judge_rubrics: Mapping[str, str] = field(default_factory=dict)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.babilong.rules import LABELS
+from memray_eval.benchmarks.babilong.rules import LABELS, RULES
 from memray_eval.benchmarks.templates import own_wording
 from memray_eval.benchmarks.templates.records import (
     check_own_record,
@@ -81,4 +81,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "babilong",
 )

@@ -9,7 +9,9 @@ scores otherwise again (`card_f1`)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+
+from memray_eval.benchmarks import Rule
 
 VERSION = "lm-evaluation-harness 4e7e0d4"
 TASKS = ("parents", "bfs")
@@ -69,3 +71,46 @@ def set_f1(nodes: set[str], right: set[str]) -> float:
         return 0.0
     precision, recall = same / len(nodes), same / len(right)
     return 2 * (recall * precision) / (recall + precision)
+
+
+def _rule(
+    title: str, about: str, score: Callable[[str, Sequence[str]], float], version: str = VERSION
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label="F1",
+        about=about,
+        version=version,
+        score=lambda sample, text: score(text, sample.answers),
+        why_not=lambda sample: (
+            None
+            if sample.task in TASKS
+            else f"task {sample.task!r} is none of GraphWalks's: {', '.join(TASKS)}"
+        ),
+    )
+
+
+RULES = {
+    "graphwalks_f1": _rule(
+        "GraphWalks F1",
+        "F1 of the set of nodes that the reply's last line lists (GraphWalks); both empty is 1.",
+        lambda text, right: f1(read_strict(text), right),
+    ),
+    "graphwalks_flexible_f1": _rule(
+        "GraphWalks F1, any line",
+        "F1 of the set of nodes that the last line with a list lists (GraphWalks); both empty is "
+        "1.",
+        lambda text, right: f1(read_flexible(text), right),
+    ),
+    "graphwalks_harness_f1": _rule(
+        "GraphWalks F1, as the harness scores",
+        "F1 of the listed nodes as lm-evaluation-harness scores GraphWalks: both empty is 0.",
+        harness_f1,
+    ),
+    "graphwalks_card_f1": _rule(
+        "GraphWalks F1, as the card scores",
+        "F1 of the listed nodes as the code on GraphWalks' card scores, its defects included.",
+        card_f1,
+        CARD_VERSION,
+    ),
+}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.graphwalks.rules import TASKS
+from memray_eval.benchmarks.graphwalks.rules import RULES, TASKS
 from memray_eval.benchmarks.templates.records import (
     chars_bucket,
     check_own_record,
@@ -67,4 +67,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "graphwalks_f1" if sample.task in TASKS else None,
 )

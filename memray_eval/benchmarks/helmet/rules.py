@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rules import english_words
 
 VERSION = "HELMET 4526dfb"
@@ -33,3 +34,17 @@ def read_answer(reply: str, prefix: str) -> str:
 
 def _normalise(text: str) -> str:
     return " ".join(english_words(text))
+
+
+RULES = {
+    "helmet_substring": Rule(
+        title="HELMET substring match",
+        value_label="Accuracy",
+        about="Whether a right answer is a part of the reply, both normalised, as HELMET scores "
+        "RAG.",
+        version=VERSION,
+        score=lambda sample, text: substring_match(
+            text, sample.answers, VALUE if sample.task == "json_kv" else ANSWER
+        ),
+    )
+}

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.helmet.rules import RULES
 from memray_eval.benchmarks.templates import own_wording
 from memray_eval.benchmarks.templates.records import (
     check_own_record,
@@ -161,6 +162,13 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
+def rule_of(sample: Sample) -> str | None:
+    """RULER's for its needles; no rule for a sample without a task."""
+    if sample.task.startswith("niah_"):
+        return "ruler_recall"
+    return "helmet_substring" if sample.task else None
+
+
 SUITE = Suite(
     description="HELMET: its recall and RAG tasks at five lengths",
     metrics=("semantic_correctness", "rule_score"),
@@ -168,4 +176,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=rule_of,
 )

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_lsum
 from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, token_f1
+from memray_eval.types import Sample
 
 Version = Literal["v1", "v2"]
 VERSIONS: Mapping[Version, str] = {"v1": "InfiniteBench 88b3daa", "v2": "InfiniteBench 51d9b37"}
 
 Label: TypeAlias = str | int | float | Sequence["Label"]
-Rule: TypeAlias = Callable[[str, Label], float]
+TaskRule: TypeAlias = Callable[[str, Label], float]
 
 _LETTERS = "ABCD"
+_CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
 _DIGITS = re.compile(r"[0-9]+")
+_SIGNED = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
 _WORD_ENDS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
 _CHOICE_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
@@ -36,10 +40,9 @@ _DEBUG_PREFIXES = ("answer is:", "is:", "answer:")
 def score(task: str, prediction: str, label: Label, version: Version = "v2") -> float:
     """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`.
     Raises ValueError for a task without a rule, and for a label that its rule cannot read."""
-    if (rule := RULES[version].get(task)) is None:
-        raise ValueError(
-            f"InfiniteBench has no rule for task {task!r}; there are: {', '.join(RULES[version])}"
-        )
+    if (rule := TASK_RULES[version].get(task)) is None:
+        known = ", ".join(TASK_RULES[version])
+        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {known}")
     return rule(prediction, label)
 
 
@@ -264,7 +267,7 @@ def _number(label: Label) -> int | float:
         ) from None
 
 
-_BOTH: Mapping[str, Rule] = {
+_BOTH: Mapping[str, TaskRule] = {
     "passkey": number_text,
     "number_string": number_text,
     "code_run": code_run,
@@ -274,7 +277,7 @@ _BOTH: Mapping[str, Rule] = {
     "longbook_qa_chn": longbook_qa_chn,
     "longbook_sum_eng": longbook_sum_eng,
 }
-RULES: Mapping[Version, Mapping[str, Rule]] = {
+TASK_RULES: Mapping[Version, Mapping[str, TaskRule]] = {
     "v1": {
         **_BOTH,
         "kv_retrieval": kv_retrieval_v1,
@@ -289,4 +292,58 @@ RULES: Mapping[Version, Mapping[str, Rule]] = {
         "longdialogue_qa_eng": longdialogue_v2,
         "code_debug": code_debug_v2,
     },
+}
+
+
+def label_of(sample: Sample) -> Label:
+    """The published label in metadata.label; else it is made of the answers: numbers out of their
+    text for math_calc, the first answer for kv_retrieval, all of them for the others."""
+    published: Any = sample.metadata.get("label")
+    answers = list(sample.answers)
+    if published is None and sample.task == "math_calc":
+        return [int(number) for answer in answers for number in _SIGNED.findall(answer)]
+    if published is None and sample.task == "kv_retrieval" and answers:
+        return answers[0]
+    label: Label = answers if published is None else published
+    if sample.task in _CHOICE_TASKS:
+        return choice_label(label, sample.metadata.get("options", ()))
+    return label
+
+
+def rule_of(sample: Sample) -> str | None:
+    """metadata.rules = "v1" or "v2" picks the version; v2 is the default."""
+    if sample.task not in TASK_RULES["v2"]:
+        return None
+    return f"infinitebench_{sample.metadata.get('rules', 'v2')}"
+
+
+def _rule(version: Version, about: str) -> Rule:
+    def score_sample(sample: Sample, text: str) -> float:
+        label = label_of(sample)
+        if sample.task == "math_calc":
+            return math_calc(text, label, skip_first=sample.metadata.get("model") == "gpt4")
+        return score(sample.task, text, label, version)
+
+    return Rule(
+        title="InfiniteBench score",
+        value_label="Score",
+        about=about,
+        version=VERSIONS[version],
+        score=score_sample,
+        why_not=lambda sample: (
+            None
+            if sample.task in TASK_RULES["v2"]
+            else f"InfiniteBench has no rule for task {sample.task!r}"
+        ),
+    )
+
+
+RULES = {
+    "infinitebench_v1": _rule(
+        "v1",
+        "InfiniteBench's rule of the sample's task, as it was for the published table (88b3daa).",
+    ),
+    "infinitebench_v2": _rule(
+        "v2", "InfiniteBench's rule of the sample's task, as its head has it (51d9b37)."
+    ),
 }

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.infinitebench.rules import RULES, rule_of
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
@@ -263,5 +264,7 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=rule_of,
     templated=templated,
 )

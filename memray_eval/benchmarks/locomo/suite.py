@@ -9,7 +9,7 @@ from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
-from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, TASKS
+from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
 from memray_eval.benchmarks.templates.records import (
     check_own_record,
     drop_fields,
@@ -90,4 +90,6 @@ SUITE = Suite(
     has_arms=True,
     files=FILES,
     overall=overall,
+    rules=RULES,
+    rule_of=lambda sample: "locomo_f1" if sample.task in TASKS else None,
 )

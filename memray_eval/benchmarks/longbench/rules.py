@@ -14,10 +14,11 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_l
 
 VERSION = "LongBench 2e00731"
@@ -187,3 +188,95 @@ def _jieba() -> Any:
         jieba.setLogLevel(logging.ERROR)  # it tells of loading its dictionary on stderr
         jieba.initialize()
     return jieba
+
+
+def _rule(
+    title: str, value_label: str, about: str, score: Callable[[str, Sequence[str]], float]
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label=value_label,
+        about=about,
+        version=VERSION,
+        score=lambda sample, text: score(first_line(sample.task, text), sample.answers),
+    )
+
+
+RULES = {
+    "qa_f1": _rule(
+        "QA F1",
+        "F1",
+        "F1 of English words against the best answer, as LongBench scores seven tasks.",
+        qa_f1,
+    ),
+    "qa_f1_zh": _rule(
+        "QA F1, Chinese words",
+        "F1",
+        "F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh.",
+        qa_f1_zh,
+    ),
+    "rouge": _rule(
+        "ROUGE-L",
+        "ROUGE-L",
+        "ROUGE-L f of PyPI rouge 1.0.1 against the best answer, as LongBench scores summaries.",
+        rouge,
+    ),
+    "rouge_zh": _rule(
+        "ROUGE-L, Chinese words",
+        "ROUGE-L",
+        "ROUGE-L f over jieba's words, as LongBench scores Chinese summaries.",
+        rouge_zh,
+    ),
+    "classification": Rule(
+        title="Classification",
+        value_label="Accuracy",
+        about="The share that the right class has of the classes named, as LongBench scores trec "
+        "and lsht.",
+        version=VERSION,
+        score=lambda sample, text: classification(
+            first_line(sample.task, text), sample.answers, sample.classes
+        ),
+        why_not=lambda sample: None if sample.classes else "the sample has no classes",
+    ),
+    "count": _rule(
+        "Count",
+        "Accuracy",
+        "The share of the response's numbers that are the answer, as LongBench scores "
+        "passage_count.",
+        count,
+    ),
+    "retrieval": _rule(
+        "Paragraph retrieval",
+        "Accuracy",
+        "The share of the numbers that are the right paragraph's (LongBench: "
+        "passage_retrieval_en).",
+        retrieval,
+    ),
+    "retrieval_zh": _rule(
+        "Paragraph retrieval, Chinese",
+        "Accuracy",
+        "The share of the numbers that are the right 段落's (LongBench: passage_retrieval_zh).",
+        retrieval_zh,
+    ),
+    "code_sim": _rule(
+        "Code similarity",
+        "Similarity",
+        "How alike the first line of code and the answer are, as LongBench scores lcc and "
+        "repobench-p.",
+        code_sim,
+    ),
+}
+RULE_OF_TASK: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"),
+        "qa_f1",
+    ),
+    "multifieldqa_zh": "qa_f1_zh",
+    **dict.fromkeys(("gov_report", "qmsum", "multi_news", "samsum"), "rouge"),
+    **dict.fromkeys(("dureader", "vcsum"), "rouge_zh"),
+    **dict.fromkeys(("trec", "lsht"), "classification"),
+    "passage_count": "count",
+    "passage_retrieval_en": "retrieval",
+    "passage_retrieval_zh": "retrieval_zh",
+    **dict.fromkeys(("lcc", "repobench-p"), "code_sim"),
+}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
@@ -235,5 +236,7 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: RULE_OF_TASK.get(sample.task),
     templated=templated,
 )

@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks.longbench.rules import VERSION, longbench2_choice
 from memray_eval.benchmarks.templates import (
     Template,
     Wording,
@@ -157,6 +158,28 @@ def _ask_with_templates(
     )
 
 
+def _right_letter(sample: Sample) -> str:
+    """The published label, else the first answer that is a letter. Raises ValueError if neither
+    is."""
+    offered = (sample.metadata.get("label"), *sample.answers)
+    letter = next((text for text in offered if text in tuple(LETTERS)), None)
+    if letter is None:
+        raise ValueError(
+            f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's "
+            "rule compares"
+        )
+    return str(letter)
+
+
+RULES = {
+    "longbench2_choice": Rule(
+        title="LongBench v2 choice",
+        value_label="Accuracy",
+        about='Whether "The correct answer is (X)" names the right letter, as LongBench v2 scores.',
+        version=VERSION,
+        score=lambda sample, text: longbench2_choice(text, _right_letter(sample)),
+    )
+}
 SUITE = Suite(
     description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
     "domains",
@@ -166,5 +189,7 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "longbench2_choice",
     templated=templated,
 )

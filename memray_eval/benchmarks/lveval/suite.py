@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.lveval.rules import RULES
+from memray_eval.benchmarks.lveval.rules import RULES, TASK_RULES
 from memray_eval.benchmarks.templates import own_wording
 from memray_eval.benchmarks.templates.records import (
     check_own_record,
@@ -19,7 +19,7 @@ from memray_eval.benchmarks.templates.records import (
 )
 from memray_eval.types import Candidate, Prompt, Sample
 
-TASKS = tuple(RULES)
+TASKS = tuple(TASK_RULES)
 _CHINESE = frozenset(
     task for task in TASKS if task.endswith("_zh") or task.endswith("_zh_mixup")
 ) | {
@@ -88,4 +88,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "lveval" if sample.task in TASKS else None,
 )

@@ -21,8 +21,7 @@ from memray_eval.benchmarks.generator.seeded_random import word_of
 from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.benchmarks.mrcr.pieces import FORMS, TOPICS, request, write_piece
-from memray_eval.benchmarks.mrcr.rules import PREFIX
-from memray_eval.benchmarks.mrcr.suite import TASKS, read_messages, to_json
+from memray_eval.benchmarks.mrcr.suite import PREFIX, TASKS, read_messages, to_json
 from memray_eval.types import Message
 
 KINDS = tuple((form, topic) for form in FORMS for topic in TOPICS)

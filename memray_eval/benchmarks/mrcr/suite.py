@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from difflib import SequenceMatcher
 from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.mrcr.rules import PREFIX
+from memray_eval.benchmarks import Rule, Suite
 from memray_eval.benchmarks.templates.records import (
     chars_bucket,
     check_own_record,
@@ -21,6 +21,8 @@ from memray_eval.benchmarks.templates.records import (
 )
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
+VERSION = "openai/mrcr 204b0d4"
+PREFIX = "random_string_to_prepend"  # the field with what a reply must begin with
 TASKS = ("2needle", "4needle", "8needle")
 _COUNTS = ("n_needles", "desired_msg_index", "total_messages", "n_chars")
 _FIELDS: dict[str, type | None] = {
@@ -91,6 +93,41 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return Prompt(messages=messages, max_tokens=max_tokens)
 
 
+def prefix_ratio(reply: str, answer: str, prefix: str) -> float:
+    """MRCR's score, as the dataset's card has it (openai/mrcr 204b0d4, README.md): 0.0 unless the
+    reply begins with the prefix, spaces and case counted; else difflib's ratio of reply and answer
+    without it, 0-1. As in the original, difflib leaves out characters that are frequent in an
+    answer of 200 and more when it looks for where a match begins."""
+    if not reply.startswith(prefix):
+        return 0.0
+    said, wanted = reply.removeprefix(prefix), answer.removeprefix(prefix)
+    return SequenceMatcher(None, said, wanted).ratio()
+
+
+def _score(sample: Sample, text: str) -> float:
+    if (why_not := _why_not(sample)) is not None:
+        raise ValueError(why_not)
+    if len(sample.answers) != 1:
+        raise ValueError(f"MRCR compares one answer; the sample has {len(sample.answers)}")
+    return prefix_ratio(text, sample.answers[0], sample.metadata[PREFIX])
+
+
+def _why_not(sample: Sample) -> str | None:
+    prefix = sample.metadata.get(PREFIX)
+    return None if isinstance(prefix, str) else f"the sample's metadata has no {PREFIX}"
+
+
+RULES = {
+    "mrcr_ratio": Rule(
+        title="MRCR ratio",
+        value_label="Ratio",
+        about="difflib's ratio of the reply to the answer, 0 unless it begins with the asked "
+        "string, as MRCR scores.",
+        version=VERSION,
+        score=_score,
+        why_not=_why_not,
+    )
+}
 SUITE = Suite(
     description="MRCR: one of 2, 4 or 8 answers to the same request, out of a long conversation",
     metrics=("rule_score",),
@@ -99,4 +136,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "mrcr_ratio",
 )

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.needles.rules import RULES, rule_of
 from memray_eval.benchmarks.templates.records import check_own_record, check_record
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
@@ -75,4 +76,6 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=rule_of,
 )

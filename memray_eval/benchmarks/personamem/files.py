@@ -17,10 +17,10 @@ from memray_eval.benchmarks.conversations.conversation import (
     to_context,
 )
 from memray_eval.benchmarks.conversations.files import Fault, find_lacking, names_in, require
-from memray_eval.benchmarks.personamem.rules import LETTERS
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 
+LETTERS = "abcd"
 QUESTIONS, CONTEXTS = "questions_", "shared_contexts_"
 _NEEDED = (
     "question_id",

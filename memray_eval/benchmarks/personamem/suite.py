@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks import Answered, Rule, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
-from memray_eval.benchmarks.personamem.files import FILES, read_options
+from memray_eval.benchmarks.personamem.files import FILES, LETTERS, read_options
 from memray_eval.benchmarks.templates.records import drop_fields, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
 
+VERSION = "PersonaMem 041d82a"
+_MARK, _END = "<final_answer>", "</final_answer>"
+_IN_BRACKETS = re.compile(r"\(([a-d])\)")
+_ALONE = re.compile(r"\b([a-d])\b")
 # The names of the seven types as the published tables have them: they differ by length.
 TASKS = (
     "recall_user_shared_facts",
@@ -75,6 +80,40 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return conversation_prompt(sample, candidate, WORDING, asked)
 
 
+def letter_score(prediction: str, letter: str) -> float:
+    """PersonaMem's score, as bowen-upenn/PersonaMem 041d82a has it in
+    inference_standalone_openai.py: 1.0 if what follows the last <final_answer>, or else the whole
+    reply, names the right letter and no other. Letters in brackets count before those that stand
+    alone, of which "a" is one wherever it is the article."""
+    final = prediction.strip().rpartition(_MARK)[2].strip().removesuffix(_END)
+    return float({letter} in (_named(final), _named(prediction)))
+
+
+def _named(text: str) -> set[str]:
+    lower = text.lower()
+    return set(_IN_BRACKETS.findall(lower)) or set(_ALONE.findall(lower))
+
+
+def _score(sample: Sample, text: str) -> float:
+    offered = (str(sample.metadata.get("label", "")), *sample.answers)
+    letters = (answer.strip("() ").lower() for answer in offered)
+    right = next((letter for letter in letters if letter in tuple(LETTERS)), None)
+    if right is None:
+        raise ValueError("none of the answers is a letter (a) to (d), which PersonaMem compares")
+    return letter_score(text, right)
+
+
+RULES = {
+    "personamem_letter": Rule(
+        title="PersonaMem letter",
+        value_label="Accuracy",
+        about="Whether the reply names the right option alone, as PersonaMem scores.",
+        version=VERSION,
+        score=_score,
+    )
+}
+
+
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The share of right letters over all questions."""
     return {"accuracy": mean_of(one.values.get("rule_score") for one in answered)}
@@ -90,4 +129,6 @@ SUITE = Suite(
     has_arms=True,
     files=FILES,
     overall=overall,
+    rules=RULES,
+    rule_of=lambda sample: "personamem_letter",
 )
