@@ -12,13 +12,7 @@ from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.benchmarks.helmet.rules import RULES
 from memray_eval.benchmarks.templates import own_wording
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    undo_alias,
-)
+from memray_eval.benchmarks.templates.records import Published, check_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
 
 NEEDLES = ("niah_multikey_2", "niah_multikey_3", "niah_multivalue")  # folders below ruler/
@@ -73,12 +67,8 @@ class _File(NamedTuple):
     bucket: str | None
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record of data/ruler, data/json_kv or data/kilt as a Sample's fields. Raises ValueError
-    that says what it lacks, or which files there are."""
-    raw = undo_alias(undo_alias(raw, "question", ("ctxs",)), "question", ("num_kvs",))
-    if is_own_record(raw) and "type_needle_v" not in raw:
-        return check_own_record(raw, TASKS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record of data/ruler, data/json_kv or data/kilt, by its file."""
     file = read_path(path)
     if file.task in RAG:
         fields = _read_rag(raw, file.task)
@@ -92,9 +82,17 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         about["bucket"] = file.bucket
     if file.task in NEEDLES:
         about["needs_all"] = True
-    left_out = (*_OWN_FIELDS, *_NOTED, "ctxs", "demos")
-    kept = {name: value for name, value in drop_fields(raw, left_out).items() if name != "context"}
-    return {**kept, "context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+    return {"context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+
+
+adapt = Published(
+    kind="HELMET",
+    used=(*_OWN_FIELDS, *_NOTED, "ctxs", "demos"),
+    aliases=[("question", ("ctxs",)), ("question", ("num_kvs",))],
+    tasks=TASKS,
+    is_published=lambda raw: not is_own_record(raw) or "type_needle_v" in raw,
+    read=_read,
+)
 
 
 def read_path(path: str) -> _File:

@@ -18,10 +18,7 @@ from memray_eval.benchmarks.templates.files import (
     read_templates,
 )
 from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
+    Published,
     published_input,
     query_of,
     task_of,
@@ -31,7 +28,6 @@ from memray_eval.types import Candidate, Prompt, Sample
 
 LETTERS = "ABCD"
 CHOICE_TASKS = ("longbook_choice_eng", "code_debug")
-_FIELDS: dict[str, type | None] = {"id": None, "context": str, "input": str, "answer": None}
 _STATEMENTS = {  # what records ask whose input is empty
     "longbook_sum_eng": "Summarize the book.",
     "longdialogue_qa_eng": 'Which character is "$$MASK$$"?',
@@ -143,28 +139,19 @@ _CALL = re.compile(r"func_\d+\(-?\d+\)")
 _ASKED_NUMBER = re.compile(r"The .+ of")
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: `answers` are texts that a judge can accept,
-    `metadata.label` is the published answer untouched, which the benchmark's rules read. Raises
-    ValueError that says what it lacks, or the known tasks."""
-    if is_own_record(raw):
-        metadata = raw.get("metadata")
-        if raw.get("task") in CHOICE_TASKS:
-            _options(metadata.get("options") if isinstance(metadata, Mapping) else None)
-        return check_own_record(raw, TASKS)
-    check_record(raw, "InfiniteBench", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """`answers` are texts that a judge can accept, `metadata.label` is the published answer
+    untouched, which the benchmark's rules read."""
     task = task_of(raw, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
-    options = (
-        _options(raw.get("options")) if task in CHOICE_TASKS else tuple(raw.get("options") or ())
-    )
+    is_choice, options = task in CHOICE_TASKS, raw.get("options")
+    options = _options(options) if is_choice else tuple(options or ())
     return {
-        **drop_fields(raw, (*_FIELDS, "options", "dataset", "task")),
         "id": f"{task}:{raw['id']}",
         "task": task,
         "query": query,
         "answers": _right_option(raw["answer"], options)
-        if task in CHOICE_TASKS
+        if is_choice
         else _texts(task, raw["answer"]),
         "language": "zh" if task == "longbook_qa_chn" else "en",
         "metadata": {
@@ -173,6 +160,22 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
             **noted,
         },
     }
+
+
+def _check_own(raw: Mapping[str, Any]) -> None:
+    metadata = raw.get("metadata")
+    if raw.get("task") in CHOICE_TASKS:
+        _options(metadata.get("options") if isinstance(metadata, Mapping) else None)
+
+
+adapt = Published(
+    kind="InfiniteBench",
+    fields={"id": None, "context": str, "input": str, "answer": None},
+    used=("options", "dataset", "task"),
+    tasks=TASKS,
+    check_own=_check_own,
+    read=_read,
+)
 
 
 def _options(found: Any) -> tuple[str, ...]:

@@ -10,15 +10,9 @@ from memray_eval.benchmarks.conversations.arms import Wording, conversation_prom
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
 from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-)
+from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.types import Candidate, Prompt, Sample
 
-_USED = ("question_id", "question", "query", "answer", "category", "adversarial_answer")
 WORDING = Wording(
     before="Two people wrote each other over many months. Below is what they wrote, oldest first; "
     "each sitting begins with its date.",
@@ -31,14 +25,9 @@ WORDING = Wording(
 )
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is; a published question with a prediction, as vendors write
-    them (question_id, category, question, answer, prediction), as a Sample's fields. Its task is
-    the official name of its category. Raises ValueError that says what is wrong."""
-    if "category" not in raw or raw.get("task"):
-        if not is_own_record(raw):
-            raise ValueError("not a question of LoCoMo's: it lacks category, or task and query")
-        return check_own_record(raw, TASKS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A question with a prediction, as vendors write them (question_id, category, question, answer,
+    prediction). Its task is the official name of its category."""
     number = raw["category"]
     if isinstance(number, str) and number.strip().isdigit():
         number = int(number)
@@ -50,7 +39,6 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if faults:
         raise ValueError("; ".join(": ".join(fault) for fault in faults))
     fields = {
-        **drop_fields(raw, _USED),
         "task": task,
         "query": raw.get("query") or raw.get("question"),
         "answers": answers,
@@ -61,6 +49,16 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         conversation, mark, _ = fields["id"].partition(":qa")
         fields |= {"conversation": conversation} if mark else {}
     return fields
+
+
+adapt = Published(
+    kind="LoCoMo",
+    used=("question_id", "question", "query", "answer", "category", "adversarial_answer"),
+    tasks=TASKS,
+    is_published=lambda raw: "category" in raw and not raw.get("task"),
+    lacks="category, or task and query",
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:

@@ -18,13 +18,7 @@ from memray_eval.benchmarks.templates import (
     parse_dollars,
 )
 from memray_eval.benchmarks.templates.files import find_beside, is_file, read_text
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-)
+from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -38,18 +32,7 @@ _DOMAINS = (
     "Long Structured Data Understanding",
 )
 _CHOICES = tuple(f"choice_{letter}" for letter in LETTERS)
-_TEXTS = (
-    "domain",
-    "sub_domain",
-    "difficulty",
-    "length",
-    "question",
-    *_CHOICES,
-    "answer",
-    "context",
-)
-_FIELDS: dict[str, type | None] = {"_id": None, **dict.fromkeys(_TEXTS, str)}
-
+_ABOUT = ("domain", "sub_domain", "difficulty", "length")
 _BEFORE = (
     "Read the text below; a question about it with four choices follows, of which exactly one is "
     "right."
@@ -75,19 +58,15 @@ def _slug(domain: str) -> str:
 TASKS = tuple(_slug(domain) for domain in _DOMAINS)
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields. Its task is its domain; the benchmark's length class
-    (short, medium, long) is its bucket. Raises ValueError that says what it lacks."""
-    if is_own_record(raw):
-        return _with_choices(check_own_record(raw, TASKS))
-    check_record(raw, "LongBench v2", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record's task is its domain; the benchmark's length class (short, medium, long) is its
+    bucket."""
     task, letter = known_task(_slug(raw["domain"]), TASKS), raw["answer"].strip()
     if letter not in tuple(LETTERS):
         raise ValueError(f"answer: must be A, B, C or D, not {raw['answer']!r}")
-    about = {name: raw[name] for name in ("domain", "sub_domain", "difficulty", "length")}
+    about = {name: raw[name] for name in _ABOUT}
     choices = {letter: raw[f"choice_{letter}"] for letter in LETTERS}
     return {
-        **drop_fields(raw, ("id", "task", *_FIELDS)),
         "id": f"{task}:{raw['_id']}",
         "task": task,
         "query": raw["question"],
@@ -96,14 +75,26 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
-def _with_choices(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_own(raw: Mapping[str, Any]) -> None:
     metadata = raw.get("metadata")
     choices = metadata.get("choices") if isinstance(metadata, Mapping) else None
     if not isinstance(choices, Mapping) or any(
         not isinstance(choices.get(letter), str) for letter in LETTERS
     ):
         raise ValueError("metadata.choices: must give the text of each of A, B, C and D")
-    return raw
+
+
+adapt = Published(
+    kind="LongBench v2",
+    fields={
+        "_id": None,
+        **dict.fromkeys((*_ABOUT, "question", *_CHOICES, "answer", "context"), str),
+    },
+    used=("id", "task"),
+    tasks=TASKS,
+    check_own=_check_own,
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:

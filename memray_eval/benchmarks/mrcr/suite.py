@@ -10,27 +10,13 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from memray_eval.benchmarks import Rule, Suite
-from memray_eval.benchmarks.templates.records import (
-    chars_bucket,
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-    undo_alias,
-)
+from memray_eval.benchmarks.templates.records import Published, chars_bucket, known_task
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 VERSION = "openai/mrcr 204b0d4"
 PREFIX = "random_string_to_prepend"  # the field with what a reply must begin with
 TASKS = ("2needle", "4needle", "8needle")
 _COUNTS = ("n_needles", "desired_msg_index", "total_messages", "n_chars")
-_FIELDS: dict[str, type | None] = {
-    "prompt": str,
-    "answer": str,
-    PREFIX: str,
-    **dict.fromkeys(_COUNTS, int),
-}
 _ABOUT = (PREFIX, *_COUNTS, "date_added")
 _MESSAGES = TypeAdapter(tuple[Message, ...])
 # Of the answer's characters, two a token at the least, and a sentence beside it
@@ -38,18 +24,12 @@ _CHARS_A_TOKEN, _SENTENCE_TOKENS, _TOKENS_MAX = 2, 64, 16_384
 _SPEAKERS = {"user": "User", "assistant": "Assistant", "system": "System"}
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: the query is its last message, the context the JSON
-    of those before. Raises ValueError that says what it lacks."""
-    raw = undo_alias(raw, "prompt", (PREFIX, "n_needles"))
-    if is_own_record(raw):
-        return check_own_record(raw, TASKS)
-    check_record(raw, "MRCR", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """The query is a record's last message, the context the JSON of those before."""
     messages = read_messages(raw["prompt"], "prompt")
     if not messages or messages[-1].role != "user" or not messages[-1].content:
         raise ValueError("prompt: must end in a message of the user's")
     return {
-        **drop_fields(raw, (*_FIELDS, "task", "date_added")),
         "task": known_task(f"{raw['n_needles']}needle", TASKS),
         "query": messages[-1].content,
         "context": to_json(messages[:-1]),
@@ -59,6 +39,16 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
             "bucket": chars_bucket(raw["n_chars"]),
         },
     }
+
+
+adapt = Published(
+    kind="MRCR",
+    fields={"prompt": str, "answer": str, PREFIX: str, **dict.fromkeys(_COUNTS, int)},
+    used=("task", "date_added"),
+    aliases=[("prompt", (PREFIX, "n_needles"))],
+    tasks=TASKS,
+    read=_read,
+)
 
 
 def read_messages(text: str, field: str) -> tuple[Message, ...]:

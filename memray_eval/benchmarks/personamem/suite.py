@@ -9,7 +9,7 @@ from typing import Any
 from memray_eval.benchmarks import Answered, Rule, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.personamem.files import FILES, LETTERS, read_options
-from memray_eval.benchmarks.templates.records import drop_fields, is_own_record
+from memray_eval.benchmarks.templates.records import Published
 from memray_eval.types import Candidate, Prompt, Sample
 
 VERSION = "PersonaMem 041d82a"
@@ -29,8 +29,6 @@ TASKS = (
     "generalizing_to_new_scenarios",
     "generalize_to_new_scenarios",
 )
-_USED = ("question_id", "question_type", "user_question_or_message", "correct_answer",
-         "all_options")  # fmt: skip
 WORDING = Wording(
     before="Below are a user's earlier chats with an assistant, oldest first.",
     after="{question}\n\n"
@@ -40,21 +38,14 @@ WORDING = Wording(
 )
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is; a published question with a response (model_response in
-    the benchmark's own results), as a Sample's fields. Raises ValueError that says what is
-    wrong."""
-    if "all_options" not in raw and "correct_answer" not in raw:
-        if not is_own_record(raw):
-            raise ValueError("not a question of PersonaMem's: it lacks all_options")
-        return raw
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A question with a response, which is model_response in the benchmark's own results."""
     faults: list[tuple[str, str]] = []
     options = read_options(raw["all_options"], faults) if "all_options" in raw else {}
     if faults:
         raise ValueError("; ".join(": ".join(fault) for fault in faults))
     letter = str(raw.get("correct_answer", "")).strip("() ").lower()
     fields = {
-        **drop_fields(raw, (*_USED, "model_response")),
         "task": str(raw.get("question_type", "")),
         "query": raw.get("query") or raw.get("user_question_or_message"),
         "answers": [f"({letter})", *([f"({letter}) {options[letter]}"] if options else [])],
@@ -67,6 +58,22 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     if isinstance(raw.get("model_response"), str):
         fields["response"] = raw["model_response"]
     return fields
+
+
+adapt = Published(
+    kind="PersonaMem",
+    used=(
+        "question_id",
+        "question_type",
+        "user_question_or_message",
+        "correct_answer",
+        "all_options",
+        "model_response",
+    ),
+    is_published=lambda raw: "all_options" in raw or "correct_answer" in raw,
+    lacks="all_options",
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
