@@ -14,7 +14,7 @@ from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:
-    from memray_eval.benchmarks.generator.task_set import TaskSet
+    from memray_eval.benchmarks.generator.plan import TaskSet
 
 PROGRESS_S = 5.0
 
@@ -219,8 +219,7 @@ def _make_tasks(
     from memray_eval.benchmarks.generator import generate, parquet
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.question_order import length_label
-    from memray_eval.benchmarks.generator.resources import Resources
-    from memray_eval.benchmarks.generator.user_texts import read_haystack, read_questions
+    from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
     from memray_eval.models.tokenizers import load_tokenizer
 
     asked = plan_of(task_set, *plan)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from functools import partial
 
 from memray_eval.benchmarks.babilong.stories import STORIES
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.generator.pools import insert_needles, insert_sentence
 from memray_eval.benchmarks.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 
 HEAD, CLOSING = "Notes from a small town.\n", "This is the end of the text."
 LEAST_LINES = 4
@@ -20,9 +20,7 @@ def hide_story(kind: str, order: QuestionOrder, resources: Resources, slack: int
     random."""
     rng = order.rng()
     story = STORIES[kind](rng)
-    spec = SampleSpec(
-        resources.counter, order.language, order.length - slack, HEAD, CLOSING, story.question
-    )
+    spec = SampleSpec(order, resources, slack, HEAD, CLOSING, story.question)
     pile = resources.essay(order.language)
     drawn = pile.draw(rng, order.length, extra=len(story.facts))
     hosts, lines = drawn[: len(story.facts)], drawn[len(story.facts) :]

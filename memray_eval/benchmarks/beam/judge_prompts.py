@@ -3,11 +3,7 @@ src/prompts.py (mohammadtavakoli78/BEAM b2a3ee8), else in our words."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.conversations.python_texts import (
-    assigned_text,
-    find_file,
-    parse_python,
-)
+from memray_eval.benchmarks.conversations.python_texts import assigned_text, find_file, parse_python
 from memray_eval.errors import ConfigError
 
 METRIC = "beam_rubric"

@@ -1,19 +1,50 @@
-"""What is to be generated: cells of task, language, length and depth, and the samples of each, in
-order."""
+"""What is to be generated: the kinds of task of a benchmark, cells of task, language, length and
+depth, and the samples of each, in order."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import InstanceOf
 
 from memray_eval.benchmarks.generator.question_order import UNITS, QuestionOrder
-from memray_eval.benchmarks.generator.task_set import TaskSet
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, plain_prompt
+from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
 MIDDLE = 50  # the only depth of a sweep of one
+
+
+class Task(NamedTuple):
+    """One kind of task, made by a function (order, resources, slack) -> SampleDraft of at most
+    `order.length - slack` tokens. It `has_depth` where one needle can be placed. `needs_all`: every
+    answer must be named, not any one."""
+
+    make: Callable[[QuestionOrder, Resources, int], SampleDraft]
+    has_depth: bool = True
+    needs_all: bool = False
+
+
+def count_plain_prompt(counter: TokenCounter, draft: SampleDraft) -> int:
+    return counter.whole(plain_prompt(draft.context, draft.query))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSet:
+    """The tasks of a benchmark by name, and the languages in which they are made. `count` counts
+    the tokens of a draft in full. With `has_buckets` a sample's length is its bucket in the
+    report's table too."""
+
+    suite: str
+    tasks: Mapping[str, Task]
+    languages: tuple[str, ...] = ("en",)
+    count: Callable[[TokenCounter, SampleDraft], int] = count_plain_prompt
+    has_buckets: bool = True
 
 
 class Plan(Frozen):

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.seeded_random import IntArray
+from memray_eval.benchmarks.generator.question_order import IntArray, QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.token_counter import LINE, TokenCounter
 
 TRIES = 64  # units taken back in search of a rest that a filler line fits exactly
@@ -78,14 +79,21 @@ class Room:
 
 class SampleSpec(Room):
     """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
-    and the question below."""
+    and the question below; `slack` tokens stay free."""
 
     def __init__(
-        self, counter: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
+        self,
+        order: QuestionOrder,
+        resources: Resources,
+        slack: int,
+        head: str,
+        closing: str,
+        query: str,
     ) -> None:
+        counter = resources.counter
         self._head, self._closing, self._query = head, closing, query
         self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
-        super().__init__(counter, language, budget - self._fixed)
+        super().__init__(counter, order.language, order.length - slack - self._fixed)
 
     def finish(
         self, body: str, used: int, answers: tuple[str, ...], label: Any = None

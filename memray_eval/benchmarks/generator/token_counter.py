@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.seeded_random import IntArray
+from memray_eval.benchmarks.generator.question_order import IntArray
 from memray_eval.ports import Tokenizer
 
 # what stands before a line when it is counted: a tokenizer may treat the start of a text in its own

@@ -8,12 +8,16 @@ from random import Random
 
 import numpy as np
 
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.generator.pools import SPARE, Unit, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import (
+    IntArray,
+    QuestionOrder,
+    integers,
+    shuffle,
+)
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import IntArray, integers, shuffle
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.generator.token_counter import LINE
 
 HEAD = (
@@ -123,9 +127,7 @@ def _make(
     totals = counter.known(LINE, TITLE) + np.cumsum(costs)
 
     def frame(query: str) -> SampleSpec:
-        return SampleSpec(
-            counter, order.language, order.length - slack, HEAD, CLOSING, query + FORM
-        )
+        return SampleSpec(order, resources, slack, HEAD, CLOSING, query + FORM)
 
     n = frame(wording.format(node=names[0], depth=1)).most(totals + RESERVE, LEAST_EDGES)
     kept = [(source, target) for source, target in edges[:n].tolist()]

@@ -17,12 +17,7 @@ from memray_eval.benchmarks.templates.files import (
     is_file,
     read_templates,
 )
-from memray_eval.benchmarks.templates.records import (
-    Published,
-    published_input,
-    query_of,
-    task_of,
-)
+from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 

@@ -38,7 +38,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     answers = raw.get("answers") or read_answers(raw, task, faults)
     if faults:
         raise ValueError("; ".join(": ".join(fault) for fault in faults))
-    fields = {
+    fields: dict[str, Any] = {
         "task": task,
         "query": raw.get("query") or raw.get("question"),
         "answers": answers,

@@ -13,12 +13,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.generator.pools import Unit, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import Room, SampleDraft, TooShort
-from memray_eval.benchmarks.generator.seeded_random import word_of
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.benchmarks.mrcr.pieces import FORMS, TOPICS, request, write_piece
 from memray_eval.benchmarks.mrcr.suite import PREFIX, TASKS, read_messages, to_json

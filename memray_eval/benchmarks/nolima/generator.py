@@ -12,9 +12,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.generator.question_order import IntArray, length_label, seeded_generator
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
-from memray_eval.benchmarks.generator.seeded_random import IntArray, seeded_generator
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.benchmarks.nolima.needle_sets import CHARACTER, Book, NeedleQuestion
 from memray_eval.errors import ConfigError

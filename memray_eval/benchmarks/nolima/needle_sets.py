@@ -12,7 +12,7 @@ from typing import Annotated
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
 from memray_eval.benchmarks.conversations.files import names_in
-from memray_eval.benchmarks.generator.user_texts import read_text
+from memray_eval.benchmarks.generator.resources import read_text
 from memray_eval.errors import DataError
 from memray_eval.types import Frozen, Name
 

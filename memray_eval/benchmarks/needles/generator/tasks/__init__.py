@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.needles.generator.tasks.code import code_run
 from memray_eval.benchmarks.needles.generator.tasks.documents import qa
 from memray_eval.benchmarks.needles.generator.tasks.frequency import cwe, fwe

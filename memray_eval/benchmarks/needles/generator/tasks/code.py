@@ -9,10 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import (
+    IntArray,
+    QuestionOrder,
+    distinct,
+    integers,
+)
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.seeded_random import IntArray, distinct, integers
 from memray_eval.benchmarks.generator.token_counter import LINE
 
 WORDS = {
@@ -59,14 +63,7 @@ def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDr
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     costs = _costs(resources, limit)
     a_level = _a_level(costs, numbers, spec.room, levels)
     level, called = _levels(rng, len(numbers), levels, a_level)

@@ -8,16 +8,10 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import (
-    Unit,
-    insert_needles,
-    nearest_cut,
-    scatter,
-)
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut, scatter
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import word_of
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
 from memray_eval.errors import ConfigError
 
@@ -119,14 +113,7 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     ]
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     own, totals = int(pool.counts([asked])[0]), pool.totals(others)
     n = spec.most(totals + own, LEAST_OTHERS)
     place = nearest_cut(totals[:n], order.depth or 0)
@@ -197,14 +184,7 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     gold, own = library.gold[asked], list(library.own[asked])
     rng.shuffle(own)
     query = words["query"].format(question=resources.questions[asked].question)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     others = library.others(rng, order.length, known={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:

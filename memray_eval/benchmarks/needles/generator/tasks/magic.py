@@ -15,10 +15,9 @@ from memray_eval.benchmarks.generator.pools import (
     nearest_cut,
     scatter,
 )
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import uuid4
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {
@@ -147,9 +146,7 @@ def _make_spec(
     form = "one" if variant.n_needed == 1 else "several"
     query = words[form].format(kind=kind, key=words["and"].join(asked), n=variant.n_needed)
     head = words["head"].format(kind=kind)
-    return SampleSpec(
-        resources.counter, order.language, order.length - slack, head, words["closing"], query
-    )
+    return SampleSpec(order, resources, slack, head, words["closing"], query)
 
 
 def _key(language: str, number: int) -> str:

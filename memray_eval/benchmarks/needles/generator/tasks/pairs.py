@@ -5,10 +5,9 @@ from __future__ import annotations
 from random import Random
 
 from memray_eval.benchmarks.generator.pools import Unit
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import uuid4
 from memray_eval.benchmarks.generator.token_counter import LINE
 
 WORDS = {
@@ -36,9 +35,7 @@ def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> Samp
     key, value = pool.unit(asked).key, pool.unit(asked).values[0]
     closing = pool.unit(last).text.rstrip(",\n") + "\n}"
     query = words["query"].format(key=key)
-    spec = SampleSpec(
-        resources.counter, order.language, order.length - slack, words["head"], closing, query
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], closing, query)
     own = [] if order.depth == 100 else [asked]
     totals = (
         resources.counter.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)

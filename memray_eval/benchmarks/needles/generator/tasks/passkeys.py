@@ -53,14 +53,7 @@ def _hide_number(
     what = words[order.task]
     needle = words["needle"].format(what=what, number=number)
     query = words["query"].format(what=what)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     noise = resources.noise(order.language)
     lines = noise.draw(rng, order.length)
     totals, own = noise.totals(lines), resources.counter.line(needle)
