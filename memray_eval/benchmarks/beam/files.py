@@ -12,12 +12,14 @@ from pyarrow import fs
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
+    Fault,
     Session,
+    as_text,
     check_sessions,
+    find_lacking,
     read_turn,
     to_context,
 )
-from memray_eval.benchmarks.conversations.files import Fault, as_text, find_lacking
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 

@@ -8,8 +8,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.beam.files import FILES, TASKS
-from memray_eval.benchmarks.beam.judge_prompts import METRIC, read_official
-from memray_eval.benchmarks.beam.rules import ORDERING
+from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample

@@ -8,18 +8,16 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
+    Fault,
     Session,
     Turn,
-    check_sessions,
-    read_turn,
-    to_context,
-)
-from memray_eval.benchmarks.conversations.files import (
-    Fault,
     as_text,
+    check_sessions,
     find_json,
     find_lacking,
+    read_turn,
     require,
+    to_context,
 )
 from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY
 from memray_eval.ports import PublishedFiles, PublishedQuestion

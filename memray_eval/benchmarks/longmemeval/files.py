@@ -9,18 +9,16 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
-    Session,
-    check_sessions,
-    read_turn,
-    to_context,
-)
-from memray_eval.benchmarks.conversations.files import (
     Fault,
+    Session,
     as_text,
+    check_sessions,
     find_json,
     find_lacking,
     names_in,
+    read_turn,
     require,
+    to_context,
 )
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 

@@ -6,12 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from memray_eval.benchmarks.conversations.python_texts import (
-    find_file,
-    parse_python,
-    texts_by_condition,
-)
 from memray_eval.benchmarks.longmemeval.files import TASKS
+from memray_eval.benchmarks.templates.files import find_file, parse_python, texts_by_condition
 from memray_eval.errors import ConfigError
 
 METRIC = "longmemeval_judge"

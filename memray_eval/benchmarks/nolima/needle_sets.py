@@ -11,7 +11,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, TypeAdapter, ValidationError
 
-from memray_eval.benchmarks.conversations.files import names_in
+from memray_eval.benchmarks.conversations.conversation import names_in
 from memray_eval.benchmarks.generator.resources import read_text
 from memray_eval.errors import DataError
 from memray_eval.types import Frozen, Name

@@ -10,13 +10,16 @@ from functools import lru_cache
 from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
+    Fault,
     Session,
     Turn,
     check_sessions,
+    find_lacking,
+    names_in,
     read_turn,
+    require,
     to_context,
 )
-from memray_eval.benchmarks.conversations.files import Fault, find_lacking, names_in, require
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, field_validator
 
-from memray_eval.benchmarks.beam.judge_prompts import TASK, fill_official
-from memray_eval.benchmarks.beam.rules import as_code, as_paper
+from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context.abstention import is_unanswerable
