@@ -56,21 +56,16 @@ LIVES = {
         "a school in {year}. "
         '"{book}" is the only book by {name}, who moved to {home} in old age.\n',
         'Document: Readers of "{book}" know {name} as its author, but few know that {name} was '
-        "born in {birthplace} and was a "
-        "{trade}. The teacher of {name} was {teacher}. The school of {name} was founded in "
-        "{year}; the last years were spent "
-        "in {home}.\n",
+        "born in {birthplace} and was a {trade}. The teacher of {name} was {teacher}. The school "
+        "of {name} was founded in {year}; the last years were spent in {home}.\n",
     ),
     "zh": (
-        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在{"
-        "year}年创办了一所学校。"
-        "{name}晚年住在{home}。\n",
-        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学校，"
-        "至今仍在。"
-        "《{book}》是{name}唯一的著作，晚年{name}搬到了{home}。\n",
+        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在"
+        "{year}年创办了一所学校。{name}晚年住在{home}。\n",
+        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学"
+        "校，至今仍在。《{book}》是{name}唯一的著作，晚年{name}搬到了{home}。\n",
         "文档：《{book}》的作者是{name}。很少有人知道，{name}生于{birthplace}，做过{trade}，老师是"
-        "{teacher}。"
-        "{name}创办的学校始于{year}年，{name}的晚年在{home}度过。\n",
+        "{teacher}。{name}创办的学校始于{year}年，{name}的晚年在{home}度过。\n",
     ),
 }
 TRADES = {
