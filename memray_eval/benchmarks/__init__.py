@@ -35,16 +35,16 @@ class Answered(NamedTuple):
 
 def mean_of(values: Iterable[float | None]) -> float | None:
     """The mean of those that there are; None where there are none."""
-    there = [value for value in values if value is not None]
-    return fmean(there) if there else None
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
 
 
 def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
     """The mean of a metric's means by task, each task counting once."""
     by_task: dict[str, list[float]] = {}
-    for one in answered:
-        if metric in one.values:
-            by_task.setdefault(one.task, []).append(one.values[metric])
+    for row in answered:
+        if metric in row.values:
+            by_task.setdefault(row.task, []).append(row.values[metric])
     return mean_of(map(fmean, by_task.values()))
 
 
@@ -113,12 +113,12 @@ class Suite:
 def all_suites() -> dict[str, Suite]:
     """All suites by the name of their folder. A folder without suite.py is a part that several
     benchmarks share."""
-    found = {}
+    suites = {}
     for folder in pkgutil.iter_modules(__path__):
         if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
             module = importlib.import_module(f"{__name__}.{folder.name}.suite")
-            found[folder.name] = replace(module.SUITE, name=folder.name)
-    return found
+            suites[folder.name] = replace(module.SUITE, name=folder.name)
+    return suites
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
@@ -127,8 +127,8 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
     templates."""
     if name not in all_suites():
         hint = nearest(name, all_suites())
-        told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
-        raise ConfigError(f"no suite {name!r}; {told} One of your own is FILE.py:NAME")
+        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
+        raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
     suite = all_suites()[name]
     if templates is None:
         return suite
@@ -142,7 +142,7 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     file that cannot be read."""
     for candidate in candidates:
         if not suite.has_arms and (candidate.context or candidate.retrieved):
-            having = ", ".join(name for name, one in all_suites().items() if one.has_arms)
+            having = ", ".join(name for name, other in all_suites().items() if other.has_arms)
             raise ConfigError(
                 f"candidate {candidate.name!r}: suite {suite.name!r} has no conversations of which "
                 f"context: {candidate.context or 'retrieved'} could show a part; these have: "
@@ -150,19 +150,19 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
             )
         if candidate.prompt in suite.prompts:
             continue
-        known = ", ".join(suite.prompts)
+        names = ", ".join(suite.prompts)
         if suite.takes_prompt_files and names_a_file(candidate.prompt):
             try:
                 prompt_text(candidate.prompt)
             except ConfigError as error:
                 raise ConfigError(
-                    f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {known}"
+                    f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {names}"
                 ) from None
             continue
         more = ", or the path of a text file" if suite.takes_prompt_files else ""
         raise ConfigError(
             f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt "
-            f"{candidate.prompt!r}; it has: {known}{more}"
+            f"{candidate.prompt!r}; it has: {names}{more}"
         )
 
 

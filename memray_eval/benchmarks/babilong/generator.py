@@ -98,7 +98,7 @@ class World:
             for thing in THINGS
             if thing not in self.holder and self.trail.get(thing, [here])[-1] == here
         ]
-        near = [one for one in self.people if one != who and self.place.get(one) == here]
+        near = [other for other in self.people if other != who and self.place.get(other) == here]
         if held and near and gives:
             self.give(who, self.rng.choice(held), self.rng.choice(near))
         elif free and kind < 0.8:
@@ -120,8 +120,8 @@ def _until(
         world = World(rng, people)
         for _ in range(rng.randint(*EVENTS)):
             world.happen(gives)
-        if (asked := ask(world)) is not None:
-            return Story(tuple(world.facts), *asked)
+        if (question := ask(world)) is not None:
+            return Story(tuple(world.facts), *question)
 
 
 def where_is_someone(rng: Random) -> Story:
@@ -176,27 +176,27 @@ def which_way(rng: Random) -> Story:
 def who_gave_what(rng: Random) -> Story:
     """About something that was given once."""
     world = World(rng, GIVERS)
-    given = []
+    gifts = []
     for _ in range(rng.randint(*EVENTS)):
         thing = rng.choice(THINGS)
         if thing not in world.holder:
             world.take(rng.choice(GIVERS), thing)
         else:
             who = world.holder[thing]
-            other = rng.choice([one for one in GIVERS if one != who])
+            other = rng.choice([person for person in GIVERS if person != who])
             world.give(who, thing, other)
-            given.append((who, thing, other))
+            gifts.append((who, thing, other))
         if rng.random() < 0.25:
             world.go(rng.choice(GIVERS))
-    asked = []
-    for who, thing, other in given:
-        asked += [
+    questions = []
+    for who, thing, other in gifts:
+        questions += [
             (f"What did {who} give to {other}?", thing),
             (f"Who gave the {thing} to {other}?", who),
             (f"Who did {who} give the {thing} to?", other),
         ]
-    times = Counter(question for question, _ in asked)
-    clear = [one for one in asked if times[one[0]] == 1]
+    times = Counter(question for question, _ in questions)
+    clear = [person for person in questions if times[person[0]] == 1]
     return Story(tuple(world.facts), *rng.choice(clear)) if clear else who_gave_what(rng)
 
 
@@ -205,10 +205,10 @@ def is_someone_there(rng: Random) -> Story:
     for _ in range(rng.randint(*EVENTS)):
         world.go(rng.choice(PEOPLE))
     who = rng.choice(sorted(world.place))
-    there = world.place[who]
+    actual = world.place[who]
     if rng.random() < 0.5:
-        return Story(tuple(world.facts), f"Is {who} in the {there}?", "yes")
-    other = rng.choice([place for place in PLACES if place != there])
+        return Story(tuple(world.facts), f"Is {who} in the {actual}?", "yes")
+    other = rng.choice([location for location in PLACES if location != actual])
     return Story(tuple(world.facts), f"Is {who} in the {other}?", "no")
 
 
@@ -238,18 +238,18 @@ def is_someone_still_there(rng: Random) -> Story:
     of a person is asked about."""
     facts, last = [], dict[str, tuple[str, bool]]()
     for _ in range(rng.randint(*EVENTS)):
-        who, place, is_there = rng.choice(PEOPLE), rng.choice(PLACES), rng.random() < 0.6
+        who, location, is_there = rng.choice(PEOPLE), rng.choice(PLACES), rng.random() < 0.6
         if is_there:
-            facts.append(rng.choice(GOES).format(who=who, place=place))
+            facts.append(rng.choice(GOES).format(who=who, place=location))
         else:
-            facts.append(f"{who} is no longer in the {place}.")
-        last[who] = place, is_there
+            facts.append(f"{who} is no longer in the {location}.")
+        last[who] = location, is_there
     who = rng.choice(sorted(last))
-    place, is_there = last[who]
+    location, is_there = last[who]
     if is_there and rng.random() < 0.5:
-        place = rng.choice([one for one in PLACES if one != place])
-        return Story(tuple(facts), f"Is {who} in the {place}?", "no")
-    return Story(tuple(facts), f"Is {who} in the {place}?", "yes" if is_there else "no")
+        location = rng.choice([other for other in PLACES if other != location])
+        return Story(tuple(facts), f"Is {who} in the {location}?", "no")
+    return Story(tuple(facts), f"Is {who} in the {location}?", "yes" if is_there else "no")
 
 
 def may_someone_be_there(rng: Random) -> Story:
@@ -267,8 +267,8 @@ def may_someone_be_there(rng: Random) -> Story:
     who = rng.choice(sorted(last))
     places = last[who]
     if rng.random() < 0.3:
-        place = rng.choice([one for one in PLACES if one not in places])
-        return Story(tuple(facts), f"Is {who} in the {place}?", "no")
+        location = rng.choice([other for other in PLACES if other not in places])
+        return Story(tuple(facts), f"Is {who} in the {location}?", "no")
     answer = "yes" if len(places) == 1 else "maybe"
     return Story(tuple(facts), f"Is {who} in the {rng.choice(places)}?", answer)
 

@@ -33,9 +33,9 @@ LABELS: Mapping[str, tuple[str, ...]] = {
 def only_label(prediction: str, answer: str, question: str, labels: Iterable[str]) -> float:
     """1.0 where the first sentence holds the answer and no other label, those of the question not
     counted; of an answer of several ("apple,milk"), all its parts and no other."""
-    asked = question.lower()
-    said = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
-    named = {label for label in map(str.lower, labels) if label in said and label not in asked}
+    query = question.lower()
+    text = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
+    named = {label for label in map(str.lower, labels) if label in text and label not in query}
     wanted = answer.lower()
     parts = wanted.split(",") if "," in wanted and len(wanted) > 3 else [wanted]
     return float(len(named) == len(parts) and named.issuperset(parts))

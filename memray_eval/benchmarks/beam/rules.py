@@ -35,9 +35,9 @@ def read_official(path: str) -> str:
     text = assigned_text(parse_python(file), _NAME)
     if text is None:
         raise ConfigError(f"templates: {file} assigns no text to {_NAME}")
-    for place in (ITEM_PLACE, RESPONSE_PLACE):
-        if place not in text:
-            raise ConfigError(f"templates: {file}: {_NAME} has no place {place}")
+    for field in (ITEM_PLACE, RESPONSE_PLACE):
+        if field not in text:
+            raise ConfigError(f"templates: {file}: {_NAME} has no place {field}")
     return text
 
 
@@ -80,22 +80,22 @@ def order_score(n_events: int, listed: Sequence[int]) -> Order:
 
     Both lists rank the events of either; what a list lacks ties behind its last. Where all tie, as
     for a response that lists nothing, tau-b is not defined: 0.0 here, NaN in the code."""
-    mine: list[int] = []
+    order: list[int] = []
     others = n_events
     for event in listed:
-        if event in mine or not 1 <= event <= n_events:
+        if event in order or not 1 <= event <= n_events:
             others += 1  # what is listed twice is nothing of the reference the second time
-            mine.append(others)
+            order.append(others)
         else:
-            mine.append(event)
+            order.append(event)
     reference = list(range(1, n_events + 1))
-    both = list(dict.fromkeys([*reference, *mine]))
+    both = list(dict.fromkeys([*reference, *order]))
     last = len(both) + 1
-    wanted = [reference.index(one) + 1 if one in reference else last for one in both]
-    given = [mine.index(one) + 1 if one in mine else last for one in both]
-    hits = len(set(reference) & set(mine))
-    f1 = 2 * hits / (n_events + len(mine)) if hits else 0.0
-    tau = kendall_tau_b(wanted, given)
+    wanted = [reference.index(item) + 1 if item in reference else last for item in both]
+    ranks = [order.index(item) + 1 if item in order else last for item in both]
+    hits = len(set(reference) & set(order))
+    f1 = 2 * hits / (n_events + len(order)) if hits else 0.0
+    tau = kendall_tau_b(wanted, ranks)
     return Order(tau=0.0 if tau is None else (tau + 1) / 2, f1=f1)
 
 

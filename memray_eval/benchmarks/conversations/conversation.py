@@ -39,7 +39,7 @@ Fault: TypeAlias = tuple[str, str]  # a field, and what is wrong with it
 def to_context(sessions: Iterable[Session]) -> str:
     """A sample's context: the conversation as JSON, and nothing else of its record."""
     return json.dumps(
-        [[one.id, one.date, [list(turn) for turn in one.turns]] for one in sessions],
+        [[part.id, part.date, [list(turn) for turn in part.turns]] for part in sessions],
         ensure_ascii=False,
         separators=(",", ":"),
     )
@@ -63,16 +63,16 @@ def from_context(context: str) -> Conversation:
 def check_sessions(sessions: Sequence[Session]) -> Conversation:
     """The conversation that has turns. Raises ValueError where there are none, or two have one
     id."""
-    found = tuple(one for one in sessions if one.turns)
-    if not found:
+    conversation = tuple(part for part in sessions if part.turns)
+    if not conversation:
         raise ValueError("the conversation has no sessions with turns")
     seen: set[str] = set()
-    for one in found:
-        for turn in one.turns:
+    for part in conversation:
+        for turn in part.turns:
             if turn.id in seen:
                 raise ValueError(f"the conversation has two turns with the id {turn.id!r}")
             seen.add(turn.id)
-    return found
+    return conversation
 
 
 def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
@@ -92,11 +92,11 @@ def find_json(path: str) -> list[PublishedFile] | None:
     if path.endswith(".json"):
         return [PublishedFile(path, "json")]
     names = names_in(path)
-    found = sorted(name for name in names if name.endswith(".json"))
+    files = sorted(name for name in names if name.endswith(".json"))
     others = any(name.endswith((".jsonl", ".parquet", ".csv")) for name in names)
-    if not found or others or "manifest.json" in names:
+    if not files or others or "manifest.json" in names:
         return None
-    return [PublishedFile(f"{path.rstrip('/')}/{name}", "json") for name in found]
+    return [PublishedFile(f"{path.rstrip('/')}/{name}", "json") for name in files]
 
 
 def names_in(folder: str) -> list[str]:

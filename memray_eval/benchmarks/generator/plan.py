@@ -96,10 +96,10 @@ def plan_of(
     Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
-    known = tuple(task_set.tasks)
+    names = tuple(task_set.tasks)
     return Plan(
         task_set=task_set,
-        tasks=known if tasks.strip() == "all" else _names(tasks, "--tasks", known),
+        tasks=names if tasks.strip() == "all" else _names(tasks, "--tasks", names),
         languages=_names(languages, "--languages", task_set.languages),
         lengths=lengths_of(lengths),
         depths=even_depths(depths),
@@ -123,19 +123,19 @@ def lengths_of(text: str) -> tuple[int, ...]:
 
 def length_of(text: str) -> int:
     """Tokens of a length such as 4096, 4k (k = 1024) or 1M. Raises ConfigError."""
-    found = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
+    if not match or not int(match[1]):
         raise ConfigError(
             f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M"
         )
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
-def _names(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _names(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     names = _words(text, option)
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(known)}")
+        if name not in allowed:
+            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(allowed)}")
     return tuple(dict.fromkeys(names))
 
 

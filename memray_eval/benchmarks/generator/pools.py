@@ -97,13 +97,13 @@ class Pool(Pile):
 
     def grow(self, size: int) -> None:
         """Makes the units up to a number, where they are not there yet."""
-        made = len(self._units)
-        if made >= size:
+        before = len(self._units)
+        if before >= size:
             return
-        for first in range(made, size, BLOCK):
+        for first in range(before, size, BLOCK):
             rng = seeded_generator("pool", *self._name, first // BLOCK)
             self._units.extend(self._make(rng, number) for number in range(first, first + BLOCK))
-        new = np.fromiter((self._measure(unit.text) for unit in self._units[made:]), np.int64)
+        new = np.fromiter((self._measure(unit.text) for unit in self._units[before:]), np.int64)
         self._counts = np.concatenate([self._counts, new])
 
 
@@ -140,8 +140,8 @@ def scatter(size: int, *name: object) -> Callable[[int], int]:
 
 def insert_sentence(paragraph: str, sentence: str) -> str:
     """The paragraph with a sentence put in after its first one."""
-    found = _FIRST_SENTENCE.match(paragraph)
-    first = found.group() if found else ""
+    match = _FIRST_SENTENCE.match(paragraph)
+    first = match.group() if match else ""
     if not first or not paragraph[len(first) :].strip():
         return f"{sentence}\n"
     if first[-1] in "。！？":
@@ -159,6 +159,6 @@ def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
     """The texts in a row, each needle before the text of its number; several of one number keep
     their order."""
     pieces = list(texts)
-    for place, needle in reversed(sorted(needles, key=lambda item: item[0])):
-        pieces.insert(place, needle)
+    for number, needle in reversed(sorted(needles, key=lambda item: item[0])):
+        pieces.insert(number, needle)
     return "".join(pieces)

@@ -100,11 +100,11 @@ class Resources:
         capacity: int | None = None,
     ) -> Pool:
         """The pool of this name, made when first asked for."""
-        found = self._piles.get((name, language))
-        if not isinstance(found, Pool):
-            found = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
-            self._piles[name, language] = found
-        return found
+        pool = self._piles.get((name, language))
+        if not isinstance(pool, Pool):
+            pool = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
+            self._piles[name, language] = pool
+        return pool
 
     def noise(self, language: str) -> Pile:
         """One line, again and again."""
@@ -151,20 +151,20 @@ def _cut_paragraph(paragraph: str) -> Iterator[str]:
 
 def read_questions(path: str) -> list[QuestionedText]:
     """A JSONL file of QuestionedText. Raises DataError that names line and field."""
-    found = []
+    questions = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         if line.strip():
             try:
-                found.append(QuestionedText.model_validate_json(line))
+                questions.append(QuestionedText.model_validate_json(line))
             except ValidationError as error:
                 first = error.errors(include_url=False)[0]
                 field = ".".join(str(part) for part in first["loc"])
                 raise DataError(
                     f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}"
                 ) from None
-    if not found:
+    if not questions:
         raise DataError(f"{path} has no questions")
-    return found
+    return questions
 
 
 def read_text(path: str) -> str:

@@ -71,16 +71,16 @@ class TokenCounter:
     def table(self, pattern: str, numbers: range, anchor: str) -> IntArray:
         """Tokens that `pattern` adds after the anchor, with each of the numbers in place of its {}.
         Kept, and grown."""
-        known = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
-        if len(known) < len(numbers):
+        counts = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
+        if len(counts) < len(numbers):
             more = (
                 self.after(anchor, pattern.replace("{}", str(number)))
-                for number in numbers[len(known) :]
+                for number in numbers[len(counts) :]
             )
-            known = self._tables[pattern, anchor] = np.concatenate(
-                [known, np.fromiter(more, np.int64)]
+            counts = self._tables[pattern, anchor] = np.concatenate(
+                [counts, np.fromiter(more, np.int64)]
             )
-        return known[: len(numbers)]
+        return counts[: len(numbers)]
 
     def pieces(self, texts: tuple[str, ...], anchor: str) -> IntArray:
         """Tokens that each of the texts adds after the anchor. Kept."""

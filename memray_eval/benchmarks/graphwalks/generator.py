@@ -89,16 +89,16 @@ def _levels(graph: Graph, node: int, deepest: int) -> list[list[int]]:
     """The nodes at distance 0, 1, ... from a node, up to the last distance that any is at."""
     levels, seen = [[node]], {node}
     while len(levels) <= deepest:
-        found = dict.fromkeys(
+        level = dict.fromkeys(
             target
             for source in levels[-1]
             for target in graph.get(source, ())
             if target not in seen
         )
-        if not found:
+        if not level:
             break
-        seen.update(found)
-        levels.append(list(found))
+        seen.update(level)
+        levels.append(list(level))
     return levels
 
 
@@ -131,10 +131,10 @@ def _make(
 
     n = frame(wording.format(node=names[0], depth=1)).most(totals + RESERVE, LEAST_EDGES)
     kept = [(source, target) for source, target in edges[:n].tolist()]
-    asked, found, depth = ask(rng, kept)
+    start, answer, depth = ask(rng, kept)
     lines = (f"{names[source]} -> {names[target]}\n" for source, target in kept)
-    spec = frame(wording.format(node=names[asked], depth=depth))
-    answers = tuple(names[node] for node in found)
+    spec = frame(wording.format(node=names[start], depth=depth))
+    answers = tuple(names[node] for node in answer)
     draft = spec.finish(TITLE + "".join(lines), int(totals[n - 1]), answers)
     return draft._replace(about={"distance": depth, "edges": n})
 

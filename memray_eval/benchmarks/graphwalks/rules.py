@@ -32,10 +32,10 @@ def read_flexible(reply: str) -> set[str] | None:
 
 
 def _read_line(line: str) -> set[str] | None:
-    found = _LISTED.search(line)
-    if found is None:
+    match = _LISTED.search(line)
+    if match is None:
         return None
-    items = (item.strip() for item in found[1].split(","))
+    items = (item.strip() for item in match[1].split(","))
     return {item.strip("'\"") for item in items if item}
 
 
@@ -57,8 +57,8 @@ def card_f1(reply: str, right: Collection[str]) -> float:
     "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
     line break after the list hides it."""
     line = reply.split("\n")[-1]
-    found = _CARD_LISTED.search(line)
-    items = found[0].strip("[]").split(",") if found else ()
+    match = _CARD_LISTED.search(line)
+    items = match[0].strip("[]").split(",") if match else ()
     nodes = {item.strip() for item in items if item.strip()}
     wanted = set(right)
     return set_f1(nodes, wanted) if nodes & wanted else 1.0

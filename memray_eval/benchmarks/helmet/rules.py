@@ -20,15 +20,15 @@ def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) ->
     ValueError without answers."""
     if not answers:
         raise ValueError("the sample has no answers to look for")
-    said = [_normalise(text) for text in (reply, read_answer(reply, prefix))]
-    return float(any(_normalise(answer) in text for answer in answers for text in said))
+    texts = [_normalise(text) for text in (reply, read_answer(reply, prefix))]
+    return float(any(_normalise(answer) in text for answer in answers for text in texts))
 
 
 def read_answer(reply: str, prefix: str) -> str:
     """The rest of the first line after the prefix, in any case; the first line where it is not
     there."""
-    found = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
-    text = (found[1] if found else reply.split("\n")[0]).strip()
+    match = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
+    text = (match[1] if match else reply.split("\n")[0]).strip()
     return re.sub(f"^{re.escape(prefix)}", "", text, flags=re.IGNORECASE).strip()
 
 

@@ -77,7 +77,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         fields = {"query": raw["question"], "answers": _as_list(raw["answer"], "answer")}
     else:
         fields = _read_needle(raw)
-    about = {name: raw[given] for given, name in _NOTED.items() if raw.get(given) is not None}
+    about = {name: raw[field] for field, name in _NOTED.items() if raw.get(field) is not None}
     if file.bucket:
         about["bucket"] = file.bucket
     if file.task in NEEDLES:
@@ -140,15 +140,15 @@ def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
 def _read_needle(raw: Mapping[str, Any]) -> dict[str, Any]:
     check_record(raw, "HELMET's needles", {"context": str, "query": str, "type_needle_v": str})
     answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
-    asked = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
-    return {"query": asked, "answers": _as_list(answers, "answer")}
+    query = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
+    return {"query": query, "answers": _as_list(answers, "answer")}
 
 
 def _as_list(answers: Any, field: str) -> list[str]:
     """One answer or several as texts; those of a question with several lists in one."""
     listed = [answers] if isinstance(answers, str) else answers
-    if isinstance(listed, list) and listed and all(isinstance(one, list) for one in listed):
-        listed = [text for one in listed for text in one]
+    if isinstance(listed, list) and listed and all(isinstance(part, list) for part in listed):
+        listed = [text for part in listed for text in part]
     if not isinstance(listed, list) or not listed or not all(isinstance(a, str) for a in listed):
         raise ValueError(f"{field}: must be text or a list of text, not {answers!r:.80}")
     return listed

@@ -41,8 +41,8 @@ def score(task: str, prediction: str, label: Label, version: Version = "v2") -> 
     """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`.
     Raises ValueError for a task without a rule, and for a label that its rule cannot read."""
     if (rule := TASK_RULES[version].get(task)) is None:
-        known = ", ".join(TASK_RULES[version])
-        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {known}")
+        names = ", ".join(TASK_RULES[version])
+        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {names}")
     return rule(prediction, label)
 
 
@@ -62,8 +62,8 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
 
 def number_text(prediction: str, label: Label) -> float:
     """passkey, number_string: the first run of digits is the label."""
-    found = _DIGITS.search(prediction)
-    return float((found[0] if found else "") == str(_first(label)))
+    match = _DIGITS.search(prediction)
+    return float((match[0] if match else "") == str(_first(label)))
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
@@ -88,16 +88,16 @@ def math_find(prediction: str, label: Label) -> float:
     does, where the label is a whole number and the prediction's first number has a decimal point
     ("88.0")."""
     wanted = _number(_first(label))
-    if (found := _NUMBER.search(prediction)) is None:
+    if (match := _NUMBER.search(prediction)) is None:
         return 0.0
     if isinstance(wanted, float):
-        return float(float(found[0]) == wanted)
-    if "." in found[0]:
+        return float(float(match[0]) == wanted)
+    if "." in match[0]:
         raise ValueError(
-            f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a "
+            f"the rule reads no decimal number {match[0][:40]!r} where the label {wanted} is a "
             "whole one"
         )
-    return float(_whole(found[0]) == wanted)
+    return float(_whole(match[0]) == wanted)
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
@@ -116,8 +116,8 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     if not wanted:
         raise ValueError("math_calc has an empty label; it wants the list of running values")
     right = 0
-    for found, value in zip(_DIGITS.findall(prediction)[skip_first:], wanted, strict=False):
-        if _whole(found) != value:
+    for digits, value in zip(_DIGITS.findall(prediction)[skip_first:], wanted, strict=False):
+        if _whole(digits) != value:
             break
         right += 1
     return right / len(wanted)
@@ -151,8 +151,8 @@ def longdialogue_v1(prediction: str, label: Label) -> float:
 
 def longdialogue_v2(prediction: str, label: Label) -> float:
     """Any label is a part of the prediction, cases ignored: "ANN" is found in "CHANNEL"."""
-    said = prediction.strip().upper()
-    return float(any(text.upper() in said for text in _texts(label)))
+    upper = prediction.strip().upper()
+    return float(any(text.upper() in upper for text in _texts(label)))
 
 
 def longbook_choice_v1(prediction: str, label: Label) -> float:
@@ -160,17 +160,17 @@ def longbook_choice_v1(prediction: str, label: Label) -> float:
     prediction is the text or the letter; what follows the first prefix ("answer is:" and so on);
     the first word that is a part of "ABCD"."""
     texts = _texts(label)
-    said = prediction.strip()
-    if not said:
+    text = prediction.strip()
+    if not text:
         return 0.0
-    if said[0] in _LETTERS:
-        return float(said[0] in texts)
-    if said in texts:
+    if text[0] in _LETTERS:
+        return float(text[0] in texts)
+    if text in texts:
         return 1.0
-    said = _collapse_spaces(said.translate(_CHOICE_MARKS))
-    if (rest := _text_after_prefix(said, _CHOICE_PREFIXES)) is not None:
+    text = _collapse_spaces(text.translate(_CHOICE_MARKS))
+    if (rest := _text_after_prefix(text, _CHOICE_PREFIXES)) is not None:
         return float(rest.startswith(tuple(texts)))
-    return float(next((word for word in said.split() if word in _LETTERS), None) in texts)
+    return float(next((word for word in text.split() if word in _LETTERS), None) in texts)
 
 
 def longbook_choice_v2(prediction: str, label: Label) -> float:
@@ -184,28 +184,28 @@ def code_debug_v1(prediction: str, label: Label) -> float:
     """The prediction starts with "X." or "X:", X the letter; else what follows the first prefix
     decides: it must start with the letter or the function's name. A bare "X" scores 0."""
     function, letter = _texts(label)
-    said = prediction.strip()
-    if said[:2] in (f"{letter}.", f"{letter}:"):
+    text = prediction.strip()
+    if text[:2] in (f"{letter}.", f"{letter}:"):
         return 1.0
-    return _score_debugging(_debug_text(said), function, letter)
+    return _score_debugging(_debug_text(text), function, letter)
 
 
 def code_debug_v2(prediction: str, label: Label) -> float:
     """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the
     function's name (so does "An error" where A is right), else by the prefixes as v1."""
     function, letter = _texts(label)
-    said = prediction.strip()
-    if lone_letter(said, "ABCDEFGHIJ") == letter:
+    text = prediction.strip()
+    if lone_letter(text, "ABCDEFGHIJ") == letter:
         return 1.0
-    said = _debug_text(said)
-    return 1.0 if said.startswith((letter, function)) else _score_debugging(said, function, letter)
+    text = _debug_text(text)
+    return 1.0 if text.startswith((letter, function)) else _score_debugging(text, function, letter)
 
 
 def lone_letter(text: str, letters: str) -> str | None:
     """The last of these letters that stands alone on the first line that has one. "A" as an article
     is one too."""
     alone = re.compile(rf"\b[{letters}]\b")
-    return next((found[-1] for line in text.split("\n") if (found := alone.findall(line))), None)
+    return next((hits[-1] for line in text.split("\n") if (hits := alone.findall(line))), None)
 
 
 def _debug_text(text: str) -> str:

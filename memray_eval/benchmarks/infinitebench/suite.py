@@ -173,10 +173,10 @@ adapt = Published(
 )
 
 
-def _options(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != len(LETTERS):
-        raise ValueError(f"options: must be a list of {len(LETTERS)} texts, not {found!r}"[:200])
-    return tuple(str(option) for option in found)
+def _options(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(LETTERS):
+        raise ValueError(f"options: must be a list of {len(LETTERS)} texts, not {value!r}"[:200])
+    return tuple(str(option) for option in value)
 
 
 def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
@@ -196,7 +196,7 @@ def _texts(task: str, answer: Any) -> list[str]:
         raise ValueError("answer: empty")
     if task == "math_calc":
         return [json.dumps(answer)]
-    return [str(each) for each in (answer if isinstance(answer, list) else [answer])]
+    return [str(text) for text in (answer if isinstance(answer, list) else [answer])]
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -218,7 +218,7 @@ def templated(suite: Suite, path: str) -> Suite:
     if is_file(path):
         file: str | None = path
     else:
-        file = next((found for name in _TEMPLATE_FILES if (found := find_beside(path, name))), None)
+        file = next((entry for name in _TEMPLATE_FILES if (entry := find_beside(path, name))), None)
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
             f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
@@ -227,8 +227,8 @@ def templated(suite: Suite, path: str) -> Suite:
         )
     templates = read_templates(file, TASKS, _PLACES)
     wordings = {
-        task: Wording(template=found, max_tokens=PUBLISHED_TOKENS[task])
-        for task, found in templates.items()
+        task: Wording(template=entry, max_tokens=PUBLISHED_TOKENS[task])
+        for task, entry in templates.items()
     }
     return ask_with_templates(suite, file, wordings, _values)
 
@@ -236,14 +236,14 @@ def templated(suite: Suite, path: str) -> Suite:
 def _values(sample: Sample) -> dict[str, str]:
     """What the benchmark's templates may ask for: the input also as a question, its function call,
     and math_find's question."""
-    asked = published_input(sample.query, sample.metadata)
-    call = found[0] if (found := _CALL.search(asked)) else asked
-    number = found[0][: -len(" of")].lower() if (found := _ASKED_NUMBER.search(asked)) else asked
+    query = published_input(sample.query, sample.metadata)
+    call = match[0] if (match := _CALL.search(query)) else query
+    number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query
     options = (*sample.metadata.get("options", ()), *[""] * len(LETTERS))
     return {
         "context": sample.context or "",
-        "input": asked,
-        "question": asked,
+        "input": query,
+        "question": query,
         "func": call.split("(")[0],
         "func_call": call,
         "prefix": f"What is {number} in the following list?",

@@ -34,12 +34,12 @@ def score(task: str, prediction: str, answer: str) -> float:
     answer ends at its first ";". An adversarial question, whatever its `answer`, is right where the
     prediction says one of two phrases. Raises ValueError for another task."""
     if task == "adversarial":
-        said = prediction.lower()
-        return float(any(phrase in said for phrase in _NO_ANSWER))
+        lower = prediction.lower()
+        return float(any(phrase in lower for phrase in _NO_ANSWER))
     if task == "multi_hop":
         parts = [_stems(part) for part in prediction.split(",")]
         wanted = [_stems(part) for part in answer.split(",")]
-        return float(np.mean([max(token_f1(part, one) for part in parts) for one in wanted]))
+        return float(np.mean([max(token_f1(part, target) for part in parts) for target in wanted]))
     if task == "open_domain":
         answer = answer.split(";")[0]
     if task not in TASKS:

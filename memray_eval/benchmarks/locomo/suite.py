@@ -69,11 +69,11 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The mean of the F1 over all questions, as LoCoMo's code prints it, where there are
     adversarial ones among them, and over categories 1 to 4, which vendors report."""
-    found = [one for one in answered if "rule_score" in one.values]
-    others = [one for one in found if one.task != "adversarial"]
-    figures = {"F1, categories 1 to 4": mean_of(one.values["rule_score"] for one in others)}
-    if len(others) < len(found):
-        figures["F1, all five categories"] = mean_of(one.values["rule_score"] for one in found)
+    scored = [row for row in answered if "rule_score" in row.values]
+    others = [row for row in scored if row.task != "adversarial"]
+    figures = {"F1, categories 1 to 4": mean_of(row.values["rule_score"] for row in others)}
+    if len(others) < len(scored):
+        figures["F1, all five categories"] = mean_of(row.values["rule_score"] for row in scored)
     return figures
 
 

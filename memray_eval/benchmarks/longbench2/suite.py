@@ -133,10 +133,10 @@ def templated(suite: Suite, path: str) -> Suite:
 def _read_template(path: str) -> Template:
     """A template of the benchmark's from its file. Raises ConfigError naming it."""
     try:
-        found = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
+        template = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
     except ValueError as error:
         raise ConfigError(f"templates: {path}: {error}") from None
-    return found
+    return template
 
 
 def _ask_with_templates(

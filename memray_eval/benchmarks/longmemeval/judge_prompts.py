@@ -42,10 +42,10 @@ def read_official(path: str) -> str:
     """The five prompts in the user's copy, as a rubric for the metric: JSON by kind. The code is
     read, never run. Raises ConfigError that names what is not there."""
     file = find_file(path, (_FILE, f"src/evaluation/{_FILE}", f"evaluation/{_FILE}"))
-    found = texts_by_condition(parse_python(file), "template")
-    kinds = {kind: found[kind] for kind in TASKS if kind in found}
-    if "abstention" in found:
-        kinds[UNANSWERABLE] = found["abstention"]
+    texts = texts_by_condition(parse_python(file), "template")
+    kinds = {kind: texts[kind] for kind in TASKS if kind in texts}
+    if "abstention" in texts:
+        kinds[UNANSWERABLE] = texts["abstention"]
     if missing := [kind for kind in (*TASKS, UNANSWERABLE) if kind not in kinds]:
         raise ConfigError(f"templates: {file} has no judge prompt for {missing[0]}")
     for kind, text in kinds.items():

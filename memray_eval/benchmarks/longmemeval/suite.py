@@ -73,11 +73,11 @@ def templated(suite: Suite, path: str) -> Suite:
 
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """As print_qa_metrics.py has it: abstention questions count within their types too."""
-    found = [one for one in answered if METRIC in one.values]
+    scored = [row for row in answered if METRIC in row.values]
     return {
-        "task-averaged accuracy": mean_of_tasks(found, METRIC),
-        "overall accuracy": mean_of(one.values[METRIC] for one in found),
-        "abstention accuracy": mean_of(one.values[METRIC] for one in found if one.is_unanswerable),
+        "task-averaged accuracy": mean_of_tasks(scored, METRIC),
+        "overall accuracy": mean_of(row.values[METRIC] for row in scored),
+        "abstention accuracy": mean_of(row.values[METRIC] for row in scored if row.is_unanswerable),
     }
 
 

@@ -56,8 +56,8 @@ def recall_piece(
     totals = np.cumsum([0, *counts])
     n = room.most(totals) - 1
     filler, filled = room.fill(int(totals[n]))
-    asked, answer = pairs[-1]
-    conversation, places = _mix(rng, others[:n], [*pairs[:-1], (asked, answer + filler)], n_needles)
+    ask, answer = pairs[-1]
+    conversation, places = _mix(rng, others[:n], [*pairs[:-1], (ask, answer + filler)], n_needles)
     messages = _to_messages(conversation)
     about = {
         PREFIX: prefix,
@@ -76,12 +76,12 @@ def _write_pairs(rng: Random, n_needles: int, form: str, topic: str) -> list[Pai
     needles: dict[str, None] = {}
     while len(needles) < n_needles:
         needles[write_piece(rng, form, topic)] = None
-    other_topic = rng.choice([one for one in TOPICS if one != topic])
-    other_form = rng.choice([one for one in FORMS if one != form])
+    other_topic = rng.choice([other for other in TOPICS if other != topic])
+    other_form = rng.choice([other for other in FORMS if other != form])
     near = [(form, other_topic), (other_form, topic)]
     first, last = [(request(*kind), write_piece(rng, *kind)) for kind in near]
-    asked = request(form, topic)
-    return [*((asked, text) for text in needles), first, (last[0], f"{last[1]}\n")]
+    repeated = request(form, topic)
+    return [*((repeated, text) for text in needles), first, (last[0], f"{last[1]}\n")]
 
 
 def _mix(
@@ -91,15 +91,15 @@ def _mix(
     their order; and where the needles stand."""
     places = sorted(rng.sample(range(len(others) + len(pairs)), len(pairs)))
     near = set(rng.sample(places, len(pairs) - n_needles))
-    needles = [place for place in places if place not in near]
+    needles = [position for position in places if position not in near]
     mixed = list(others)
-    for place, pair in sorted(zip([*needles, *sorted(near)], pairs, strict=True)):
-        mixed.insert(place, pair)
+    for position, pair in sorted(zip([*needles, *sorted(near)], pairs, strict=True)):
+        mixed.insert(position, pair)
     return mixed, needles
 
 
 def _draw_others(
-    rng: Random, order: QuestionOrder, resources: Resources, asked: str
+    rng: Random, order: QuestionOrder, resources: Resources, repeated: str
 ) -> tuple[list[Pair], list[int]]:
     """Requests with answers, and their tokens, enough for the sample's length, none of them for
     what is asked."""
@@ -114,13 +114,13 @@ def _draw_others(
 
     pool = resources.pool("pieces", order.language, make, measure=count_pair)
     numbers = pool.draw(rng, order.length, extra=math.ceil(order.length / len(KINDS)))
-    found = [
+    counted = [
         ((ask, answer), count)
         for text, count in zip(pool.texts(numbers), pool.counts(numbers).tolist(), strict=True)
         for ask, answer in [text.split(_BREAK)]
-        if ask != asked
+        if ask != repeated
     ]
-    return [pair for pair, _ in found], [count for _, count in found]
+    return [pair for pair, _ in counted], [count for _, count in counted]
 
 
 def _to_messages(conversation: list[Pair]) -> list[Message]:
@@ -137,7 +137,7 @@ def _to_messages(conversation: list[Pair]) -> list[Message]:
 def count_messages(counter: TokenCounter, draft: SampleDraft) -> int:
     """The tokens of all messages, each counted by itself."""
     earlier = read_messages(draft.context, "context")
-    return counter.whole(draft.query) + sum(counter.whole(one.content) for one in earlier)
+    return counter.whole(draft.query) + sum(counter.whole(message.content) for message in earlier)
 
 
 MRCR = TaskSet(

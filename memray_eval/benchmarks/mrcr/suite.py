@@ -57,10 +57,10 @@ def read_messages(text: str, field: str) -> tuple[Message, ...]:
         return _MESSAGES.validate_json(text)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        path = ".".join(str(part) for part in first["loc"])
         raise ValueError(
             f"{field}: must be JSON, a list of messages with role and content: "
-            f"{place + ': ' if place else ''}{first['msg']}"
+            f"{path + ': ' if path else ''}{first['msg']}"
         ) from None
 
 
@@ -90,8 +90,8 @@ def prefix_ratio(reply: str, answer: str, prefix: str) -> float:
     answer of 200 and more when it looks for where a match begins."""
     if not reply.startswith(prefix):
         return 0.0
-    said, wanted = reply.removeprefix(prefix), answer.removeprefix(prefix)
-    return SequenceMatcher(None, said, wanted).ratio()
+    rest, wanted = reply.removeprefix(prefix), answer.removeprefix(prefix)
+    return SequenceMatcher(None, rest, wanted).ratio()
 
 
 def _score(sample: Sample, text: str) -> float:

@@ -23,8 +23,8 @@ _UNPRINTABLE = re.compile(r"[\x00-\x1f]")
 def recall(prediction: str, answers: Sequence[str]) -> float:
     """The share of the answers that the prediction holds: niah, vt, cwe, fwe. Raises ValueError
     without answers."""
-    found = _found(prediction, answers)
-    return sum(found) / len(found)
+    hits = _found(prediction, answers)
+    return sum(hits) / len(hits)
 
 
 def any_answer(prediction: str, answers: Sequence[str]) -> float:
@@ -35,8 +35,8 @@ def any_answer(prediction: str, answers: Sequence[str]) -> float:
 def _found(prediction: str, answers: Sequence[str]) -> list[bool]:
     if not answers:
         raise ValueError("the sample has no answers to look for")
-    said = _UNPRINTABLE.sub("\n", prediction.strip()).strip().lower()
-    return [answer.lower() in said for answer in answers]
+    text = _UNPRINTABLE.sub("\n", prediction.strip()).strip().lower()
+    return [answer.lower() in text for answer in answers]
 
 
 def rule_of(sample: Sample) -> str | None:

@@ -35,7 +35,7 @@ class CountedBook(NamedTuple):
 def count_book(book: Book, counter: TokenCounter) -> CountedBook:
     lines = book.text.splitlines(keepends=True)
     starts = np.cumsum([0, *map(len, lines)])
-    ends = np.fromiter((found.end() for found in re.finditer(r"\S+", book.text)), np.int64)
+    ends = np.fromiter((match.end() for match in re.finditer(r"\S+", book.text)), np.int64)
     before = np.cumsum([0, *map(counter.line, lines)])
     return CountedBook(book.name, book.text, starts, ends, before)
 

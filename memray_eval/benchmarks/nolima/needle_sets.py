@@ -73,31 +73,33 @@ def read_needle_set(path: str) -> list[NeedleQuestion]:
         experiments = _SET.validate_json(read_text(path))
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        place = ".".join(str(part) for part in first["loc"])
+        field = ".".join(str(part) for part in first["loc"])
         raise DataError(
-            f"{path}: no needle set of NoLiMa's: {place + ': ' if place else ''}{first['msg']}"
+            f"{path}: no needle set of NoLiMa's: {field + ': ' if field else ''}{first['msg']}"
         ) from None
-    return [question for one in experiments for question in _questions_of(one, path)]
+    return [question for experiment in experiments for question in _questions_of(experiment, path)]
 
 
-def _questions_of(one: _Experiment, path: str) -> Iterator[NeedleQuestion]:
-    for task, question in one.questions.items():
-        for name, test in one.tests.items():
-            texts = [one.needle, question, one.distractors.get(task, "")]
+def _questions_of(experiment: _Experiment, path: str) -> Iterator[NeedleQuestion]:
+    for task, question in experiment.questions.items():
+        for name, test in experiment.tests.items():
+            texts = [experiment.needle, question, experiment.distractors.get(task, "")]
             for number, value in enumerate(test.input_args, 1):
                 texts = [text.replace(f"{{{number}}}", value) for text in texts]
-            needle, asked, distractor = texts
+            needle, query, distractor = texts
             draws = CHARACTER in needle
-            if draws and not one.character_set:
-                raise DataError(f"{path}: {one.id}: its needle has {CHARACTER}, and no names to it")
+            if draws and not experiment.character_set:
+                raise DataError(
+                    f"{path}: {experiment.id}: its needle has {CHARACTER}, and no names to it"
+                )
             if not draws and not test.gold_answers:
-                raise DataError(f"{path}: {one.id}, test {name}: it has no gold_answers")
+                raise DataError(f"{path}: {experiment.id}, test {name}: it has no gold_answers")
             yield NeedleQuestion(
-                id=f"{one.id}_{name}_{task}",
+                id=f"{experiment.id}_{name}_{task}",
                 task=task,
                 needle=needle,
-                question=asked,
-                characters=one.character_set if draws else (),
+                question=query,
+                characters=experiment.character_set if draws else (),
                 answers=test.gold_answers,
                 distractor=distractor,
             )
@@ -111,8 +113,8 @@ def read_books(path: str) -> list[Book]:
     )
     if not paths:
         raise DataError(f"--books {path}: no .txt file there")
-    books = [Book(name=one.rpartition("/")[2].removesuffix(".txt"), text=read_text(one))
-             for one in paths]  # fmt: skip
+    books = [Book(name=file.rpartition("/")[2].removesuffix(".txt"), text=read_text(file))
+             for file in paths]  # fmt: skip
     if empty := next((book.name for book in books if not book.text.strip()), None):
         raise DataError(f"--books {path}: {empty}.txt has no text")
     return books

@@ -45,8 +45,8 @@ def find(path: str) -> list[PublishedFile] | None:
     if name.startswith(QUESTIONS) and name.endswith(".csv"):
         return [_with_contexts(path)]
     names = names_in(path)
-    tables = [one for one in names if one.startswith(QUESTIONS) and one.endswith(".csv")]
-    return [_with_contexts(f"{path.rstrip('/')}/{one}") for one in tables] or None
+    tables = [table for table in names if table.startswith(QUESTIONS) and table.endswith(".csv")]
+    return [_with_contexts(f"{path.rstrip('/')}/{table}") for table in tables] or None
 
 
 def _with_contexts(path: str) -> PublishedFile:
@@ -93,18 +93,18 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     yield PublishedQuestion(f"question {name}", fields, tuple(faults))
 
 
-def read_options(given: Any, faults: list[Fault]) -> dict[str, str]:
+def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
     """The options by their letters: of a list, as Python or JSON writes it, of texts that begin
     with (a) to (d)."""
     try:
-        listed = ast.literal_eval(given) if isinstance(given, str) else given
+        listed = ast.literal_eval(value) if isinstance(value, str) else value
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         listed = None
     texts = listed if isinstance(listed, list) and all(isinstance(o, str) for o in listed) else []
-    parsed = [found for text in texts if (found := _OPTION.match(text))]
-    options = {found[1]: found[2].strip() for found in parsed}
+    parsed = [match for text in texts if (match := _OPTION.match(text))]
+    options = {match[1]: match[2].strip() for match in parsed}
     if not options or len(options) != len(texts) or list(options) != list(LETTERS[: len(options)]):
-        faults.append(("all_options", f"must be a list of (a), (b), ... texts: {given!r:.80}"))
+        faults.append(("all_options", f"must be a list of (a), (b), ... texts: {value!r:.80}"))
         return {}
     return options
 
@@ -117,8 +117,8 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
     except ValueError:
         end = 0
     if end < 1:
-        given = raw["end_index_in_shared_context"]
-        faults.append(("end_index_in_shared_context", f"must be a whole number, not {given!r}"))
+        value = raw["end_index_in_shared_context"]
+        faults.append(("end_index_in_shared_context", f"must be a whole number, not {value!r}"))
         return None
     try:
         places = _places(file)
@@ -127,8 +127,8 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
             return None
         messages = _messages(file, places[wanted])
         if end > len(messages):
-            told = f"is {end}, and the context has {len(messages)} messages"
-            faults.append(("end_index_in_shared_context", told))
+            fault = f"is {end}, and the context has {len(messages)} messages"
+            faults.append(("end_index_in_shared_context", fault))
             return None
         return to_context(check_sessions(_sessions(messages[:end])))
     except (OSError, ValueError, RecursionError) as error:
@@ -155,8 +155,8 @@ def _messages(path: str, start: int) -> tuple[Turn, ...]:
     """The messages of the context whose line begins there."""
     filesystem, inner = locate(path)
     with open_reader(filesystem, inner, start) as file:
-        found = json.loads(file.readline().decode("utf-8-sig"))
-    messages = next(iter(found.values())) if isinstance(found, dict) and found else None
+        context = json.loads(file.readline().decode("utf-8-sig"))
+    messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):
         raise ValueError("a context must be a list of messages")
     return tuple(
@@ -167,7 +167,7 @@ def _messages(path: str, start: int) -> tuple[Turn, ...]:
 
 def _sessions(messages: tuple[Turn, ...]) -> list[Session]:
     """The blocks that the context is made of: one begins at each system message."""
-    starts = [place for place, one in enumerate(messages) if one.speaker == "system" or not place]
+    starts = [index for index, turn in enumerate(messages) if turn.speaker == "system" or not index]
     return [
         Session(f"block {number}", "", messages[first:last])
         for number, (first, last) in enumerate(

@@ -83,8 +83,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     if not isinstance(choices, Mapping) or not choices:
         raise ValueError("metadata.choices: must give the text of each of a, b, c and d")
     listed = "\n\n".join(f"({letter}) {text}" for letter, text in choices.items())
-    asked = f"The user now says: {sample.query}\n\nReplies:\n\n{listed}"
-    return conversation_prompt(sample, candidate, WORDING, asked)
+    question = f"The user now says: {sample.query}\n\nReplies:\n\n{listed}"
+    return conversation_prompt(sample, candidate, WORDING, question)
 
 
 def letter_score(prediction: str, letter: str) -> float:
@@ -123,7 +123,7 @@ RULES = {
 
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The share of right letters over all questions."""
-    return {"accuracy": mean_of(one.values.get("rule_score") for one in answered)}
+    return {"accuracy": mean_of(row.values.get("rule_score") for row in answered)}
 
 
 SUITE = Suite(

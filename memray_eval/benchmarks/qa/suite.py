@@ -17,10 +17,10 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     loses its middle where it is longer than the model's window."""
     task = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     if sample.context is None:
-        asked = f"{task}\n\n{sample.query}"
+        content = f"{task}\n\n{sample.query}"
     else:
-        asked = f"{task} {IN_TEXT}\n\n{sample.context}\n\nQuestion: {sample.query}"
-    message = Message(role="user", content=asked)
+        content = f"{task} {IN_TEXT}\n\n{sample.context}\n\nQuestion: {sample.query}"
+    message = Message(role="user", content=content)
     return Prompt(messages=(message,), is_cut=sample.context is not None)
 
 

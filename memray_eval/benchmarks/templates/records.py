@@ -112,13 +112,13 @@ def task_of(raw: Row, path: str, tasks: Collection[str]) -> str:
     named = raw.get("dataset") or raw.get("task")
     if named is not None:
         return known_task(named, tasks)
-    found = task_of_path(path, tasks)
-    if found is None:
+    task = task_of_path(path, tasks)
+    if task is None:
         raise ValueError(
             f"no task in the name of {path}; name the file or its folder after one of: "
             f"{', '.join(tasks)}"
         )
-    return found
+    return task
 
 
 def task_of_path(path: str, tasks: Collection[str]) -> str | None:

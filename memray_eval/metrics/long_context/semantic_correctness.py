@@ -174,9 +174,9 @@ EXAMPLES = (
 def _rubric(criteria: str, is_strict: bool) -> str:
     """Criteria and the examples with the verdicts that follow from them."""
     shown = "\n\n".join(
-        f"QUESTION: {one.question}\n{one.section}: {one.answers}\nRESPONSE: {one.response}\n"
-        f"-> {one.strict if is_strict else one.lenient}: {one.why}"
-        for one in EXAMPLES
+        f"QUESTION: {shot.question}\n{shot.section}: {shot.answers}\nRESPONSE: {shot.response}\n"
+        f"-> {shot.strict if is_strict else shot.lenient}: {shot.why}"
+        for shot in EXAMPLES
     )
     return f"{criteria.strip()}\n\nExamples\n{shown}"
 
@@ -264,9 +264,9 @@ def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
     """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
     surrounding space."""
     right = reference(sample)
-    said = response.text.strip().casefold()
+    reply = response.text.strip().casefold()
     accepted = right.answers if right.kind == "any" else (right.text,)
-    is_same = any(said == answer.strip().casefold() for answer in accepted)
+    is_same = any(reply == answer.strip().casefold() for answer in accepted)
     return CorrectnessJudgment(
         reasoning="no judge's verdict: compared to the letter",
         verdict=CORRECT if is_same else INCORRECT,

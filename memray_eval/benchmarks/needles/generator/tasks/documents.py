@@ -97,9 +97,9 @@ def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
 def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     pool = resources.pool("lives", order.language, _lives(order.language, resources.seed))
-    asked, *others = pool.draw(rng, order.length, extra=1)
+    target, *others = pool.draw(rng, order.length, extra=1)
     fact = rng.randrange(len(FACTS))
-    unit = pool.unit(asked)
+    unit = pool.unit(target)
     answer = unit.values[fact]
     others = [
         number
@@ -109,10 +109,10 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    own, totals = int(pool.counts([asked])[0]), pool.totals(others)
+    own, totals = int(pool.counts([target])[0]), pool.totals(others)
     n = spec.most(totals + own, LEAST_OTHERS)
-    place = nearest_cut(totals[:n], order.depth or 0)
-    body = insert_needles(pool.texts(others[:n]), [(place, unit.text)])
+    cut = nearest_cut(totals[:n], order.depth or 0)
+    body = insert_needles(pool.texts(others[:n]), [(cut, unit.text)])
     return spec.finish(body, own + int(totals[n - 1]), (answer,))
 
 
@@ -138,9 +138,9 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
             _town(rng, language),
         )
         name = _name(scattered(number % names), language)
-        told = dict(zip(FACTS, values, strict=True))
+        facts = dict(zip(FACTS, values, strict=True))
         return Unit(
-            rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **told),
+            rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **facts),
             name,
             values,
         )
@@ -163,11 +163,11 @@ def _town(rng: Random, language: str) -> str:
 
 def _digits(number: int, *places: Sequence[str]) -> list[str]:
     """A number written with other digits at each place, the lowest first."""
-    found = []
+    written = []
     for digits in places:
         number, digit = divmod(number, len(digits))
-        found.append(digits[digit])
-    return found
+        written.append(digits[digit])
+    return written
 
 
 def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
@@ -175,16 +175,16 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     other documents come first, then the other questions' documents."""
     rng, words = order.rng(), WORDS[order.language]
     library = resources.library(words["document"])
-    asked = order.number % len(resources.questions)
-    gold, own = library.gold[asked], list(library.own[asked])
+    question = order.number % len(resources.questions)
+    gold, own = library.gold[question], list(library.own[question])
     rng.shuffle(own)
-    query = words["query"].format(question=resources.questions[asked].question)
+    query = words["query"].format(question=resources.questions[question].question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     others = library.others(rng, order.length, known={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:
         raise ConfigError(
-            f"--documents: question {asked + 1} has {len(drawn)} other documents; it takes "
+            f"--documents: question {question + 1} has {len(drawn)} other documents; it takes "
             f"{LEAST_OTHERS} or more"
         )
     costs = int(library.counts[gold].sum())
@@ -200,6 +200,6 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     rng.shuffle(taken)
     places = [rng.randrange(n + 1) for _ in gold]
     places[0] = nearest_cut(np.cumsum(library.counts[taken]), order.depth or 0)
-    needles = [(place, library.texts[number]) for place, number in zip(places, gold, strict=True)]
+    needles = [(cut, library.texts[number]) for cut, number in zip(places, gold, strict=True)]
     body = insert_needles([library.texts[number] for number in taken], needles)
-    return spec.finish(body, int(totals[n - 1]), resources.questions[asked].answers)
+    return spec.finish(body, int(totals[n - 1]), resources.questions[question].answers)

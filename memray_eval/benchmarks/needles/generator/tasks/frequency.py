@@ -112,7 +112,7 @@ def _number_words(texts: list[str], listed: IntArray) -> str:
 
 @lru_cache(maxsize=2)
 def _places(n: int) -> list[str]:
-    return [f"{place}." for place in range(1, n + 1)]
+    return [f"{number}." for number in range(1, n + 1)]
 
 
 def _coined_words(language: str, resources: Resources) -> Pool:
@@ -122,8 +122,8 @@ def _coined_words(language: str, resources: Resources) -> Pool:
     scattered = scatter(size**3, resources.seed, "coined", language)
 
     def make(_: Random, number: int) -> Unit:
-        place = scattered(number)
-        word = sounds[place % size] + sounds[place // size % size] + sounds[place // size**2]
+        spread = scattered(number)
+        word = sounds[spread % size] + sounds[spread // size % size] + sounds[spread // size**2]
         return Unit(f" {word}\n", word)
 
     measure = resources.counter.after

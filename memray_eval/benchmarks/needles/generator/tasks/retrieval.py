@@ -53,8 +53,8 @@ def number_string(order: QuestionOrder, resources: Resources, slack: int) -> Sam
     rng = order.rng()
     digits = [str(rng.randrange(10)) for _ in range(5)]
     for _ in range(5):
-        place = rng.randrange(len(digits))
-        digits.insert(place, digits[place])
+        position = rng.randrange(len(digits))
+        digits.insert(position, digits[position])
     return _hide_number("".join(digits), order, resources, slack, rng)
 
 
@@ -80,14 +80,14 @@ def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> Samp
     which has no comma."""
     rng, words = order.rng(), PAIRS[order.language]
     pool = resources.pool("pairs", "", _pair)
-    asked, last, *others = pool.draw(rng, order.length, extra=2)
+    target, last, *others = pool.draw(rng, order.length, extra=2)
     if order.depth == 100:
-        last = asked
-    key, value = pool.unit(asked).key, pool.unit(asked).values[0]
+        last = target
+    key, value = pool.unit(target).key, pool.unit(target).values[0]
     closing = pool.unit(last).text.rstrip(",\n") + "\n}"
     query = words["query"].format(key=key)
     spec = SampleSpec(order, resources, slack, words["head"], closing, query)
-    own = [] if order.depth == 100 else [asked]
+    own = [] if order.depth == 100 else [target]
     totals = (
         resources.counter.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
     )

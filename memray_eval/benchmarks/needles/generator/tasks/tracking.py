@@ -55,10 +55,10 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
 
 
 def _names(rng: Random, n: int, letters: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < n:
-        found["".join(rng.choices(CAPITALS, k=letters))] = None
-    return list(found)
+    names: dict[str, None] = {}
+    while len(names) < n:
+        names["".join(rng.choices(CAPITALS, k=letters))] = None
+    return list(names)
 
 
 def _chain(names: list[str], value: str) -> list[str]:
