@@ -203,29 +203,19 @@ def _gives(reading: _Said, answer: str) -> bool:
 def _find_letter(response: str) -> str:
     """The letter that a response settles on, "" for none: the last that it says is its answer, else
     the first that it marks, those that it denies left out."""
-    told = [
-        found[1]
-        for found in _SAYS_LETTER.finditer(response)
-        if not _is_denied_letter(response, found)
-    ]
-    if told:
-        return told[-1]
-    return next(
-        (
-            found[1]
-            for found in _MARKS_LETTER.finditer(response)
-            if not _is_denied_letter(response, found)
-        ),
-        "",
-    )
+    if stated := _letters_not_denied(_SAYS_LETTER, response):
+        return stated[-1]
+    return next(iter(_letters_not_denied(_MARKS_LETTER, response)), "")
 
 
-def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
-    before, after = (
-        response[max(0, found.start() - LOOKS_BACK) : found.start()],
-        response[found.end() : found.end() + LOOKS_ON],
-    )
-    return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
+def _letters_not_denied(pattern: re.Pattern[str], response: str) -> list[str]:
+    letters = []
+    for match in pattern.finditer(response):
+        before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
+        after = response[match.end() : match.end() + LOOKS_ON].casefold()
+        if not is_denied(_ARTICLE.sub("", before), after, ""):
+            letters.append(match[1])
+    return letters
 
 
 def _drop_accents(text: str) -> str:
