@@ -24,7 +24,7 @@ def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 class Answered(NamedTuple):
-    """What the overall figures of a benchmark are made of: an answer's task, whether the question
+    """An answer as a benchmark's overall figures count it: its task, whether the question
     cannot be answered, and the values and parts of its metrics."""
 
     task: str
@@ -34,7 +34,7 @@ class Answered(NamedTuple):
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of those that there are; None where there are none."""
+    """The mean of the values that are not None; None if there are none."""
     present = [value for value in values if value is not None]
     return fmean(present) if present else None
 
@@ -103,8 +103,8 @@ class Suite:
     name: str = ""
 
     def quality_metric(self, computed: Sequence[str]) -> str:
-        """Which of the metrics that a run computes stands for quality: the headline, or the run's
-        first where it leaves that out; empty for a run without metrics."""
+        """The metric, of those that a run computes, that stands for quality: the headline, or the
+        run's first where it leaves that out; empty for a run without metrics."""
         headline = self.headline or next(iter(self.metrics), "")
         return headline if headline in computed else next(iter(computed), "")
 

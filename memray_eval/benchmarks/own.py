@@ -75,9 +75,9 @@ def suite(
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """Where a suite comes from: the package's folder of that name, with the benchmark's templates
-    where the user has them, or a user's object or template. What travels to workers; `load` makes
-    the suite there."""
+    """The source of a suite: the package's folder of that name, with the benchmark's templates
+    where the user has them, or a user's object or template. It is what travels to workers; `load`
+    makes the suite there."""
 
     name: str
     templates: str | None = None
@@ -89,7 +89,7 @@ class SuiteSource:
 
     @property
     def metrics(self) -> tuple[str | RubricMetric, ...]:
-        """What scores the suite unless a job says otherwise, as a job would list it."""
+        """The metrics of the suite unless a job says otherwise, as a job would list it."""
         return self.own.metrics if isinstance(self.own, SuiteTemplate) else self.load().metrics
 
     @property
@@ -103,7 +103,7 @@ class SuiteSource:
 
 
 def suite_name(entry: str | SuiteTemplate) -> str:
-    """What the suite that a job names is called."""
+    """The name of the suite that a job names."""
     if isinstance(entry, SuiteTemplate):
         return entry.name
     if entry in all_suites() or (reference := split_reference(entry)) is None:
@@ -113,7 +113,7 @@ def suite_name(entry: str | SuiteTemplate) -> str:
 
 
 def find_suite(entry: str | SuiteTemplate, templates: str | None = None) -> SuiteSource:
-    """The suite that a job names. Raises ConfigError where there is none, or it cannot be
+    """The suite that a job names. Raises ConfigError if there is none, or it cannot be
     loaded."""
     name = suite_name(entry)
     own: OwnObject | SuiteTemplate | None = None

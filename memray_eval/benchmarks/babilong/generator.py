@@ -253,7 +253,7 @@ def is_someone_still_there(rng: Random) -> Story:
 
 
 def may_someone_be_there(rng: Random) -> Story:
-    """Of some it is told that they are in one of two places: "maybe" for either, "no" for any
+    """People said to be in one of two places: "maybe" for either, "no" for any
     other."""
     facts, last = [], dict[str, tuple[str, ...]]()
     for _ in range(rng.randint(*EVENTS)):

@@ -31,7 +31,7 @@ LABELS: Mapping[str, tuple[str, ...]] = {
 
 
 def only_label(prediction: str, answer: str, question: str, labels: Iterable[str]) -> float:
-    """1.0 where the first sentence holds the answer and no other label, those of the question not
+    """1.0 if the first sentence holds the answer and no other label, those of the question not
     counted; of an answer of several ("apple,milk"), all its parts and no other."""
     query = question.lower()
     text = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]

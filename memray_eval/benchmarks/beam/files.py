@@ -62,13 +62,13 @@ def find(path: str) -> list[PublishedFile] | None:
 
 
 def chat_of(path: str) -> str:
-    """The chat that goes with a file of questions, which may stand in a folder of its own."""
+    """The chat that goes with a file of questions, which may be in a folder of its own."""
     folder = path.rpartition("/")[0]
     return f"{folder.removesuffix('/probing_questions')}/{CHAT}"
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
-    """The questions on one chat. Raises ValueError where the chat cannot be read."""
+    """The questions on one chat. Raises ValueError if the chat cannot be read."""
     if not isinstance(raw, Mapping) or not set(raw) & set(TASKS):
         raise ValueError(f"no questions of BEAM's: it has none of the abilities {', '.join(TASKS)}")
     sessions = read_chat(chat_of(path))

@@ -1,4 +1,4 @@
-"""How BEAM's judge is asked about one item of a rubric: by the prompt of the user's copy of
+"""BEAM's judge prompt for one item of a rubric: that of the user's copy of
 src/prompts.py (mohammadtavakoli78/BEAM b2a3ee8), else in our words; and its scores out of the
 verdicts, as that code computes them and as its paper (arXiv 2510.27246) describes them."""
 
@@ -43,7 +43,7 @@ def read_official(path: str) -> str:
 
 def fill_official(rubric: str, item: str, response: str) -> str | None:
     """The official prompt for an item, as the code fills it: the place of the question stays
-    empty. None where the rubric is not the official one."""
+    empty. None if the rubric is not the official one."""
     if RESPONSE_PLACE not in rubric:
         return None
     before, _, after = rubric.partition(RESPONSE_PLACE)
@@ -62,7 +62,7 @@ def as_code(scores: Sequence[float], ability: str) -> float:
 
 
 class Order(NamedTuple):
-    """How a list of events compares with the right one. `tau` is Kendall's tau-b laid over 0-1,
+    """A comparison of a list of events with the right one. `tau` is Kendall's tau-b laid over 0-1,
     which the code reports as the ability's score; `f1` is that of the events listed; `final` is
     their product, which it computes and does not report."""
 
@@ -100,7 +100,7 @@ def order_score(n_events: int, listed: Sequence[int]) -> Order:
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Kendall's tau-b; None where all of a list tie."""
+    """Kendall's tau-b; None if all of a list tie."""
     agree = ties_x = ties_y = total = 0
     for first in range(len(x)):
         for second in range(first):

@@ -1,4 +1,4 @@
-"""What of a conversation a candidate is shown, and the prompt that shows it.
+"""The part of a conversation that a candidate is shown, and the prompt that shows it.
 
 The arms: `full`, all of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`,
 what a retriever of ours finds, or what the row says that a memory system returned."""
@@ -18,7 +18,7 @@ NOTHING = "(No earlier conversation is shown.)"
 
 
 class Wording(Frozen):
-    """How a benchmark is asked, in our words: what stands before the conversation and, with the
+    """A benchmark's prompt in our words: the text before the conversation and, with the
     place {question}, after it."""
 
     before: str
@@ -35,7 +35,8 @@ class Shown(NamedTuple):
 
 
 def choose(sample: Sample, candidate: Candidate) -> Shown:
-    """What the candidate's arm shows. Raises ValueError where the sample lacks what it needs."""
+    """Returns what the candidate's arm shows. Raises ValueError if the sample lacks what it
+    needs."""
     arm = candidate.context or "full"
     if arm == "none":
         return Shown(())
@@ -85,8 +86,8 @@ def retrieved_ids(retrieved: Any) -> list[str]:
 
 
 def _show_own(sample: Sample, retrieved: Any) -> Shown:
-    """What the row says was retrieved: texts as they are; ids as the turns and sessions they are
-    of."""
+    """Shows what the row says was retrieved: texts as they are; ids as the turns and sessions they
+    are of."""
     ids = retrieved_ids(retrieved)
     sessions = from_context(sample.context) if sample.context is not None else ()
     by_id: dict[str, Session] = {part.id: part for part in sessions}
@@ -143,7 +144,7 @@ def conversation_prompt(
 
 
 def _held(turn: str, session: str, wanted: Iterable[tuple[str, str]]) -> Iterable[int]:
-    """Which pieces of the evidence a turn holds, by their places."""
+    """The numbers of the pieces of evidence that a turn holds."""
     return (
         number
         for number, (piece_turn, piece_session) in enumerate(wanted)

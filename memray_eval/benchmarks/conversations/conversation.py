@@ -17,7 +17,7 @@ _KEPT = 2  # conversations at hand; questions on one stand together
 
 
 class Turn(NamedTuple):
-    """What one speaker said. `id` is unique in its conversation."""
+    """A speaker's words. `id` is unique in its conversation."""
 
     id: str
     speaker: str
@@ -25,7 +25,7 @@ class Turn(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Turns of one sitting, with its date in the benchmark's own words ("" where it names none)."""
+    """Turns of one sitting, with its date in the benchmark's own words ("" if it names none)."""
 
     id: str
     date: str
@@ -47,7 +47,7 @@ def to_context(sessions: Iterable[Session]) -> str:
 
 @lru_cache(_KEPT)
 def from_context(context: str) -> Conversation:
-    """The conversation that a context stands for. Raises ValueError where it stands for none."""
+    """The conversation that a context stands for. Raises ValueError if it stands for none."""
     try:
         return tuple(
             Session(str(name), str(date), tuple(Turn(*map(str, turn)) for turn in turns))
@@ -61,7 +61,7 @@ def from_context(context: str) -> Conversation:
 
 
 def check_sessions(sessions: Sequence[Session]) -> Conversation:
-    """The conversation that has turns. Raises ValueError where there are none, or two have one
+    """The conversation that has turns. Raises ValueError if there are none, or two have one
     id."""
     conversation = tuple(part for part in sessions if part.turns)
     if not conversation:
@@ -76,7 +76,7 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
 
 
 def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
-    """A published turn. Raises ValueError where speaker or text are no text."""
+    """A published turn. Raises ValueError if speaker or text are no text."""
     if not isinstance(raw, dict):
         raise ValueError(f"turn {id_} is no object")
     speaker, text = raw.get(speaker_field), raw.get(text_field)
@@ -88,7 +88,7 @@ def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
 
 def find_json(path: str) -> list[PublishedFile] | None:
     """The JSON file at a path, or those of the folder there where it holds nothing else that could
-    be read; None where there are none."""
+    be read; None if there are none."""
     if path.endswith(".json"):
         return [PublishedFile(path, "json")]
     names = names_in(path)

@@ -20,7 +20,7 @@ _AUDITED = re.compile(r"locomo_(\d+)_qa(\d+)")
 
 
 class Erratum(Frozen):
-    """What is wrong with one question. `golden` is the answer that its benchmark has."""
+    """An error of a published question. `golden` is the answer that its benchmark has."""
 
     question_id: str
     error_type: str

@@ -30,7 +30,7 @@ class _Index(NamedTuple):
 
 def retrieve(context: str, query: str, how: Retrieval) -> list[Session]:
     """The `how.k` units that rank highest, best first; of equals the earlier one. A turn comes as
-    its session with this turn alone. Raises EmbeddingError where the model cannot be loaded."""
+    its session with this turn alone. Raises EmbeddingError if the model cannot be loaded."""
     index = _index(context, how.by, how.unit, how.model)
     order = np.argsort(-index.rank(query), kind="stable")[: how.k]
     return [index.units[number] for number in order]

@@ -93,8 +93,8 @@ def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
 
 
 def lines_add_up(resources: Resources, language: str) -> bool:
-    """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
-    every kind."""
+    """Returns True if the tokens of lines add up to those of the lines joined, by random joins of
+    lines of every kind."""
     rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
@@ -109,8 +109,8 @@ def lines_add_up(resources: Resources, language: str) -> bool:
 
 
 def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resources) -> bool:
-    """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
-    or, where they are short, the first few, tokenised in full."""
+    """Returns True if the tokens of the parts add up to those of the whole: the first sample of the
+    group, or, where they are short, the first few, tokenised in full."""
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))

@@ -27,7 +27,7 @@ REPEATED = ["task", "language"]  # the columns worth a dictionary
 
 
 class WriteSummary(Frozen):
-    """How much was written; `context_bytes` as UTF-8."""
+    """The amount that was written; `context_bytes` as UTF-8."""
 
     samples: int
     context_bytes: int

@@ -1,4 +1,4 @@
-"""What is to be generated: the kinds of task of a benchmark, cells of task, language, length and
+"""The plan of a generation: the kinds of task of a benchmark, cells of task, language, length and
 depth, and the samples of each, in order."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What haystacks are made of: units of text by number, made once and counted once, from which every
+"""The material of haystacks: units of text by number, made once and counted once, from which every
 sample draws its own."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the samples of one run share: the counts, the pools, and the user's own texts."""
+"""The shared resources of a run's samples: the counts, the pools, and the user's own texts."""
 
 from __future__ import annotations
 

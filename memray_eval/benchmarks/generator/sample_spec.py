@@ -44,21 +44,21 @@ def plain_prompt(context: str, query: str) -> str:
 
 
 class Room:
-    """So many tokens, for units of text that are counted one by one and a line of filler words."""
+    """Room in tokens, for units of text that are counted one by one and a line of filler words."""
 
     def __init__(self, counter: TokenCounter, language: str, tokens: int) -> None:
         self._counter, self._language = counter, language
         self.room = tokens
 
     def fits(self, used: int) -> bool:
-        """Whether a filler line makes up the rest exactly."""
+        """Returns True if a filler line makes up the rest exactly."""
         return (
             used <= self.room and self._counter.filler(self.room - used, self._language) is not None
         )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
-        """How many units to take, given the tokens of the first 1, 2, ... of them. Raises TooShort
-        if not even `least` fit."""
+        """The number of units to take, given the tokens of the first 1, 2, ... of them. Raises
+        TooShort if not even `least` fit."""
         most = n = int(np.searchsorted(totals, self.room, side="right"))
         while n > max(least, most - TRIES) and not self.fits(int(totals[n - 1])):
             n -= 1

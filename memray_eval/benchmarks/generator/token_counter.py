@@ -1,4 +1,4 @@
-"""How many tokens a text has, counted by parts: a part is tokenised once and its count kept.
+"""The token count of a text, by parts: a part is tokenised once and its count kept.
 
 Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space,
 between digits and punctuation. That is measured for the tokenizer at hand (generate.py), not
@@ -90,7 +90,7 @@ class TokenCounter:
         return self._pieces[anchor, texts]
 
     def filler(self, tokens: int, language: str) -> str | None:
-        """A line of filler words with exactly so many tokens; None where there is none."""
+        """A line of filler words of exactly this many tokens; None if there is none."""
         return self._fillers[language].exactly(tokens)
 
 

@@ -54,7 +54,7 @@ Ask = Callable[[Random, list[tuple[int, int]]], tuple[int, Iterable[int], int]]
 
 
 def parents(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Of every EMPTY questions the last is about a node without parents, so that the answer is the
+    """The last of every EMPTY questions is about a node without parents, so that the answer is the
     empty set."""
 
     def ask(rng: Random, edges: list[tuple[int, int]]) -> tuple[int, Iterable[int], int]:

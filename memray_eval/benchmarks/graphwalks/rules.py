@@ -21,12 +21,12 @@ _CARD_LISTED = re.compile(r"Final Answer: ?\[.*\]")
 
 
 def read_strict(reply: str) -> set[str] | None:
-    """The nodes that the last line lists; None where it lists none."""
+    """The nodes that the last line lists; None if it lists none."""
     return _read_line(reply.rstrip("\n").split("\n")[-1])
 
 
 def read_flexible(reply: str) -> set[str] | None:
-    """The nodes that the last line with a list lists; None where no line has one."""
+    """The nodes that the last line with a list lists; None if no line has one."""
     lines = reversed(reply.rstrip("\n").split("\n"))
     return next((nodes for line in lines if (nodes := _read_line(line)) is not None), None)
 
@@ -40,7 +40,7 @@ def _read_line(line: str) -> set[str] | None:
 
 
 def f1(nodes: set[str] | None, right: Collection[str]) -> float:
-    """The F1 of two sets of nodes: 1.0 where both are empty, 0.0 where a reply lists nothing that
+    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if a reply lists nothing that
     could be read."""
     if nodes is None:
         return 0.0
@@ -48,12 +48,12 @@ def f1(nodes: set[str] | None, right: Collection[str]) -> float:
 
 
 def harness_f1(reply: str, right: Collection[str]) -> float:
-    """As the harness scores: the strict reading, and 0.0 where both sets are empty."""
+    """The harness's score: the strict reading, and 0.0 if both sets are empty."""
     return set_f1(read_strict(reply) or set(), set(right))
 
 
 def card_f1(reply: str, right: Collection[str]) -> float:
-    """As the code on the dataset's card scores, word for word. Its defects: the first node keeps
+    """The score of the code on the dataset's card, word for word. Its defects: the first node keeps
     "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
     line break after the list hides it."""
     line = reply.split("\n")[-1]
@@ -65,7 +65,7 @@ def card_f1(reply: str, right: Collection[str]) -> float:
 
 
 def set_f1(nodes: set[str], right: set[str]) -> float:
-    """The F1 of two sets; 0.0 where they have nothing in common."""
+    """The F1 of two sets; 0.0 if they have nothing in common."""
     same = len(nodes & right)
     if not same:
         return 0.0

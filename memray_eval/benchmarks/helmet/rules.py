@@ -1,5 +1,5 @@
 """HELMET's score of its RAG tasks and of json_kv, as princeton-nlp/HELMET 4526dfb has it (utils.py,
-data.py): whether a right answer stands in the reply, both normalised. Its other recall tasks are
+data.py): whether a right answer is in the reply, both normalised. Its other recall tasks are
 scored as RULER scores them."""
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ ANSWER, VALUE = "Answer:", "corresponding value:"
 
 
 def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) -> float:
-    """1.0 where any of the answers, without case, punctuation and articles, is a part of the reply
+    """1.0 if any of the answers, without case, punctuation and articles, is a part of the reply
     or of what follows the prefix there. Parts of words count: "art" is in "party". Raises
     ValueError without answers."""
     if not answers:

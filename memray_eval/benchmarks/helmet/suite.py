@@ -60,7 +60,7 @@ _WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
 
 
 class _File(NamedTuple):
-    """What a published file's path says: its task, and its length where it is one of the
+    """The meaning of a published file's path: its task, and its length where it is one of the
     benchmark's."""
 
     task: str

@@ -48,7 +48,7 @@ def score(task: str, prediction: str, label: Label, version: Version = "v2") -> 
 
 def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     """[text of the right option, its letter] out of the published answer: the text, [the text] or
-    [the text, the letter]. Raises ValueError where the text is none of the options."""
+    [the text, the letter]. Raises ValueError if the text is none of the options."""
     texts = _texts(label)
     if len(texts) == 2 and texts[1] in tuple(_LETTERS):
         return texts[0], texts[1]
@@ -101,7 +101,7 @@ def math_find(prediction: str, label: Label) -> float:
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
-    """How many of the running values are right before the first wrong one, as a share of the
+    """The number of running values that are right before the first wrong one, as a share of the
     label's.
 
     All runs of digits are values, so a text before them, or the starting value, costs everything.
@@ -174,7 +174,7 @@ def longbook_choice_v1(prediction: str, label: Label) -> float:
 
 
 def longbook_choice_v2(prediction: str, label: Label) -> float:
-    """1.0 where the lone letter (see `lone_letter`) is right, else as v1."""
+    """1.0 if the lone letter (see `lone_letter`) is right, else as v1."""
     if lone_letter(prediction.strip(), "ABCD") in _texts(label):
         return 1.0
     return longbook_choice_v1(prediction, label)
@@ -191,7 +191,7 @@ def code_debug_v1(prediction: str, label: Label) -> float:
 
 
 def code_debug_v2(prediction: str, label: Label) -> float:
-    """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the
+    """1.0 if the lone letter among A-J is right, or the prediction starts with the letter or the
     function's name (so does "An error" where A is right), else by the prefixes as v1."""
     function, letter = _texts(label)
     text = prediction.strip()
@@ -219,7 +219,7 @@ def _score_debugging(text: str, function: str, letter: str) -> float:
 
 
 def _text_after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """What follows the first prefix, by their order, that occurs, and one character behind it,
+    """The text after the first prefix, by their order, that occurs, and one character behind it,
     whatever that is."""
     for prefix in prefixes:
         if (start := text.find(prefix)) >= 0:
@@ -232,7 +232,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def _whole(text: str) -> int | None:
-    """int(text), or None where it is no whole number (or has more digits than Python reads)."""
+    """int(text), or None if it is no whole number (or has more digits than Python reads)."""
     try:
         return int(text)
     except ValueError:
@@ -240,7 +240,7 @@ def _whole(text: str) -> int | None:
 
 
 def _first(label: Label) -> Label:
-    """A label, out of its list where it stands in one: only the first counts."""
+    """A label, out of its list where it is in one: only the first counts."""
     if isinstance(label, str | int | float):
         return label
     if not label:
@@ -253,7 +253,7 @@ def _texts(label: Label) -> list[str]:
 
 
 def _number(label: Label) -> int | float:
-    """A label as a number. Raises ValueError where it is none."""
+    """A label as a number. Raises ValueError if it is none."""
     if isinstance(label, int | float):
         return label
     text = str(label)

@@ -234,8 +234,8 @@ def templated(suite: Suite, path: str) -> Suite:
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    """What the benchmark's templates may ask for: the input also as a question, its function call,
-    and math_find's question."""
+    """The values that the benchmark's templates may ask for: the input also as a question, its
+    function call, and math_find's question."""
     query = published_input(sample.query, sample.metadata)
     call = match[0] if (match := _CALL.search(query)) else query
     number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query

@@ -74,7 +74,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_sessions(raw: Any) -> Conversation:
-    """The sessions of a conversation in the order of their numbers. Raises ValueError where it has
+    """The sessions of a conversation in the order of their numbers. Raises ValueError if it has
     none."""
     if not isinstance(raw, Mapping):
         raise ValueError("conversation: must be an object with session_1, session_2, ...")

@@ -71,7 +71,7 @@ def _with_bucket(metadata: Any) -> Any:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """What the sample's benchmark asks; in its default way, where it has none of the candidate's.
+    """The prompt of the sample's benchmark; its default one if it has none of the candidate's.
     Raises ValueError for a sample of no benchmark."""
     own = as_published(sample)
     if own.suite not in SUITES:

@@ -2,7 +2,7 @@
 defects included.
 
 Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100):
-the best over the answers, and 0.0 where there is none. `first_line` is what the original does to
+the best over the answers, and 0.0 if there is none. `first_line` is what the original does to
 the predictions of four tasks before any rule."""
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ _CHOICES = (
 
 
 def first_line(task: str, prediction: str) -> str:
-    """What is scored of a prediction: for trec, triviaqa, samsum and lsht its first line after
-    leading newlines (not spaces), else all of it."""
+    """The part of a prediction that is scored: for trec, triviaqa, samsum and lsht its first line
+    after leading newlines (not spaces), else all of it."""
     return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE_TASKS else prediction
 
 
@@ -104,7 +104,7 @@ def count(prediction: str, answers: Sequence[str]) -> float:
 
 def retrieval(prediction: str, answers: Sequence[str]) -> float:
     """The share of the numbers in the prediction that are the N of the answer's "Paragraph N".
-    Raises ValueError where an answer has none (the original: IndexError)."""
+    Raises ValueError if an answer has none (the original: IndexError)."""
     wanted = [_paragraph(_PARAGRAPH, answer, "Paragraph N") for answer in answers]
     return count(prediction, wanted)
 
@@ -126,7 +126,7 @@ def code_sim(prediction: str, answers: Sequence[str]) -> float:
     difflib.
 
     The first line (after leading newlines) without any of ` # // is taken: an empty line too, and
-    "" where there is none. difflib, not python-Levenshtein, is what the repository's requirements
+    "" if there is none. difflib, not python-Levenshtein, is what the repository's requirements
     install; it ignores popular characters of answers of 200 characters and more."""
     lines = prediction.lstrip("\n").split("\n")
     line = next(
@@ -144,7 +144,7 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
-    """LongBench v2: 1.0 where "The correct answer is (X)", else "The correct answer is X", names
+    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names
     the letter. "*" is deleted before; other wordings, and "(x)", are wrong. Not "compensated" (0.25
     for no answer)."""
     text = prediction.replace("*", "")

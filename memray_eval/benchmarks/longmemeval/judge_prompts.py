@@ -1,4 +1,4 @@
-"""How LongMemEval's judge is asked: by the five prompts of the user's copy of
+"""LongMemEval's judge prompts: the five of the user's copy of
 src/evaluation/evaluate_qa.py (xiaowu0162/LongMemEval 9e0b455), else in our words."""
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def read_official(path: str) -> str:
 
 
 def fill_official(rubric: str, kind: str, question: str, answer: str, response: str) -> str | None:
-    """The official prompt for a kind of question, None where the rubric is no set of official
+    """The official prompt for a kind of question, None if the rubric is no set of official
     ones. Raises ValueError for a kind that they do not have."""
     if not rubric.startswith("{"):
         return None

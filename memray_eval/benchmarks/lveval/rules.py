@@ -47,7 +47,7 @@ def f1_of_words_zh(prediction: str, answer: str, keywords: str | None) -> float:
 
 
 def gated_f1(prediction: str, answer: str, keywords: str | None) -> float:
-    """F1 of English words, 0.0 where the prediction has less than a fifth of the keywords' words.
+    """F1 of English words, 0.0 if the prediction has less than a fifth of the keywords' words.
     Common words are no part of that count, though of what it is divided by. Without keywords
     nothing is asked first. Raises ValueError for keywords without a word."""
     predicted = english_words(prediction)

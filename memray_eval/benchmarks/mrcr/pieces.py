@@ -28,7 +28,8 @@ TOPICS = tuple(
 
 
 class Form(NamedTuple):
-    """How a form begins and ends; `breaks` says whether each sentence is a line of its own."""
+    """The beginning and the end of a form; `breaks` says whether each sentence is a line of its
+    own."""
 
     opening: tuple[str, ...]
     closing: tuple[str, ...]
@@ -102,7 +103,7 @@ LEAST_SENTENCES, MOST_SENTENCES = 4, 8
 
 
 def request(form: str, topic: str) -> str:
-    """What the user says to get a piece."""
+    """The user's request for a piece."""
     return f"Write {'an' if form[0] in 'aeiou' else 'a'} {form} about {topic}."
 
 

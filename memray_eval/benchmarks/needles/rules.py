@@ -28,7 +28,7 @@ def recall(prediction: str, answers: Sequence[str]) -> float:
 
 
 def any_answer(prediction: str, answers: Sequence[str]) -> float:
-    """1.0 where the prediction holds any of the answers: qa. Raises ValueError without answers."""
+    """1.0 if the prediction holds any of the answers: qa. Raises ValueError without answers."""
     return float(any(_found(prediction, answers)))
 
 

@@ -114,7 +114,7 @@ def _make(
 
 def _last_word(book: CountedBook, length: int, count_to: Callable[[int], int]) -> int | None:
     """The last word of the book with which a sample is within its length: guessed from the lines'
-    tokens and then counted. None where not even the first is."""
+    tokens and then counted. None if not even the first is."""
     line = int(np.searchsorted(book.tokens_before, length))
     word = min(
         int(np.searchsorted(book.word_ends, book.line_starts[line])), len(book.word_ends) - 1

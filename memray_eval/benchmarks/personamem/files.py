@@ -138,7 +138,7 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
 
 @lru_cache(4)
 def _places(path: str) -> dict[str, int]:
-    """Where the line of each context begins, in bytes; only its key is parsed."""
+    """The offset of each context's line, in bytes; only its key is parsed."""
     filesystem, inner = locate(path)
     places, position, decoder = dict[str, int](), 0, json.JSONDecoder()
     with open_reader(filesystem, inner) as file:

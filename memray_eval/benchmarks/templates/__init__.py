@@ -1,4 +1,5 @@
-"""What the suites of published benchmarks share: text with places to fill, and how a task is asked.
+"""The shared parts of the suites of published benchmarks: text with places to fill, and how a task
+is asked.
 
 `records` reads the benchmarks' records, `files` the templates that a user has of a benchmark's own.
 """
@@ -64,7 +65,7 @@ def check_places(template: Template, names: Collection[str], context: str = "con
 
 
 class Wording(Frozen):
-    """How one task is asked: its template, how many tokens an answer may have, through the chat
+    """The prompt of one task: its template, how many tokens an answer may have, through the chat
     template or as plain text, and what ends an answer."""
 
     template: Template

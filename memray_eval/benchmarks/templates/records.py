@@ -19,7 +19,7 @@ Row: TypeAlias = Mapping[str, Any]
 
 
 def is_own_record(raw: Row) -> bool:
-    """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's
+    """Returns True if a row is in our own format (a sample, or a row of a run) and no benchmark's
     record."""
     return "query" in raw or "sample_id" in raw
 
@@ -155,7 +155,7 @@ def chars_bucket(chars: int) -> str:
 
 
 def drop_fields(raw: Row, used: Collection[str]) -> dict[str, Any]:
-    """What a record has besides the fields `used`; its context in any case."""
+    """The fields of a record besides those `used`; its context in any case."""
     return {
         name: value
         for name, value in raw.items()

@@ -56,7 +56,7 @@ class Costs(NamedTuple):
 
 
 def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Sample i has LEVELS[i modulo 5] levels. Functions stand in the order of their numbers."""
+    """Sample i has LEVELS[i modulo 5] levels. Functions are in the order of their numbers."""
     rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
     limit = max(400, order.length // NUMBERED * 2)
     numbers = np.array(distinct(rng, limit // 2, limit), np.int64) + 1
@@ -92,7 +92,8 @@ def _costs(resources: Resources, limit: int) -> Costs:
 
 
 def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
-    """How many functions each level gets. Raises TooShort if the most levels did not get enough."""
+    """The number of functions of each level. Raises TooShort if the most levels did not get
+    enough."""
     mean = float(costs.name[numbers].mean() + costs.call[numbers].mean() + costs.to_call.mean())
     functions = min(int(LEVELLED * room / mean), len(numbers))
     if functions < LEAST_A_LEVEL * max(LEVELS):

@@ -50,7 +50,7 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """What is hidden where: `keys` keys with `values` values each, of which the question asks for
+    """A variant of the task: `keys` keys with `values` values each, of which the question asks for
     `asked` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
