@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Rule, Suite
 from memray_eval.benchmarks.generator.question_order import length_label
-from memray_eval.benchmarks.helmet.rules import RULES
+from memray_eval.benchmarks.longbench.rules import english_words
 from memray_eval.benchmarks.templates import own_wording
 from memray_eval.benchmarks.templates.records import Published, check_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
 
+VERSION = "HELMET 4526dfb"
+ANSWER, VALUE = "Answer:", "corresponding value:"
 NEEDLES = ("niah_multikey_2", "niah_multikey_3", "niah_multivalue")  # folders below ruler/
 RAG = ("nq", "triviaqa", "hotpotqa", "popqa")  # files below kilt/
 JSON_KV = "json_kv"
@@ -158,6 +160,43 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """In our words, without solved examples."""
     wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
     return wording.ask({"context": sample.context or "", "input": sample.query})
+
+
+def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) -> float:
+    """HELMET's score of its RAG tasks and of json_kv, as princeton-nlp/HELMET 4526dfb has it
+    (utils.py, data.py): 1.0 if any of the answers, without case, punctuation and articles, is a
+    part of the reply or of what follows the prefix there. Parts of words count: "art" is in
+    "party". Raises ValueError without answers."""
+    if not answers:
+        raise ValueError("the sample has no answers to look for")
+    texts = [_normalise(text) for text in (reply, read_answer(reply, prefix))]
+    return float(any(_normalise(answer) in text for answer in answers for text in texts))
+
+
+def read_answer(reply: str, prefix: str) -> str:
+    """The rest of the first line after the prefix, in any case; the first line where it is not
+    there."""
+    match = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
+    text = (match[1] if match else reply.split("\n")[0]).strip()
+    return re.sub(f"^{re.escape(prefix)}", "", text, flags=re.IGNORECASE).strip()
+
+
+def _normalise(text: str) -> str:
+    return " ".join(english_words(text))
+
+
+RULES = {
+    "helmet_substring": Rule(
+        title="HELMET substring match",
+        value_label="Accuracy",
+        about="Whether a right answer is a part of the reply, both normalised, as HELMET scores "
+        "RAG.",
+        version=VERSION,
+        score=lambda sample, text: substring_match(
+            text, sample.answers, VALUE if sample.task == "json_kv" else ANSWER
+        ),
+    )
+}
 
 
 def rule_of(sample: Sample) -> str | None:

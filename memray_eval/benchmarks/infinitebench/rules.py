@@ -23,8 +23,8 @@ VERSIONS: Mapping[Version, str] = {"v1": "InfiniteBench 88b3daa", "v2": "Infinit
 Label: TypeAlias = str | int | float | Sequence["Label"]
 TaskRule: TypeAlias = Callable[[str, Label], float]
 
-_LETTERS = "ABCD"
-_CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
+LETTERS = "ABCD"
+CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
 _DIGITS = re.compile(r"[0-9]+")
 _SIGNED = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
@@ -50,10 +50,10 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     """[text of the right option, its letter] out of the published answer: the text, [the text] or
     [the text, the letter]. Raises ValueError if the text is none of the options."""
     texts = _texts(label)
-    if len(texts) == 2 and texts[1] in tuple(_LETTERS):
+    if len(texts) == 2 and texts[1] in tuple(LETTERS):
         return texts[0], texts[1]
-    if len(texts) == 1 and texts[0] in options[: len(_LETTERS)]:
-        return texts[0], _LETTERS[options.index(texts[0])]
+    if len(texts) == 1 and texts[0] in options[: len(LETTERS)]:
+        return texts[0], LETTERS[options.index(texts[0])]
     raise ValueError(
         f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into "
         "metadata.options"
@@ -163,14 +163,14 @@ def longbook_choice_v1(prediction: str, label: Label) -> float:
     text = prediction.strip()
     if not text:
         return 0.0
-    if text[0] in _LETTERS:
+    if text[0] in LETTERS:
         return float(text[0] in texts)
     if text in texts:
         return 1.0
     text = _collapse_spaces(text.translate(_CHOICE_MARKS))
     if (rest := _text_after_prefix(text, _CHOICE_PREFIXES)) is not None:
         return float(rest.startswith(tuple(texts)))
-    return float(next((word for word in text.split() if word in _LETTERS), None) in texts)
+    return float(next((word for word in text.split() if word in LETTERS), None) in texts)
 
 
 def longbook_choice_v2(prediction: str, label: Label) -> float:
@@ -305,7 +305,7 @@ def label_of(sample: Sample) -> Label:
     if published is None and sample.task == "kv_retrieval" and answers:
         return answers[0]
     label: Label = answers if published is None else published
-    if sample.task in _CHOICE_TASKS:
+    if sample.task in CHOICE_TASKS:
         return choice_label(label, sample.metadata.get("options", ()))
     return label
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.infinitebench.rules import RULES, rule_of
+from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
@@ -21,8 +21,6 @@ from memray_eval.benchmarks.templates.records import Published, published_input,
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
-LETTERS = "ABCD"
-CHOICE_TASKS = ("longbook_choice_eng", "code_debug")
 _STATEMENTS = {  # what records ask whose input is empty
     "longbook_sum_eng": "Summarize the book.",
     "longdialogue_qa_eng": 'Which character is "$$MASK$$"?',
