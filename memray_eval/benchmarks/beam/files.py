@@ -73,7 +73,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         raise ValueError(f"no questions of BEAM's: it has none of the abilities {', '.join(TASKS)}")
     sessions = read_chat(chat_of(path))
     context = to_context(sessions)
-    session_of = {turn.id: item.id for item in sessions for turn in item.turns}
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
     name = "/".join(chat_of(path).split("/")[-3:-1])
     for ability, items in raw.items():
         for number, item in enumerate(items if isinstance(items, list) else [items]):

@@ -225,8 +225,8 @@ def templated(suite: Suite, path: str) -> Suite:
         )
     templates = read_templates(file, TASKS, _PLACES)
     wordings = {
-        task: Wording(template=entry, max_tokens=PUBLISHED_TOKENS[task])
-        for task, entry in templates.items()
+        task: Wording(template=template, max_tokens=PUBLISHED_TOKENS[task])
+        for task, template in templates.items()
     }
     return ask_with_templates(suite, file, wordings, _values)
 

@@ -37,7 +37,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     name, items = str(raw["sample_id"]), raw["qa"]
     sessions = read_sessions(raw["conversation"])
     context = to_context(sessions)
-    session_of = {turn.id: item.id for item in sessions for turn in item.turns}
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
     if not isinstance(items, list):
         raise ValueError("qa: must be a list of questions")
     for number, item in enumerate(items):

@@ -13,8 +13,6 @@ from memray_eval.benchmarks.generator.question_order import length_label
 _PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
 _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
 _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
-
-
 Row: TypeAlias = Mapping[str, Any]
 
 
