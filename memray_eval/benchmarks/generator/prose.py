@@ -7,82 +7,87 @@ from string import Formatter
 
 SENTENCES = 3  # in a paragraph, which is one line
 
-_WHO = (
-    "the baker|the ferryman|my aunt|the schoolteacher|an old sailor|the clockmaker|our neighbour|"
-    "the young doctor|the gardener|a travelling painter|the librarian|the miller|her brother|"
-    "the innkeeper|a retired judge|the carpenter|the beekeeper|the postman|the widow next door|"
-    "a student of law|the stationmaster|the weaver|the cook|the apprentice|the choir master|"
-    "the mapmaker|the night watchman|a quiet stranger|the glassblower|the captain|the mayor|"
-    "my cousin|the shepherd|the tailor"
-)
-_DID = (
-    "carried|mended|painted|described|lost|borrowed|hid|sketched|counted|polished|sold|praised|"
-    "kept|sent away|put back|weighed|measured|returned|wrapped up|forgot|admired|traded|inspected|"
-    "took apart|locked up|wrote about|guarded|collected|labelled|repaired|gave away|looked for|"
-    "brought home|photographed|dusted|examined"
-)
-_THING = (
-    "a crate of apples|the brass telescope|a bundle of letters|the broken chair|a jar of honey|"
-    "the ship's bell|a woollen coat|the church organ|a basket of eggs|the blue bicycle|"
-    "a map of the coast|the wedding photographs|a sack of flour|the garden gate|"
-    "an unfinished novel|the silver spoons|a tin of buttons|the fishing nets|a pair of boots|"
-    "the long ladder|an old violin|the kitchen clock|a cage of finches|the account books|"
-    "a roll of canvas|the copper kettle|a stack of plates|the weather vane|a barrel of cider|"
-    "the reading lamp|a chest of tools|the spinning wheel|a box of chalk|the torn sail"
-)
-_WHERE = (
-    "behind the old mill|at the edge of the market|in the harbour office|under the chestnut tree|"
-    "beside the canal|on the upper floor|in the school yard|near the railway bridge|"
-    "at the far end of the pier|in the cellar|by the north gate|across the square|"
-    "on the road to the hills|in the public gardens|above the bakery|at the bend of the river|"
-    "inside the chapel|along the sea wall|in the back room|between the two orchards|"
-    "outside the town hall|on the landing|among the vines|next to the fountain|in the drying shed|"
-    "at the crossroads|beneath the lighthouse|in a rented attic"
-)
-_WHEN = (
-    "At dawn|Before the harvest|Late in the evening|On the first warm day of spring|"
-    "After the storm|During the long strike|One Sunday|In the middle of winter|"
-    "Toward the end of the summer|A week later|While the shops were closed|On market day|"
-    "Every autumn|Some years earlier|The following morning|At noon|Just before the holidays|"
-    "That same night|When the fog had lifted|In those days|Shortly after supper|"
-    "Between two trains|Once the guests had left|All through June"
-)
-_WHY = (
-    "because the bridge was being rebuilt|since nobody else had the patience|"
-    "although the roof still leaked|so that the children would have something to do|"
-    "while the rain beat against the shutters|as custom required|without saying a word to anyone|"
-    "for reasons that were never explained|although it was hardly worth the trouble|"
-    "because a promise had been made|as if time did not matter|in spite of the cold|"
-    "while the band was rehearsing|since the price of coal had gone up|"
-    "because the letter had come too late|to everyone's surprise|as a favour to a friend|"
-    "although the doctor had advised against it|while the kettle was coming to the boil|"
-    "so the story goes"
-)
-_IDEA = (
-    "patience is mostly a matter of practice|a good tool outlives its owner|"
-    "most quarrels begin with a misheard word|the sea teaches people to wait|"
-    "nothing is as slow as a committee|old houses remember their builders|"
-    "bread tastes better when it is shared|a town is known by its benches|"
-    "maps are full of polite lies|the shortest road is seldom the driest|"
-    "every trade has its own silence|people trust what they can repair|"
-    "winter makes neighbours of strangers|a garden is never finished|small debts weigh the most|"
-    "luck visits those who leave the door open|rivers keep no secrets for long|"
-    "one learns a street by walking it in the rain"
-)
-_HOW = (
-    "slow|careful|curious|stubborn|cheerful|absent-minded|thrifty|silent|restless|thoughtful"
-    "|proud|gentle|untidy|punctual|"
-    "generous|sceptical|homesick|practical|dreamy|talkative|weary|hopeful|polite|ambitious"
-)
-_CHANGE = (
-    "the tram line was extended to the quarry|the library bought a second stove|"
-    "the lower fields were drained|a new clock was hung above the ticket window|"
-    "the ferry began to run on Sundays|the theatre changed hands|"
-    "the orchard was divided among the heirs|the council planted lime trees along the avenue|"
-    "the old well was covered over|a school of music opened in the granary|"
-    "the mill wheel stopped for good|the lamps were lit an hour later|"
-    "the harbour froze from wall to wall|the price of salt fell again|a second bridge was promised"
-)
+_EN_SLOTS = {
+    "who": (
+        "the baker|the ferryman|my aunt|the schoolteacher|an old sailor|the clockmaker|"
+        "our neighbour|the young doctor|the gardener|a travelling painter|the librarian|"
+        "the miller|her brother|the innkeeper|a retired judge|the carpenter|the beekeeper|"
+        "the postman|the widow next door|a student of law|the stationmaster|the weaver|the cook|"
+        "the apprentice|the choir master|the mapmaker|the night watchman|a quiet stranger|"
+        "the glassblower|the captain|the mayor|my cousin|the shepherd|the tailor"
+    ),
+    "did": (
+        "carried|mended|painted|described|lost|borrowed|hid|sketched|counted|polished|sold|"
+        "praised|kept|sent away|put back|weighed|measured|returned|wrapped up|forgot|admired|"
+        "traded|inspected|took apart|locked up|wrote about|guarded|collected|labelled|repaired|"
+        "gave away|looked for|brought home|photographed|dusted|examined"
+    ),
+    "thing": (
+        "a crate of apples|the brass telescope|a bundle of letters|the broken chair|a jar of honey|"
+        "the ship's bell|a woollen coat|the church organ|a basket of eggs|the blue bicycle|"
+        "a map of the coast|the wedding photographs|a sack of flour|the garden gate|"
+        "an unfinished novel|the silver spoons|a tin of buttons|the fishing nets|a pair of boots|"
+        "the long ladder|an old violin|the kitchen clock|a cage of finches|the account books|"
+        "a roll of canvas|the copper kettle|a stack of plates|the weather vane|a barrel of cider|"
+        "the reading lamp|a chest of tools|the spinning wheel|a box of chalk|the torn sail"
+    ),
+    "where": (
+        "behind the old mill|at the edge of the market|in the harbour office|"
+        "under the chestnut tree|beside the canal|on the upper floor|in the school yard|"
+        "near the railway bridge|at the far end of the pier|in the cellar|by the north gate|"
+        "across the square|on the road to the hills|in the public gardens|above the bakery|"
+        "at the bend of the river|inside the chapel|along the sea wall|in the back room|"
+        "between the two orchards|outside the town hall|on the landing|among the vines|"
+        "next to the fountain|in the drying shed|at the crossroads|beneath the lighthouse|"
+        "in a rented attic"
+    ),
+    "when": (
+        "At dawn|Before the harvest|Late in the evening|On the first warm day of spring|"
+        "After the storm|During the long strike|One Sunday|In the middle of winter|"
+        "Toward the end of the summer|A week later|While the shops were closed|On market day|"
+        "Every autumn|Some years earlier|The following morning|At noon|Just before the holidays|"
+        "That same night|When the fog had lifted|In those days|Shortly after supper|"
+        "Between two trains|Once the guests had left|All through June"
+    ),
+    "why": (
+        "because the bridge was being rebuilt|since nobody else had the patience|"
+        "although the roof still leaked|so that the children would have something to do|"
+        "while the rain beat against the shutters|as custom required|"
+        "without saying a word to anyone|for reasons that were never explained|"
+        "although it was hardly worth the trouble|because a promise had been made|"
+        "as if time did not matter|in spite of the cold|while the band was rehearsing|"
+        "since the price of coal had gone up|because the letter had come too late|"
+        "to everyone's surprise|as a favour to a friend|"
+        "although the doctor had advised against it|while the kettle was coming to the boil|"
+        "so the story goes"
+    ),
+    "idea": (
+        "patience is mostly a matter of practice|a good tool outlives its owner|"
+        "most quarrels begin with a misheard word|the sea teaches people to wait|"
+        "nothing is as slow as a committee|old houses remember their builders|"
+        "bread tastes better when it is shared|a town is known by its benches|"
+        "maps are full of polite lies|the shortest road is seldom the driest|"
+        "every trade has its own silence|people trust what they can repair|"
+        "winter makes neighbours of strangers|a garden is never finished|"
+        "small debts weigh the most|luck visits those who leave the door open|"
+        "rivers keep no secrets for long|one learns a street by walking it in the rain"
+    ),
+    "how": (
+        "slow|careful|curious|stubborn|cheerful|absent-minded|thrifty|silent|restless|thoughtful"
+        "|proud|gentle|untidy|punctual|"
+        "generous|sceptical|homesick|practical|dreamy|talkative|weary|hopeful|polite|ambitious"
+    ),
+    "change": (
+        "the tram line was extended to the quarry|the library bought a second stove|"
+        "the lower fields were drained|a new clock was hung above the ticket window|"
+        "the ferry began to run on Sundays|the theatre changed hands|"
+        "the orchard was divided among the heirs|the council planted lime trees along the avenue|"
+        "the old well was covered over|a school of music opened in the granary|"
+        "the mill wheel stopped for good|the lamps were lit an hour later|"
+        "the harbour froze from wall to wall|the price of salt fell again|"
+        "a second bridge was promised"
+    ),
+}
 _EN_TEMPLATES = (
     "{when}, {who} {did} {thing} {where}, {why}.",
     "{When} {who} {did} {thing}, and {who} {did} {thing} {where}.",
@@ -164,34 +169,22 @@ _ZH_TEMPLATES = (
     "{change}以后，人们都说{idea}。",
     "{who}{did}{thing}，比从前更{how}的{who}{where}{did}{thing}。",
 )
-_EN_SLOTS = {
-    "who": _WHO,
-    "did": _DID,
-    "thing": _THING,
-    "where": _WHERE,
-    "when": _WHEN,
-    "why": _WHY,
-    "idea": _IDEA,
-    "how": _HOW,
-    "change": _CHANGE,
-}
 _SLOTS = {
     language: {name: tuple(words.split("|")) for name, words in slots.items()}
     for language, slots in (("en", _EN_SLOTS), ("zh", _ZH_SLOTS))
 }
 
 
-def _parse_template(template: str) -> tuple[tuple[str, str, bool], ...]:
-    """A template as (text before, slot, whether it starts with a capital)."""
-    return tuple(
-        (text, (slot or "").lower(), (slot or "").istitle())
-        for text, slot, _, _ in Formatter().parse(template)
-    )
-
-
+# each template as parts (text before, slot, whether it starts with a capital)
 _TEMPLATES = {
-    "en": tuple(_parse_template(template) for template in _EN_TEMPLATES),
-    "zh": tuple(_parse_template(template) for template in _ZH_TEMPLATES),
+    language: tuple(
+        tuple(
+            (text, (slot or "").lower(), (slot or "").istitle())
+            for text, slot, _, _ in Formatter().parse(template)
+        )
+        for template in templates
+    )
+    for language, templates in (("en", _EN_TEMPLATES), ("zh", _ZH_TEMPLATES))
 }
 
 
@@ -207,6 +200,5 @@ def sentence(rng: Random, language: str) -> str:
 
 def paragraph(rng: Random, language: str) -> str:
     """One line of prose, ending with a newline."""
-    return ("" if language == "zh" else " ").join(
-        sentence(rng, language) for _ in range(SENTENCES)
-    ) + "\n"
+    space = "" if language == "zh" else " "
+    return space.join(sentence(rng, language) for _ in range(SENTENCES)) + "\n"
