@@ -190,8 +190,7 @@ def make_nolima(
     from memray_eval.benchmarks.generator import parquet
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
-    from memray_eval.benchmarks.nolima.generator import samples
-    from memray_eval.benchmarks.nolima.needle_sets import read_books, read_needle_set
+    from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
     from memray_eval.models.tokenizers import load_tokenizer
 
     asked, percents = lengths_of(lengths), even_depths(depths)
