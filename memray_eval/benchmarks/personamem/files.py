@@ -25,15 +25,14 @@ from memray_eval.storage.paths import locate, open_reader
 
 LETTERS = "abcd"
 QUESTIONS, CONTEXTS = "questions_", "shared_contexts_"
-_NEEDED = (
+QUESTION_FIELDS = (
     "question_id",
     "question_type",
     "user_question_or_message",
     "correct_answer",
     "all_options",
-    "shared_context_id",
-    "end_index_in_shared_context",
 )
+_NEEDED = (*QUESTION_FIELDS, "shared_context_id", "end_index_in_shared_context")
 _KEPT = ("persona_id", "topic", "context_length_in_tokens", "distance_to_ref_in_blocks",
          "distance_to_ref_in_tokens")  # fmt: skip
 _OPTION = re.compile(r"^\s*\(([a-d])\)\s*(.*)\Z", re.DOTALL)

@@ -8,7 +8,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Answered, Rule, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
-from memray_eval.benchmarks.personamem.files import FILES, LETTERS, read_options
+from memray_eval.benchmarks.personamem.files import FILES, LETTERS, QUESTION_FIELDS, read_options
 from memray_eval.benchmarks.templates.records import Published
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -62,14 +62,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 adapt = Published(
     kind="PersonaMem",
-    used=(
-        "question_id",
-        "question_type",
-        "user_question_or_message",
-        "correct_answer",
-        "all_options",
-        "model_response",
-    ),
+    used=(*QUESTION_FIELDS, "model_response"),
     is_published=lambda raw: "all_options" in raw or "correct_answer" in raw,
     lacks="all_options",
     read=_read,

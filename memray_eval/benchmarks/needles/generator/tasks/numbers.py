@@ -12,15 +12,6 @@ from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
 from memray_eval.benchmarks.generator.token_counter import LINE
 
-KINDS = (
-    "largest",
-    "second_largest",
-    "third_largest",
-    "smallest",
-    "second_smallest",
-    "third_smallest",
-    "median",
-)
 FIND = {
     "en": {
         "head": "Below is a long list of integers.\n",
@@ -47,6 +38,7 @@ FIND = {
         "median": "所有数的中位数",
     },
 }
+KINDS = tuple(FIND["en"])[3:]  # what follows head, closing and query
 CALC = {
     "en": {
         "head": "Below is a long expression of additions and subtractions.\n",
