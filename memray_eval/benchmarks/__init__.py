@@ -24,7 +24,7 @@ def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
 
 
 class Answered(NamedTuple):
-    """What the overall figures of a benchmark are made of: an answer's task, whether the question
+    """An answer as a benchmark's overall figures count it: its task, whether the question
     cannot be answered, and the values and parts of its metrics."""
 
     task: str
@@ -34,18 +34,32 @@ class Answered(NamedTuple):
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:
-    """The mean of those that there are; None where there are none."""
-    there = [value for value in values if value is not None]
-    return fmean(there) if there else None
+    """The mean of the values that are not None; None if there are none."""
+    present = [value for value in values if value is not None]
+    return fmean(present) if present else None
 
 
 def mean_of_tasks(answered: Iterable[Answered], metric: str) -> float | None:
     """The mean of a metric's means by task, each task counting once."""
     by_task: dict[str, list[float]] = {}
-    for one in answered:
-        if metric in one.values:
-            by_task.setdefault(one.task, []).append(one.values[metric])
+    for row in answered:
+        if metric in row.values:
+            by_task.setdefault(row.task, []).append(row.values[metric])
     return mean_of(map(fmean, by_task.values()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A benchmark's own rule. `about` says what it computes, `version` is the original's repository
+    and commit; `why_not` says why it does not apply to a sample, None if it does; `score` gives 0-1
+    and raises ValueError that says what the sample lacks."""
+
+    title: str
+    value_label: str
+    about: str
+    version: str
+    score: Callable[[Sample, str], float]
+    why_not: Callable[[Sample], str | None] = lambda sample: None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,11 +76,12 @@ class Suite:
     carry long contexts, several of them the same one; `has_arms`: they are conversations, of which
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
     several questions. `overall` gives the benchmark's own overall figures, by what they are, of
-    answers. With `scores_empty` a plainly empty prediction that exists already is scored, by the
-    rule that was published, and not left out as no answer. `own_metric` is the benchmark's own
-    score, and `judge_rubrics` are the prompts of its judges where the user has them, by metric.
-    `templated` makes the suite that asks, or whose judge asks, with the benchmark's own templates,
-    read from the folder or file that the user has."""
+    answers. `rules` are its own rules, each of which is also a metric of that name, and `rule_of`
+    names the one for a sample's task. With `scores_empty` a plainly empty prediction that exists
+    already is scored, by the rule that was published, and not left out as no answer. `own_metric`
+    is the benchmark's own score, and `judge_rubrics` are the prompts of its judges where the user
+    has them, by metric. `templated` makes the suite that asks, or whose judge asks, with the
+    benchmark's own templates, read from the folder or file that the user has."""
 
     description: str
     metrics: tuple[str, ...]
@@ -79,6 +94,8 @@ class Suite:
     has_contexts: bool = False
     has_arms: bool = False
     files: PublishedFiles | None = None
+    rules: Mapping[str, Rule] = field(default_factory=dict)
+    rule_of: Callable[[Sample], str | None] = lambda sample: None
     own_metric: str = "rule_score"
     overall: Callable[[Sequence[Answered]], dict[str, float | None]] = lambda answered: {}
     judge_rubrics: Mapping[str, str] = field(default_factory=dict)
@@ -88,8 +105,8 @@ class Suite:
     name: str = ""
 
     def quality_metric(self, computed: Sequence[str]) -> str:
-        """Which of the metrics that a run computes stands for quality: the headline, or the run's
-        first where it leaves that out; empty for a run without metrics."""
+        """The metric, of those that a run computes, that stands for quality: the headline, or the
+        run's first where it leaves that out; empty for a run without metrics."""
         headline = self.headline or next(iter(self.metrics), "")
         return headline if headline in computed else next(iter(computed), "")
 
@@ -98,12 +115,12 @@ class Suite:
 def all_suites() -> dict[str, Suite]:
     """All suites by the name of their folder. A folder without suite.py is a part that several
     benchmarks share."""
-    found = {}
+    suites = {}
     for folder in pkgutil.iter_modules(__path__):
         if folder.ispkg and importlib.util.find_spec(f"{__name__}.{folder.name}.suite") is not None:
             module = importlib.import_module(f"{__name__}.{folder.name}.suite")
-            found[folder.name] = replace(module.SUITE, name=folder.name)
-    return found
+            suites[folder.name] = replace(module.SUITE, name=folder.name)
+    return suites
 
 
 def get_suite(name: str, templates: str | None = None) -> Suite:
@@ -112,8 +129,8 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
     templates."""
     if name not in all_suites():
         hint = nearest(name, all_suites())
-        told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
-        raise ConfigError(f"no suite {name!r}; {told} One of your own is FILE.py:NAME")
+        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
+        raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
     suite = all_suites()[name]
     if templates is None:
         return suite
@@ -127,7 +144,7 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
     file that cannot be read."""
     for candidate in candidates:
         if not suite.has_arms and (candidate.context or candidate.retrieved):
-            having = ", ".join(name for name, one in all_suites().items() if one.has_arms)
+            having = ", ".join(name for name, other in all_suites().items() if other.has_arms)
             raise ConfigError(
                 f"candidate {candidate.name!r}: suite {suite.name!r} has no conversations of which "
                 f"context: {candidate.context or 'retrieved'} could show a part; these have: "
@@ -135,19 +152,19 @@ def check_prompts(suite: Suite, candidates: tuple[Candidate, ...]) -> None:
             )
         if candidate.prompt in suite.prompts:
             continue
-        known = ", ".join(suite.prompts)
+        names = ", ".join(suite.prompts)
         if suite.takes_prompt_files and names_a_file(candidate.prompt):
             try:
                 prompt_text(candidate.prompt)
             except ConfigError as error:
                 raise ConfigError(
-                    f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {known}"
+                    f"candidate {candidate.name!r}: {error}; suite {suite.name!r} has: {names}"
                 ) from None
             continue
         more = ", or the path of a text file" if suite.takes_prompt_files else ""
         raise ConfigError(
             f"candidate {candidate.name!r}: suite {suite.name!r} has no prompt "
-            f"{candidate.prompt!r}; it has: {known}{more}"
+            f"{candidate.prompt!r}; it has: {names}{more}"
         )
 
 

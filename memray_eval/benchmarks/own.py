@@ -63,21 +63,21 @@ def suite(
         desk = me.suite("A customer asks: {{ query }}", metrics=["politeness"])
     """
     if isinstance(prompt, str):
-        made = _from_template(prompt, system, "prompt", max_tokens)
+        own = _from_template(prompt, system, "prompt", max_tokens)
     else:
         ask = partial(_ask_function, prompt, _parse(system, "system"), max_tokens)
-        made = Suite(description=description, metrics=(), prompt=ask)
-    made = replace(made, description=description, tasks=tuple(tasks))
+        own = Suite(description=description, metrics=(), prompt=ask)
+    own = replace(own, description=description, tasks=tuple(tasks))
     if adapt is not None:
-        made = replace(made, adapt=lambda raw, path: raw if raw.keys() >= _WRITTEN else adapt(raw))
-    return OwnSuite(made, tuple(metrics))
+        own = replace(own, adapt=lambda raw, path: raw if raw.keys() >= _WRITTEN else adapt(raw))
+    return OwnSuite(own, tuple(metrics))
 
 
 @dataclass(frozen=True)
 class SuiteSource:
-    """Where a suite comes from: the package's folder of that name, with the benchmark's templates
-    where the user has them, or a user's object or template. What travels to workers; `load` makes
-    the suite there."""
+    """The source of a suite: the package's folder of that name, with the benchmark's templates
+    where the user has them, or a user's object or template. It is what travels to workers; `load`
+    makes the suite there."""
 
     name: str
     templates: str | None = None
@@ -89,7 +89,7 @@ class SuiteSource:
 
     @property
     def metrics(self) -> tuple[str | RubricMetric, ...]:
-        """What scores the suite unless a job says otherwise, as a job would list it."""
+        """The metrics of the suite unless a job says otherwise, as a job would list it."""
         return self.own.metrics if isinstance(self.own, SuiteTemplate) else self.load().metrics
 
     @property
@@ -103,17 +103,17 @@ class SuiteSource:
 
 
 def suite_name(entry: str | SuiteTemplate) -> str:
-    """What the suite that a job names is called."""
+    """The name of the suite that a job names."""
     if isinstance(entry, SuiteTemplate):
         return entry.name
     if entry in all_suites() or (reference := split_reference(entry)) is None:
         return entry
-    place, attribute = reference
-    return (attribute or Path(place).stem).lower()
+    file, attribute = reference
+    return (attribute or Path(file).stem).lower()
 
 
 def find_suite(entry: str | SuiteTemplate, templates: str | None = None) -> SuiteSource:
-    """The suite that a job names. Raises ConfigError where there is none, or it cannot be
+    """The suite that a job names. Raises ConfigError if there is none, or it cannot be
     loaded."""
     name = suite_name(entry)
     own: OwnObject | SuiteTemplate | None = None
@@ -136,16 +136,16 @@ def _load(source: SuiteSource) -> Suite:
         return get_suite(source.name, source.templates)
     if isinstance(source.own, SuiteTemplate):
         template = source.own
-        made = _from_template(template.prompt, template.system, "suite.prompt", template.max_tokens)
-        return replace(made, name=source.name, description=f"The template {template.name}")
-    given = source.own.load()
-    if not isinstance(given, OwnSuite):
+        base = _from_template(template.prompt, template.system, "suite.prompt", template.max_tokens)
+        return replace(base, name=source.name, description=f"The template {template.name}")
+    loaded = source.own.load()
+    if not isinstance(loaded, OwnSuite):
         raise ConfigError(
-            f"{source.own.source.place}: {source.own.attribute} is {type(given).__name__}, no "
+            f"{source.own.source.place}: {source.own.attribute} is {type(loaded).__name__}, no "
             "suite; write NAME = memray_eval.suite(PROMPT, metrics=[...])"
         )
-    names = tuple(_name_of(metric, source.own) for metric in given.metrics)
-    return replace(given.suite, name=source.name, metrics=names)
+    names = tuple(_name_of(metric, source.own) for metric in loaded.metrics)
+    return replace(loaded.suite, name=source.name, metrics=names)
 
 
 def _name_of(metric: Any, own: OwnObject) -> str:
@@ -192,8 +192,8 @@ def _parse(text: str, what: str) -> jinja2.Template | None:
     for name in sorted(jinja2.meta.find_undeclared_variables(tree)):
         if name not in FIELDS:
             hint = nearest(name, FIELDS)
-            told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(FIELDS)}"
-            raise ConfigError(f"{what}: a sample has no field {name!r}; {told}")
+            advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(FIELDS)}"
+            raise ConfigError(f"{what}: a sample has no field {name!r}; {advice}")
     return _TEMPLATES.from_string(text)
 
 
@@ -209,8 +209,8 @@ def _from_template(text: str, system: str, what: str, max_tokens: int | None) ->
     def ask(sample: Sample, candidate: Candidate) -> Prompt:
         fields = sample.model_dump(include=set(FIELDS))
         turns = [] if "history" in named else [Message(**dict(turn)) for turn in sample.history]
-        asked = Message(role="user", content=user.render(fields))
-        messages = [*_system_message(first, fields), *turns, asked]
+        message = Message(role="user", content=user.render(fields))
+        messages = [*_system_message(first, fields), *turns, message]
         return _to_prompt(messages, max_tokens, is_cut=has_context and sample.context is not None)
 
     return Suite(description="", metrics=(), prompt=ask, has_contexts=has_context)
@@ -223,15 +223,15 @@ def _ask_function(
     sample: Sample,
     candidate: Candidate,
 ) -> Prompt:
-    said = fn(sample)
-    if isinstance(said, Prompt):
-        return said
-    if isinstance(said, str):
-        said = [{"role": "user", "content": said}]
-    if not isinstance(said, Iterable) or isinstance(said, Mapping) or inspect.isawaitable(said):
-        raise TypeError(f"prompt returned {type(said).__name__}, not a text or a list of messages")
+    reply = fn(sample)
+    if isinstance(reply, Prompt):
+        return reply
+    if isinstance(reply, str):
+        reply = [{"role": "user", "content": reply}]
+    if not isinstance(reply, Iterable) or isinstance(reply, Mapping) or inspect.isawaitable(reply):
+        raise TypeError(f"prompt returned {type(reply).__name__}, not a text or a list of messages")
     try:
-        messages = [Message.model_validate(one) for one in said]
+        messages = [Message.model_validate(message) for message in reply]
     except ValidationError as error:
         wrong = "; ".join(describe(error, Message))
         raise TypeError(f"prompt returned a message that is none: {wrong}") from None

@@ -14,7 +14,7 @@ from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:
-    from memray_eval.benchmarks.generator.task_set import TaskSet
+    from memray_eval.benchmarks.generator.plan import TaskSet
 
 PROGRESS_S = 5.0
 
@@ -190,8 +190,7 @@ def make_nolima(
     from memray_eval.benchmarks.generator import parquet
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
-    from memray_eval.benchmarks.nolima.generator import samples
-    from memray_eval.benchmarks.nolima.needle_sets import read_books, read_needle_set
+    from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
     from memray_eval.models.tokenizers import load_tokenizer
 
     asked, percents = lengths_of(lengths), even_depths(depths)
@@ -219,8 +218,7 @@ def _make_tasks(
     from memray_eval.benchmarks.generator import generate, parquet
     from memray_eval.benchmarks.generator.plan import plan_of
     from memray_eval.benchmarks.generator.question_order import length_label
-    from memray_eval.benchmarks.generator.resources import Resources
-    from memray_eval.benchmarks.generator.user_texts import read_haystack, read_questions
+    from memray_eval.benchmarks.generator.resources import Resources, read_haystack, read_questions
     from memray_eval.models.tokenizers import load_tokenizer
 
     asked = plan_of(task_set, *plan)

@@ -1,5 +1,5 @@
 """The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _
-is a shared part."""
+is a shared part. The rules of benchmarks are metrics too, and need no file."""
 
 from __future__ import annotations
 
@@ -23,14 +23,17 @@ DEFAULTS = MetricOptions()
 
 @cache
 def all_metrics() -> dict[str, Metric]:
-    """All metrics by name, in the order of family and file name. Raises ConfigError where two files
-    have one name."""
+    """All metrics by name, in the order of family and name. Raises ConfigError if two have one
+    name."""
+    from memray_eval.benchmarks.rules import rule_metrics  # imports all benchmarks
+
     by_name: dict[str, Metric] = {}
-    for metric in _discover():
+    found = (*_metrics_of_files(), *rule_metrics())
+    for metric in sorted(found, key=lambda metric: (metric.family, metric.name)):
         if metric.name in by_name:
             families = f"metrics/{by_name[metric.name].family} and metrics/{metric.family}"
             raise ConfigError(
-                f"two metrics are called {metric.name!r}, in {families}; rename one of the files"
+                f"two metrics are called {metric.name!r}, in {families}; rename one of them"
             )
         by_name[metric.name] = metric
     return by_name
@@ -71,7 +74,7 @@ def _with_options(options: MetricOptions) -> Iterator[Metric]:
                 yield with_emotion_words(metric, options.emotion_words)
 
 
-def _discover() -> Iterator[Metric]:
+def _metrics_of_files() -> Iterator[Metric]:
     for family in pkgutil.iter_modules(__path__):
         if not family.ispkg or family.name.startswith("_"):
             continue

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.long_context.names import BENCHMARKS
+from memray_eval.benchmarks.long_context.suite import BENCHMARKS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import run

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from memray_eval.benchmarks import Rule
+from memray_eval.types import Sample
+
 VERSION = "BABILong e3119da"
 
 _ROOMS = ("bathroom", "bedroom", "garden", "hallway", "kitchen", "office")
@@ -28,11 +31,40 @@ LABELS: Mapping[str, tuple[str, ...]] = {
 
 
 def only_label(prediction: str, answer: str, question: str, labels: Iterable[str]) -> float:
-    """1.0 where the first sentence holds the answer and no other label, those of the question not
+    """1.0 if the first sentence holds the answer and no other label, those of the question not
     counted; of an answer of several ("apple,milk"), all its parts and no other."""
-    asked = question.lower()
-    said = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
-    named = {label for label in map(str.lower, labels) if label in said and label not in asked}
+    query = question.lower()
+    text = prediction.lower().split(".")[0].split("<context>")[0].split("<example>")[0]
+    named = {label for label in map(str.lower, labels) if label in text and label not in query}
     wanted = answer.lower()
     parts = wanted.split(",") if "," in wanted and len(wanted) > 3 else [wanted]
     return float(len(named) == len(parts) and named.issuperset(parts))
+
+
+def _score(sample: Sample, text: str) -> float:
+    if (why_not := _why_not(sample)) is not None:
+        raise ValueError(why_not)
+    if len(sample.answers) != 1:
+        raise ValueError(
+            f"BABILong's rule compares one answer; the sample has {len(sample.answers)}"
+        )
+    return only_label(text, sample.answers[0], sample.query, sample.classes or LABELS[sample.task])
+
+
+def _why_not(sample: Sample) -> str | None:
+    if sample.classes or sample.task in LABELS:
+        return None
+    return f"task {sample.task!r} is none of BABILong's qa1 to qa20, and the sample has no classes"
+
+
+RULES = {
+    "babilong": Rule(
+        title="BABILong only label",
+        value_label="Accuracy",
+        about="Whether the answer is the only label in the response's first sentence, as BABILong "
+        "scores.",
+        version=VERSION,
+        score=_score,
+        why_not=_why_not,
+    )
+}

@@ -7,19 +7,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.babilong.rules import LABELS
+from memray_eval.benchmarks.babilong.rules import LABELS, RULES
 from memray_eval.benchmarks.templates import own_wording
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    task_of,
-)
+from memray_eval.benchmarks.templates.records import Published, task_of
 from memray_eval.types import Candidate, Prompt, Sample
 
 TASKS = tuple(sorted(LABELS, key=lambda task: int(task.removeprefix("qa"))))
-_FIELDS: dict[str, type | None] = {"input": str, "question": str, "target": str}
 # data/qa1/32k.json, or a folder 32k with a file qa1-00000-of-00001.parquet
 _LENGTH = re.compile(r"(\d+[kM])(?:-\d+-of-\d+)?")
 _MAX_TOKENS = 64
@@ -49,22 +42,27 @@ WORDINGS = {
 _WITHOUT_TASK = own_wording(_BEFORE, "Question: {input}\n\nAnswer briefly.", _MAX_TOKENS)
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: its file's folders and name tell its task, qa1 to
-    qa20, and its length, which is its bucket. Raises ValueError that says what it lacks."""
-    if is_own_record(raw):
-        return check_own_record(raw, TASKS)
-    check_record(raw, "BABILong", _FIELDS)
-    found = (_LENGTH.fullmatch(part) for part in reversed(re.split(r"[/.\\]", path)))
-    length = next((part[1] for part in found if part), None)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """The file's folders and name tell the task, qa1 to qa20, and the length, which is the
+    bucket."""
+    matches = (_LENGTH.fullmatch(part) for part in reversed(re.split(r"[/.\\]", path)))
+    length = next((part[1] for part in matches if part), None)
     return {
-        **drop_fields(raw, ("task", "dataset", *_FIELDS)),
         "task": task_of(raw, path, TASKS),
         "query": raw["question"].strip(),
         "context": raw["input"],
         "answers": [raw["target"].strip()],
         "metadata": {"bucket": length} if length else {},
     }
+
+
+adapt = Published(
+    kind="BABILong",
+    fields={"input": str, "question": str, "target": str},
+    used=("task", "dataset"),
+    tasks=TASKS,
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -82,4 +80,6 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     scores_empty=True,
+    rules=RULES,
+    rule_of=lambda sample: "babilong",
 )

@@ -12,12 +12,14 @@ from pyarrow import fs
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
+    Fault,
     Session,
+    as_text,
     check_sessions,
+    find_lacking,
     read_turn,
     to_context,
 )
-from memray_eval.benchmarks.conversations.files import Fault, as_text, find_lacking
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 
@@ -48,58 +50,58 @@ def find(path: str) -> list[PublishedFile] | None:
     base = inner.rstrip("/")
     below = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
     names = (str(info.path).removeprefix(f"{base}/") for info in below)
-    found = [name for name in names if name == QUESTIONS or name.endswith(f"/{QUESTIONS}")]
+    questions = [name for name in names if name == QUESTIONS or name.endswith(f"/{QUESTIONS}")]
     # by the numbers in a name: chat 2 stands before chat 10
-    found.sort(
+    questions.sort(
         key=lambda name: [
             (int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)
         ]
     )
-    paths = [f"{path.rstrip('/')}/{name}" for name in found]
-    return [PublishedFile(one, "document", (chat_of(one),)) for one in paths] or None
+    paths = [f"{path.rstrip('/')}/{name}" for name in questions]
+    return [PublishedFile(file, "document", (chat_of(file),)) for file in paths] or None
 
 
 def chat_of(path: str) -> str:
-    """The chat that goes with a file of questions, which may stand in a folder of its own."""
+    """The chat that goes with a file of questions, which may be in a folder of its own."""
     folder = path.rpartition("/")[0]
     return f"{folder.removesuffix('/probing_questions')}/{CHAT}"
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
-    """The questions on one chat. Raises ValueError where the chat cannot be read."""
+    """The questions on one chat. Raises ValueError if the chat cannot be read."""
     if not isinstance(raw, Mapping) or not set(raw) & set(TASKS):
         raise ValueError(f"no questions of BEAM's: it has none of the abilities {', '.join(TASKS)}")
     sessions = read_chat(chat_of(path))
     context = to_context(sessions)
-    session_of = {turn.id: one.id for one in sessions for turn in one.turns}
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
     name = "/".join(chat_of(path).split("/")[-3:-1])
-    for ability, asked in raw.items():
-        for number, one in enumerate(asked if isinstance(asked, list) else [asked]):
-            place, fields = f"{ability}, question {number}", {"id": f"{name}:{ability}:{number}"}
-            if ability not in TASKS or not isinstance(one, Mapping):
-                told = f"no ability {ability!r}" if ability not in TASKS else "no question"
-                yield PublishedQuestion(place, fields, (("", told),))
+    for ability, items in raw.items():
+        for number, item in enumerate(items if isinstance(items, list) else [items]):
+            where, fields = f"{ability}, question {number}", {"id": f"{name}:{ability}:{number}"}
+            if ability not in TASKS or not isinstance(item, Mapping):
+                fault = f"no ability {ability!r}" if ability not in TASKS else "no question"
+                yield PublishedQuestion(where, fields, (("", fault),))
                 continue
-            faults = find_lacking(one, ("question", "rubric"))
-            answer = next((text for key in _ANSWERS if (text := as_text(one.get(key)))), None)
+            faults = find_lacking(item, ("question", "rubric"))
+            answer = next((text for key in _ANSWERS if (text := as_text(item.get(key)))), None)
             if answer is None:
                 faults.append(("answer", f"has none of {', '.join(_ANSWERS)}"))
             metadata = {
                 "conversation": name,
-                "evidence": _read_evidence(one.get("source_chat_ids"), session_of, faults),
+                "evidence": _read_evidence(item.get("source_chat_ids"), session_of, faults),
                 "unanswerable": ability == "abstention",
-                "rubric": read_rubric(one.get("rubric"), faults),
+                "rubric": read_rubric(item.get("rubric"), faults),
                 "bucket": name.partition("/")[0],
-                **({"retrieved": one["retrieved"]} if "retrieved" in one else {}),
+                **({"retrieved": item["retrieved"]} if "retrieved" in item else {}),
             }
             asks = {
                 "task": ability,
-                "query": one.get("question"),
+                "query": item.get("question"),
                 "context": context,
                 "answers": [answer],
                 "metadata": metadata,
             }
-            yield PublishedQuestion(place, {**fields, **asks}, tuple(faults))
+            yield PublishedQuestion(where, {**fields, **asks}, tuple(faults))
 
 
 def read_chat(path: str) -> Conversation:
@@ -111,7 +113,7 @@ def read_chat(path: str) -> Conversation:
             raw = json.loads(file.read().decode("utf-8-sig"))
     except (OSError, ValueError, RecursionError) as error:
         raise ValueError(f"{path} cannot be read: {error}") from None
-    if not isinstance(raw, list) or not all(isinstance(one, Mapping) for one in raw):
+    if not isinstance(raw, list) or not all(isinstance(entry, Mapping) for entry in raw):
         raise ValueError(f"{path}: must be a list of batches")
     sessions, times = list[Session](), Counter[str]()
     for number, batch in enumerate(_batches(raw), 1):
@@ -136,28 +138,28 @@ def read_chat(path: str) -> Conversation:
 
 
 def _batches(raw: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
-    for one in raw:
-        if "turns" in one or "batch_number" in one:
-            yield one
+    for entry in raw:
+        if "turns" in entry or "batch_number" in entry:
+            yield entry
             continue
-        for plan in one.values():
+        for plan in entry.values():
             yield from plan if isinstance(plan, list) else ()
 
 
-def read_rubric(given: Any, faults: list[Fault]) -> list[str]:
+def read_rubric(rubric: Any, faults: list[Fault]) -> list[str]:
     """The items of a rubric; a fault where it has none."""
-    items = [str(item).strip() for item in given] if isinstance(given, list) else []
+    items = [str(item).strip() for item in rubric] if isinstance(rubric, list) else []
     if not items or not all(items):
         faults.append(("rubric", "must be a list of texts"))
     return items
 
 
 def _read_evidence(
-    given: Any, session_of: Mapping[str, str], faults: list[Fault]
+    sources: Any, session_of: Mapping[str, str], faults: list[Fault]
 ) -> list[list[str]]:
     """The messages that a question rests on: of lists, also by name."""
-    lists = given.values() if isinstance(given, Mapping) else [given]
-    ids = [str(one) for ids in lists if isinstance(ids, list) for one in ids]
+    lists = sources.values() if isinstance(sources, Mapping) else [sources]
+    ids = [str(source) for ids in lists if isinstance(ids, list) for source in ids]
     if nowhere := [id_ for id_ in ids if id_ not in session_of]:
         faults.append(("source_chat_ids", f"{nowhere[0]} is no message of the chat"))
     return [[id_, session_of[id_]] for id_ in dict.fromkeys(ids) if id_ in session_of]

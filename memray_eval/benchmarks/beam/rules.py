@@ -1,5 +1,6 @@
-"""BEAM's scores out of a judge's verdicts, in both readings: as mohammadtavakoli78/BEAM b2a3ee8
-computes them, and as its paper (arXiv 2510.27246) describes them."""
+"""BEAM's judge prompt for one item of a rubric: that of the user's copy of
+src/prompts.py (mohammadtavakoli78/BEAM b2a3ee8), else in our words; and its scores out of the
+verdicts, as that code computes them and as its paper (arXiv 2510.27246) describes them."""
 
 from __future__ import annotations
 
@@ -7,8 +8,47 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from memray_eval.benchmarks.templates.files import assigned_text, find_file, parse_python
+from memray_eval.errors import ConfigError
+
 VERSION = "BEAM b2a3ee8"
 ORDERING = "event_ordering"
+METRIC = "beam_rubric"
+ITEM_PLACE, RESPONSE_PLACE = "<rubric_item>", "<llm_response>"
+_FILE, _NAME = "prompts.py", "unified_llm_judge_base_prompt"
+
+TASK = """
+A user asked an assistant a QUESTION about their earlier chats. Decide how far the RESPONSE meets one CRITERION of a good answer.
+- 1.0: it meets the criterion in full; where the criterion names several things, all of them.
+- 0.5: it meets it in part, or with a slip.
+- 0.0: it does not, or it does not answer the question at all.
+A criterion may ask for something that must not be there: it is met where the response answers the question without it.
+Judge what is meant, not the wording, the length or the style; numbers and dates count in any form.
+In reason say in one or two sentences why; then give the score.
+"""  # noqa: E501
+
+
+def read_official(path: str) -> str:
+    """The prompt in the user's copy. The code is read, never run. Raises ConfigError that says
+    what is not there."""
+    file = find_file(path, (_FILE, f"src/{_FILE}"))
+    text = assigned_text(parse_python(file), _NAME)
+    if text is None:
+        raise ConfigError(f"templates: {file} assigns no text to {_NAME}")
+    for field in (ITEM_PLACE, RESPONSE_PLACE):
+        if field not in text:
+            raise ConfigError(f"templates: {file}: {_NAME} has no place {field}")
+    return text
+
+
+def fill_official(rubric: str, item: str, response: str) -> str | None:
+    """The official prompt for an item, as the code fills it: the place of the question stays
+    empty. None if the rubric is not the official one."""
+    if RESPONSE_PLACE not in rubric:
+        return None
+    before, _, after = rubric.partition(RESPONSE_PLACE)
+    filled = (part.replace(ITEM_PLACE, item) for part in (before, after))
+    return response.join(filled)
 
 
 def as_paper(scores: Sequence[float]) -> float:
@@ -22,7 +62,7 @@ def as_code(scores: Sequence[float], ability: str) -> float:
 
 
 class Order(NamedTuple):
-    """How a list of events compares with the right one. `tau` is Kendall's tau-b laid over 0-1,
+    """A comparison of a list of events with the right one. `tau` is Kendall's tau-b laid over 0-1,
     which the code reports as the ability's score; `f1` is that of the events listed; `final` is
     their product, which it computes and does not report."""
 
@@ -40,27 +80,27 @@ def order_score(n_events: int, listed: Sequence[int]) -> Order:
 
     Both lists rank the events of either; what a list lacks ties behind its last. Where all tie, as
     for a response that lists nothing, tau-b is not defined: 0.0 here, NaN in the code."""
-    mine: list[int] = []
+    order: list[int] = []
     others = n_events
     for event in listed:
-        if event in mine or not 1 <= event <= n_events:
+        if event in order or not 1 <= event <= n_events:
             others += 1  # what is listed twice is nothing of the reference the second time
-            mine.append(others)
+            order.append(others)
         else:
-            mine.append(event)
+            order.append(event)
     reference = list(range(1, n_events + 1))
-    both = list(dict.fromkeys([*reference, *mine]))
+    both = list(dict.fromkeys([*reference, *order]))
     last = len(both) + 1
-    wanted = [reference.index(one) + 1 if one in reference else last for one in both]
-    given = [mine.index(one) + 1 if one in mine else last for one in both]
-    hits = len(set(reference) & set(mine))
-    f1 = 2 * hits / (n_events + len(mine)) if hits else 0.0
-    tau = kendall_tau_b(wanted, given)
+    wanted = [reference.index(item) + 1 if item in reference else last for item in both]
+    ranks = [order.index(item) + 1 if item in order else last for item in both]
+    hits = len(set(reference) & set(order))
+    f1 = 2 * hits / (n_events + len(order)) if hits else 0.0
+    tau = kendall_tau_b(wanted, ranks)
     return Order(tau=0.0 if tau is None else (tau + 1) / 2, f1=f1)
 
 
 def kendall_tau_b(x: Sequence[float], y: Sequence[float]) -> float | None:
-    """Kendall's tau-b; None where all of a list tie."""
+    """Kendall's tau-b; None if all of a list tie."""
     agree = ties_x = ties_y = total = 0
     for first in range(len(x)):
         for second in range(first):

@@ -8,8 +8,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.beam.files import FILES, TASKS
-from memray_eval.benchmarks.beam.judge_prompts import METRIC, read_official
-from memray_eval.benchmarks.beam.rules import ORDERING
+from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
@@ -48,18 +47,18 @@ def templated(suite: Suite, path: str) -> Suite:
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The mean over the abilities, each counting once, in both readings of the rubric. Event
     ordering counts by Kendall's tau-b in either, where that was computed."""
-    ordered = [one for one in answered if ORDER_METRIC in one.values]
-    other = [one for one in answered if METRIC in one.values and one.task != ORDERING]
-    rubrics = ordered or [one for one in answered if METRIC in one.values and one.task == ORDERING]
+    ordered = [row for row in answered if ORDER_METRIC in row.values]
+    other = [row for row in answered if METRIC in row.values and row.task != ORDERING]
+    rubrics = ordered or [row for row in answered if METRIC in row.values and row.task == ORDERING]
     metric = ORDER_METRIC if ordered else METRIC
-    tau = mean_of(one.values[metric] for one in rubrics)
+    tau = mean_of(row.values[metric] for row in rubrics)
     by_ability: dict[str, list[Answered]] = {}
-    for one in other:
-        by_ability.setdefault(one.task, []).append(one)
-    paper = [mean_of(one.values[METRIC] for one in each) for each in by_ability.values()]
+    for row in other:
+        by_ability.setdefault(row.task, []).append(row)
+    paper = [mean_of(row.values[METRIC] for row in rows) for rows in by_ability.values()]
     code = [
-        mean_of(one.parts.get(METRIC, {}).get("as_code") for one in each)
-        for each in by_ability.values()
+        mean_of(row.parts.get(METRIC, {}).get("as_code") for row in rows)
+        for rows in by_ability.values()
     ]
     return {
         "as the paper says": mean_of([*paper, tau]),

@@ -19,8 +19,8 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 def _messages(sample: Sample, candidate: Candidate) -> Iterator[Message]:
     role = "" if candidate.prompt in PROMPTS else prompt_text(candidate.prompt)
-    known = f"What you know of the user:\n{memory_lines(sample)}" if sample.memory else ""
-    if system := "\n\n".join(filter(None, (role, known))):
+    memory = f"What you know of the user:\n{memory_lines(sample)}" if sample.memory else ""
+    if system := "\n\n".join(filter(None, (role, memory))):
         yield Message(role="system", content=system)
     yield from (Message(role=turn.role, content=turn.content) for turn in sample.history)
     yield Message(role="user", content=sample.query)

@@ -40,10 +40,10 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """The system prompt that the candidate names (one of PROMPTS, or a text file) with what is
     known of the person; the history; the query."""
     role = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
-    known = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
+    memory = f"\n\nWhat you know of the person:\n{memory_lines(sample)}" if sample.memory else ""
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
     messages = (
-        Message(role="system", content=role + known),
+        Message(role="system", content=role + memory),
         *history,
         Message(role="user", content=sample.query),
     )
@@ -64,8 +64,8 @@ def _scenario_faults(raw: Mapping[str, Any]) -> Iterator[str]:
     scenario, task = raw.get("scenario"), raw.get("task")
     if scenario and scenario not in SCENARIOS:
         hint = nearest(scenario, SCENARIOS) if isinstance(scenario, str) else None
-        told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(SCENARIOS)}"
-        yield f"scenario: no scenario {scenario!r}; {told}"
+        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(SCENARIOS)}"
+        yield f"scenario: no scenario {scenario!r}; {advice}"
     elif task and task != scenario:
         yield f"task: must be the scenario ({scenario!r}), not {task!r}; leave it out"
 

@@ -1,4 +1,4 @@
-"""What of a conversation a candidate is shown, and the prompt that shows it.
+"""The part of a conversation that a candidate is shown, and the prompt that shows it.
 
 The arms: `full`, all of it; `oracle`, the sessions that hold the evidence; `none`; `retrieved`,
 what a retriever of ours finds, or what the row says that a memory system returned."""
@@ -18,7 +18,7 @@ NOTHING = "(No earlier conversation is shown.)"
 
 
 class Wording(Frozen):
-    """How a benchmark is asked, in our words: what stands before the conversation and, with the
+    """A benchmark's prompt in our words: the text before the conversation and, with the
     place {question}, after it."""
 
     before: str
@@ -35,7 +35,8 @@ class Shown(NamedTuple):
 
 
 def choose(sample: Sample, candidate: Candidate) -> Shown:
-    """What the candidate's arm shows. Raises ValueError where the sample lacks what it needs."""
+    """Returns what the candidate's arm shows. Raises ValueError if the sample lacks what it
+    needs."""
     arm = candidate.context or "full"
     if arm == "none":
         return Shown(())
@@ -48,32 +49,33 @@ def choose(sample: Sample, candidate: Candidate) -> Shown:
         return Shown(sessions)
     if arm == "oracle":
         wanted = {session for _, session in evidence_of(sample)}
-        return Shown([one for one in sessions if one.id in wanted])
+        return Shown([part for part in sessions if part.id in wanted])
     how = candidate.retrieved or Retrieval()
-    found = retrieve(sample.context, sample.query, how)
-    ids = [one.turns[0].id if how.unit == "turn" else one.id for one in found]
-    kept = {turn.id for one in found for turn in one.turns}
+    units = retrieve(sample.context, sample.query, how)
+    ids = [part.turns[0].id if how.unit == "turn" else part.id for part in units]
+    kept = {turn.id for part in units for turn in part.turns}
     parts = (
-        one._replace(turns=tuple(turn for turn in one.turns if turn.id in kept)) for one in sessions
+        part._replace(turns=tuple(turn for turn in part.turns if turn.id in kept))
+        for part in sessions
     )
-    return Shown([one for one in parts if one.turns], ids)
+    return Shown([part for part in parts if part.turns], ids)
 
 
 def evidence_of(sample: Sample) -> list[tuple[str, str]]:
     """The evidence of a sample: (turn, session) pairs. Of evidence that is a whole session the turn
     is ""."""
-    found = sample.metadata.get(EVIDENCE) or []
-    return [(str(turn), str(session)) for turn, session in found]
+    pairs = sample.metadata.get(EVIDENCE) or []
+    return [(str(turn), str(session)) for turn, session in pairs]
 
 
-def retrieved_ids(given: Any) -> list[str]:
+def retrieved_ids(retrieved: Any) -> list[str]:
     """The ids in what a memory system returned, best first. Each item is an id, or an object with
     `id`, `session` or neither ("", a text that names no source). Raises ValueError for what is no
     list of these."""
-    if not isinstance(given, list | tuple):
+    if not isinstance(retrieved, list | tuple):
         raise ValueError("retrieved: must be a list of ids, or of objects with text and id")
     ids = []
-    for item in given:
+    for item in retrieved:
         if isinstance(item, str):
             ids.append("" if any(map(str.isspace, item)) else item)
         elif isinstance(item, Mapping):
@@ -83,15 +85,15 @@ def retrieved_ids(given: Any) -> list[str]:
     return ids
 
 
-def _show_own(sample: Sample, given: Any) -> Shown:
-    """What the row says was retrieved: texts as they are; ids as the turns and sessions they are
-    of."""
-    ids = retrieved_ids(given)
-    known = from_context(sample.context) if sample.context is not None else ()
-    by_id: dict[str, Session] = {one.id: one for one in known}
-    by_id |= {turn.id: one._replace(turns=(turn,)) for one in known for turn in one.turns}
+def _show_own(sample: Sample, retrieved: Any) -> Shown:
+    """Shows what the row says was retrieved: texts as they are; ids as the turns and sessions they
+    are of."""
+    ids = retrieved_ids(retrieved)
+    sessions = from_context(sample.context) if sample.context is not None else ()
+    by_id: dict[str, Session] = {part.id: part for part in sessions}
+    by_id |= {turn.id: part._replace(turns=(turn,)) for part in sessions for turn in part.turns}
     shown = []
-    for number, (id_, item) in enumerate(zip(ids, given, strict=True), 1):
+    for number, (id_, item) in enumerate(zip(ids, retrieved, strict=True), 1):
         text = item.get("text") if isinstance(item, Mapping) else None
         if text is None and id_ in by_id:
             shown.append(by_id[id_])
@@ -120,12 +122,12 @@ def conversation_prompt(
     for session in shown.sessions:
         head = f"[{session.date}]\n" if session.date else ""
         for number, turn in enumerate(session.turns):
-            said = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"
+            line = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"
             last = number == len(session.turns) - 1
-            said = f"{'' if number else head}{said}{chr(10) if last else ''}"
+            line = f"{'' if number else head}{line}{chr(10) if last else ''}"
             holds = tuple(_held(turn.id, session.id, wanted))
-            passages.append(Passage(len(text), len(text) + len(said), session.id, holds))
-            text += said
+            passages.append(Passage(len(text), len(text) + len(line), session.id, holds))
+            text += line
     if not passages:
         text += f"{NOTHING}\n\n"
     text += wording.after.replace("{question}", question)
@@ -142,9 +144,9 @@ def conversation_prompt(
 
 
 def _held(turn: str, session: str, wanted: Iterable[tuple[str, str]]) -> Iterable[int]:
-    """Which pieces of the evidence a turn holds, by their places."""
+    """The numbers of the pieces of evidence that a turn holds."""
     return (
-        place
-        for place, (one, other) in enumerate(wanted)
-        if (one == turn if one else other == session)
+        number
+        for number, (piece_turn, piece_session) in enumerate(wanted)
+        if (piece_turn == turn if piece_turn else piece_session == session)
     )

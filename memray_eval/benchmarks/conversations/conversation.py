@@ -1,17 +1,23 @@
-"""A conversation in sessions and turns, and the text that stands for it as a sample's context."""
+"""A conversation in sessions and turns, the text that is its sample's context, and the published
+files that it is read from."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
+
+from pyarrow import fs
+
+from memray_eval.ports import PublishedFile
+from memray_eval.storage.paths import locate
 
 _KEPT = 2  # conversations at hand; questions on one stand together
 
 
 class Turn(NamedTuple):
-    """What one speaker said. `id` is unique in its conversation."""
+    """A speaker's words. `id` is unique in its conversation."""
 
     id: str
     speaker: str
@@ -19,7 +25,7 @@ class Turn(NamedTuple):
 
 
 class Session(NamedTuple):
-    """Turns of one sitting, with its date in the benchmark's own words ("" where it names none)."""
+    """Turns of one sitting, with its date in the benchmark's own words ("" if it names none)."""
 
     id: str
     date: str
@@ -27,12 +33,13 @@ class Session(NamedTuple):
 
 
 Conversation: TypeAlias = tuple[Session, ...]
+Fault: TypeAlias = tuple[str, str]  # a field, and what is wrong with it
 
 
 def to_context(sessions: Iterable[Session]) -> str:
     """A sample's context: the conversation as JSON, and nothing else of its record."""
     return json.dumps(
-        [[one.id, one.date, [list(turn) for turn in one.turns]] for one in sessions],
+        [[part.id, part.date, [list(turn) for turn in part.turns]] for part in sessions],
         ensure_ascii=False,
         separators=(",", ":"),
     )
@@ -40,7 +47,7 @@ def to_context(sessions: Iterable[Session]) -> str:
 
 @lru_cache(_KEPT)
 def from_context(context: str) -> Conversation:
-    """The conversation that a context stands for. Raises ValueError where it stands for none."""
+    """The conversation that a context stands for. Raises ValueError if it stands for none."""
     try:
         return tuple(
             Session(str(name), str(date), tuple(Turn(*map(str, turn)) for turn in turns))
@@ -54,22 +61,22 @@ def from_context(context: str) -> Conversation:
 
 
 def check_sessions(sessions: Sequence[Session]) -> Conversation:
-    """The conversation that has turns. Raises ValueError where there are none, or two have one
+    """The conversation that has turns. Raises ValueError if there are none, or two have one
     id."""
-    found = tuple(one for one in sessions if one.turns)
-    if not found:
+    conversation = tuple(part for part in sessions if part.turns)
+    if not conversation:
         raise ValueError("the conversation has no sessions with turns")
     seen: set[str] = set()
-    for one in found:
-        for turn in one.turns:
+    for part in conversation:
+        for turn in part.turns:
             if turn.id in seen:
                 raise ValueError(f"the conversation has two turns with the id {turn.id!r}")
             seen.add(turn.id)
-    return found
+    return conversation
 
 
 def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
-    """A published turn. Raises ValueError where speaker or text are no text."""
+    """A published turn. Raises ValueError if speaker or text are no text."""
     if not isinstance(raw, dict):
         raise ValueError(f"turn {id_} is no object")
     speaker, text = raw.get(speaker_field), raw.get(text_field)
@@ -77,3 +84,46 @@ def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
         which = speaker_field if not isinstance(speaker, str) else text_field
         raise ValueError(f"turn {id_}: {which} is no text")
     return Turn(id_, speaker, text)
+
+
+def find_json(path: str) -> list[PublishedFile] | None:
+    """The JSON file at a path, or those of the folder there where it holds nothing else that could
+    be read; None if there are none."""
+    if path.endswith(".json"):
+        return [PublishedFile(path, "json")]
+    names = names_in(path)
+    files = sorted(name for name in names if name.endswith(".json"))
+    others = any(name.endswith((".jsonl", ".parquet", ".csv")) for name in names)
+    if not files or others or "manifest.json" in names:
+        return None
+    return [PublishedFile(f"{path.rstrip('/')}/{name}", "json") for name in files]
+
+
+def names_in(folder: str) -> list[str]:
+    """The names of what is in a folder, sorted; none where there is no such folder."""
+    filesystem, inner = locate(folder)
+    if filesystem.get_file_info(inner).type != fs.FileType.Directory:
+        return []
+    return sorted(str(info.base_name) for info in filesystem.get_file_info(fs.FileSelector(inner)))
+
+
+def find_lacking(raw: Mapping[str, Any], names: Collection[str]) -> list[Fault]:
+    """A fault for each field that a record lacks."""
+    return [(name, "missing") for name in names if raw.get(name) is None]
+
+
+def require(raw: Any, kind: str, names: Collection[str]) -> None:
+    """Raises ValueError that says which of the fields an item lacks that every `kind` has."""
+    if not isinstance(raw, Mapping):
+        raise ValueError(f"no {kind}: it is {type(raw).__name__}, not an object")
+    if missing := [name for name in names if name not in raw]:
+        raise ValueError(
+            f"no {kind}: it lacks {', '.join(missing)}; has the file another version or benchmark?"
+        )
+
+
+def as_text(answer: Any) -> str | None:
+    """An answer that is a text or a number, as text; None for anything else."""
+    if isinstance(answer, bool) or not isinstance(answer, str | int | float):
+        return None
+    return str(answer).strip() or None

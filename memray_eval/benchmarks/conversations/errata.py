@@ -20,7 +20,7 @@ _AUDITED = re.compile(r"locomo_(\d+)_qa(\d+)")
 
 
 class Erratum(Frozen):
-    """What is wrong with one question. `golden` is the answer that its benchmark has."""
+    """An error of a published question. `golden` is the answer that its benchmark has."""
 
     question_id: str
     error_type: str
@@ -34,10 +34,10 @@ class Erratum(Frozen):
 
 def sample_id(question_id: str) -> str:
     """The id of our sample for a question as the audit numbers it: locomo_0_qa1 is conv-26:qa1."""
-    found = _AUDITED.fullmatch(question_id)
-    if found is None or int(found[1]) >= len(LOCOMO):
+    match = _AUDITED.fullmatch(question_id)
+    if match is None or int(match[1]) >= len(LOCOMO):
         return question_id
-    return f"{LOCOMO[int(found[1])]}:qa{int(found[2])}"
+    return f"{LOCOMO[int(match[1])]}:qa{int(match[2])}"
 
 
 def read_errata(path: str) -> Mapping[str, Erratum]:
@@ -45,20 +45,20 @@ def read_errata(path: str) -> Mapping[str, Erratum]:
     filesystem, inner = locate(path)
     try:
         with open_reader(filesystem, inner) as file:
-            found = json.loads(file.read().decode("utf-8-sig"))
+            entries = json.loads(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"errata: no file {path}") from None
     except (OSError, ValueError, RecursionError) as error:
         raise ConfigError(f"errata: cannot read {path}: {error}") from None
-    if not isinstance(found, list) or not found:
+    if not isinstance(entries, list) or not entries:
         raise ConfigError(f"errata: {path} must be a list of objects with question_id")
     errata: dict[str, Erratum] = {}
-    for number, raw in enumerate(found, 1):
-        one = _read_erratum(path, number, raw)
-        key = sample_id(one.question_id)
+    for number, raw in enumerate(entries, 1):
+        erratum = _read_erratum(path, number, raw)
+        key = sample_id(erratum.question_id)
         if key in errata:
-            raise ConfigError(f"errata: {path}, entry {number}: {one.question_id} stands twice")
-        errata[key] = one
+            raise ConfigError(f"errata: {path}, entry {number}: {erratum.question_id} stands twice")
+        errata[key] = erratum
     return errata
 
 

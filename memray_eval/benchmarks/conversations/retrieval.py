@@ -30,22 +30,22 @@ class _Index(NamedTuple):
 
 def retrieve(context: str, query: str, how: Retrieval) -> list[Session]:
     """The `how.k` units that rank highest, best first; of equals the earlier one. A turn comes as
-    its session with this turn alone. Raises EmbeddingError where the model cannot be loaded."""
+    its session with this turn alone. Raises EmbeddingError if the model cannot be loaded."""
     index = _index(context, how.by, how.unit, how.model)
     order = np.argsort(-index.rank(query), kind="stable")[: how.k]
-    return [index.units[place] for place in order]
+    return [index.units[number] for number in order]
 
 
 @lru_cache(_KEPT)
 def _index(context: str, by: str, unit: str, model: str) -> _Index:
     sessions = from_context(context)
     if unit == "turn":
-        units = tuple(one._replace(turns=(turn,)) for one in sessions for turn in one.turns)
+        units = tuple(part._replace(turns=(turn,)) for part in sessions for turn in part.turns)
     else:
         units = sessions
     texts = [
-        "\n".join([one.date, *(f"{turn.speaker}: {turn.text}" for turn in one.turns)])
-        for one in units
+        "\n".join([part.date, *(f"{turn.speaker}: {turn.text}" for turn in part.turns)])
+        for part in units
     ]
     return _Index(units, _rank_by_words(texts) if by == "bm25" else _rank_by_vectors(texts, model))
 

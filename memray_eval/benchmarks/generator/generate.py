@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from memray_eval.benchmarks.generator.plan import MIDDLE, Plan
+from memray_eval.benchmarks.generator.plan import MIDDLE, Plan, TaskSet
 from memray_eval.benchmarks.generator.prose import paragraph
-from memray_eval.benchmarks.generator.question_order import QuestionOrder, length_label
+from memray_eval.benchmarks.generator.question_order import (
+    QuestionOrder,
+    length_label,
+    seeded_generator,
+    uuid4,
+)
 from memray_eval.benchmarks.generator.resources import NOISE, Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, TooShort
-from memray_eval.benchmarks.generator.seeded_random import seeded_generator, uuid4
-from memray_eval.benchmarks.generator.task_set import TaskSet
 from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
@@ -90,8 +93,8 @@ def _too_short(order: QuestionOrder, smallest: int) -> ConfigError:
 
 
 def lines_add_up(resources: Resources, language: str) -> bool:
-    """Whether the tokens of lines add up to those of the lines joined, by random joins of lines of
-    every kind."""
+    """Returns True if the tokens of lines add up to those of the lines joined, by random joins of
+    lines of every kind."""
     rng, line = seeded_generator(resources.seed, "joins", language), resources.counter.line
     lines = [paragraph(rng, language) for _ in range(8)]
     lines += [
@@ -106,8 +109,8 @@ def lines_add_up(resources: Resources, language: str) -> bool:
 
 
 def whole_adds_up(typical: QuestionOrder, task_set: TaskSet, resources: Resources) -> bool:
-    """Whether the tokens of the parts add up to those of the whole: the first sample of the group,
-    or, where they are short, the first few, tokenised in full."""
+    """Returns True if the tokens of the parts add up to those of the whole: the first sample of the
+    group, or, where they are short, the first few, tokenised in full."""
     orders = (
         typical._replace(number=number)
         for number in range(max(1, min(8, CHECKED_TOKENS // typical.length)))

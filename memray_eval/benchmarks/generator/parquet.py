@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 
 from memray_eval.errors import ConfigError
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, whole_file
 from memray_eval.types import Frozen, Sample, dumps
 
 ROW_GROUP_BYTES = 64 * 2**20  # of text
@@ -27,7 +27,7 @@ REPEATED = ["task", "language"]  # the columns worth a dictionary
 
 
 class WriteSummary(Frozen):
-    """How much was written; `context_bytes` as UTF-8."""
+    """The amount that was written; `context_bytes` as UTF-8."""
 
     samples: int
     context_bytes: int
@@ -38,10 +38,10 @@ def check_writable(path: str, force: bool) -> None:
     if not path.endswith(".parquet"):
         raise ConfigError(f"--out {path}: must end in .parquet")
     filesystem, inner = locate(path)
-    found = filesystem.get_file_info(inner).type
-    if found == fs.FileType.Directory:
+    kind = filesystem.get_file_info(inner).type
+    if kind == fs.FileType.Directory:
         raise ConfigError(f"--out {path} is a folder; name a file in it")
-    if found != fs.FileType.NotFound and not force:
+    if kind != fs.FileType.NotFound and not force:
         raise ConfigError(f"--out {path} exists; --force overwrites it")
 
 
@@ -49,21 +49,13 @@ def write(samples: Iterable[Sample], path: str) -> WriteSummary:
     """Writes samples so that the file appears whole or not at all. Holds no more than a row group's
     worth of them."""
     filesystem, inner = locate(path)
-    pending = f"{inner}.pending-{os.getpid()}"
     try:
         if isinstance(filesystem, fs.LocalFileSystem):
             filesystem.create_dir(os.path.dirname(inner))
-        try:
-            with filesystem.open_output_stream(pending) as stream:
-                written = _write_rows(samples, stream)
-            filesystem.move(pending, inner)
-        except BaseException:
-            if filesystem.get_file_info(pending).type == fs.FileType.File:
-                filesystem.delete_file(pending)
-            raise
+        with whole_file(filesystem, inner) as stream:
+            return _write_rows(samples, stream)
     except OSError as error:
         raise ConfigError(f"--out {path}: cannot be written: {error}") from None
-    return written
 
 
 def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:
@@ -83,11 +75,9 @@ def _write_rows(samples: Iterable[Sample], stream: Any) -> WriteSummary:
                 writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
                 rows, held_bytes = [], 0
             rows.append(row)
-            n, context_bytes, held_bytes = (
-                n + 1,
-                context_bytes + len(row["context"]),
-                held_bytes + size,
-            )
+            n += 1
+            held_bytes += size
+            context_bytes += len(row["context"])
         if rows:
             writer.write_table(pa.Table.from_pylist(rows, schema=SCHEMA))
     return WriteSummary(samples=n, context_bytes=context_bytes)

@@ -1,19 +1,50 @@
-"""What is to be generated: cells of task, language, length and depth, and the samples of each, in
-order."""
+"""The plan of a generation: the kinds of task of a benchmark, cells of task, language, length and
+depth, and the samples of each, in order."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from pydantic import InstanceOf
 
 from memray_eval.benchmarks.generator.question_order import UNITS, QuestionOrder
-from memray_eval.benchmarks.generator.task_set import TaskSet
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, plain_prompt
+from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
 MIDDLE = 50  # the only depth of a sweep of one
+
+
+class Task(NamedTuple):
+    """One kind of task, made by a function (order, resources, slack) -> SampleDraft of at most
+    `order.length - slack` tokens. It `has_depth` where one needle can be placed. `needs_all`: every
+    answer must be named, not any one."""
+
+    make: Callable[[QuestionOrder, Resources, int], SampleDraft]
+    has_depth: bool = True
+    needs_all: bool = False
+
+
+def count_plain_prompt(counter: TokenCounter, draft: SampleDraft) -> int:
+    return counter.whole(plain_prompt(draft.context, draft.query))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TaskSet:
+    """The tasks of a benchmark by name, and the languages in which they are made. `count` counts
+    the tokens of a draft in full. With `has_buckets` a sample's length is its bucket in the
+    report's table too."""
+
+    suite: str
+    tasks: Mapping[str, Task]
+    languages: tuple[str, ...] = ("en",)
+    count: Callable[[TokenCounter, SampleDraft], int] = count_plain_prompt
+    has_buckets: bool = True
 
 
 class Plan(Frozen):
@@ -65,10 +96,10 @@ def plan_of(
     Raises ConfigError."""
     if samples < 1:
         raise ConfigError(f"--samples {samples}: must be 1 or more")
-    known = tuple(task_set.tasks)
+    names = tuple(task_set.tasks)
     return Plan(
         task_set=task_set,
-        tasks=known if tasks.strip() == "all" else _names(tasks, "--tasks", known),
+        tasks=names if tasks.strip() == "all" else _names(tasks, "--tasks", names),
         languages=_names(languages, "--languages", task_set.languages),
         lengths=lengths_of(lengths),
         depths=even_depths(depths),
@@ -92,19 +123,19 @@ def lengths_of(text: str) -> tuple[int, ...]:
 
 def length_of(text: str) -> int:
     """Tokens of a length such as 4096, 4k (k = 1024) or 1M. Raises ConfigError."""
-    found = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
-    if not found or not int(found[1]):
+    match = re.fullmatch(r"([0-9]+)([km]?)", text.lower())
+    if not match or not int(match[1]):
         raise ConfigError(
             f"--lengths {text}: not a length; write tokens such as 4096, 4k (k = 1024) or 1M"
         )
-    return int(found[1]) * UNITS[found[2]]
+    return int(match[1]) * UNITS[match[2]]
 
 
-def _names(text: str, option: str, known: tuple[str, ...]) -> tuple[str, ...]:
+def _names(text: str, option: str, allowed: tuple[str, ...]) -> tuple[str, ...]:
     names = _words(text, option)
     for name in names:
-        if name not in known:
-            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(known)}")
+        if name not in allowed:
+            raise ConfigError(f"{option}: no {name!r}; there are: {', '.join(allowed)}")
     return tuple(dict.fromkeys(names))
 
 

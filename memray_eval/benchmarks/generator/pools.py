@@ -1,4 +1,4 @@
-"""What haystacks are made of: units of text by number, made once and counted once, from which every
+"""The material of haystacks: units of text by number, made once and counted once, from which every
 sample draws its own."""
 
 from __future__ import annotations
@@ -8,15 +8,11 @@ import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from random import Random
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.seeded_random import (
-    IntArray,
-    distinct,
-    seeded_generator,
-)
+from memray_eval.benchmarks.generator.question_order import IntArray, distinct, seeded_generator
 from memray_eval.errors import ConfigError
 
 BLOCK = 256  # units that share a generator
@@ -34,24 +30,34 @@ class Unit(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-class Pile(Protocol):
-    """Units that samples draw from."""
+class Pile:
+    """Units that samples draw from, and their tokens."""
+
+    def __init__(self) -> None:
+        self._units: list[Unit] = []
+        self._counts = np.zeros(0, np.int64)
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
         """Numbers of units: `extra` ones, and then enough for so many tokens. The same whatever has
         been drawn before."""
-        ...
+        raise NotImplementedError
 
-    def unit(self, number: int) -> Unit: ...
+    def unit(self, number: int) -> Unit:
+        return self._units[number]
 
-    def texts(self, numbers: Sequence[int]) -> list[str]: ...
+    def texts(self, numbers: Sequence[int]) -> list[str]:
+        units = self._units
+        return [units[number].text for number in numbers]
+
+    def counts(self, numbers: Sequence[int]) -> IntArray:
+        return self._counts[numbers]
 
     def totals(self, numbers: Sequence[int]) -> IntArray:
         """Tokens of the first 1, 2, ... of these units."""
-        ...
+        return np.cumsum(self._counts[numbers])
 
 
-class Pool:
+class Pool(Pile):
     """Units that `make` makes from their number, each its own. No sample draws one twice."""
 
     def __init__(
@@ -61,23 +67,9 @@ class Pool:
         measure: Callable[[str], int],
         capacity: int | None = None,
     ) -> None:
+        super().__init__()
         self._name, self._make, self._measure, self._capacity = name, make, measure, capacity
-        self._units: list[Unit] = []
-        self._counts = np.zeros(0, np.int64)
         self._mean = 0.0
-
-    def unit(self, number: int) -> Unit:
-        return self._units[number]
-
-    def texts(self, numbers: Sequence[int]) -> list[str]:
-        units = self._units
-        return [units[number].text for number in numbers]
-
-    def totals(self, numbers: Sequence[int]) -> IntArray:
-        return np.cumsum(self.counts(numbers))
-
-    def counts(self, numbers: Sequence[int]) -> IntArray:
-        return self._counts[numbers]
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
         return self.sample(rng, math.ceil(tokens / self.mean * SPARE) + extra + 8)
@@ -105,33 +97,24 @@ class Pool:
 
     def grow(self, size: int) -> None:
         """Makes the units up to a number, where they are not there yet."""
-        made = len(self._units)
-        if made >= size:
+        before = len(self._units)
+        if before >= size:
             return
-        for first in range(made, size, BLOCK):
+        for first in range(before, size, BLOCK):
             rng = seeded_generator("pool", *self._name, first // BLOCK)
             self._units.extend(self._make(rng, number) for number in range(first, first + BLOCK))
-        new = np.fromiter((self._measure(unit.text) for unit in self._units[made:]), np.int64)
+        new = np.fromiter((self._measure(unit.text) for unit in self._units[before:]), np.int64)
         self._counts = np.concatenate([self._counts, new])
 
 
-class Corpus:
-    """Given lines in their order, from a place of the sample's own on, and from the start again
+class Corpus(Pile):
+    """Lines of a text in their order, from a place of the sample's own on, and from the start again
     after the end."""
 
     def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
+        super().__init__()
         self._units = [Unit(line) for line in lines]
         self._counts = np.fromiter((measure(line) for line in lines), np.int64, len(lines))
-
-    def unit(self, number: int) -> Unit:
-        return self._units[number]
-
-    def texts(self, numbers: Sequence[int]) -> list[str]:
-        units = self._units
-        return [units[number].text for number in numbers]
-
-    def totals(self, numbers: Sequence[int]) -> IntArray:
-        return np.cumsum(self._counts[numbers])
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
         n = math.ceil(tokens / max(1.0, float(self._counts.mean())) * SPARE) + extra + 8
@@ -157,8 +140,8 @@ def scatter(size: int, *name: object) -> Callable[[int], int]:
 
 def insert_sentence(paragraph: str, sentence: str) -> str:
     """The paragraph with a sentence put in after its first one."""
-    found = _FIRST_SENTENCE.match(paragraph)
-    first = found.group() if found else ""
+    match = _FIRST_SENTENCE.match(paragraph)
+    first = match.group() if match else ""
     if not first or not paragraph[len(first) :].strip():
         return f"{sentence}\n"
     if first[-1] in "。！？":
@@ -176,6 +159,6 @@ def insert_needles(texts: list[str], needles: Sequence[tuple[int, str]]) -> str:
     """The texts in a row, each needle before the text of its number; several of one number keep
     their order."""
     pieces = list(texts)
-    for place, needle in reversed(sorted(needles, key=lambda item: item[0])):
-        pieces.insert(place, needle)
+    for number, needle in reversed(sorted(needles, key=lambda item: item[0])):
+        pieces.insert(number, needle)
     return "".join(pieces)

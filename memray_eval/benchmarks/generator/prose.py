@@ -7,100 +7,87 @@ from string import Formatter
 
 SENTENCES = 3  # in a paragraph, which is one line
 
-_WHO = (
-    "the baker|the ferryman|my aunt|the schoolteacher|an old sailor|the clockmaker|our "
-    "neighbour|the young doctor|the gardener|"
-    "a travelling painter|the librarian|the miller|her brother|the innkeeper|a retired judge|the "
-    "carpenter|the beekeeper|"
-    "the postman|the widow next door|a student of law|the stationmaster|the weaver|the cook|the "
-    "apprentice|the choir master|"
-    "the mapmaker|the night watchman|a quiet stranger|the glassblower|the captain|the mayor|my "
-    "cousin|the shepherd|the tailor"
-)
-_DID = (
-    "carried|mended|painted|described|lost|borrowed|hid|sketched|counted|polished|sold|praised"
-    "|kept|sent away|put back|weighed|"
-    "measured|returned|wrapped up|forgot|admired|traded|inspected|took apart|locked up|wrote "
-    "about|guarded|collected|"
-    "labelled|repaired|gave away|looked for|brought home|photographed|dusted|examined"
-)
-_THING = (
-    "a crate of apples|the brass telescope|a bundle of letters|the broken chair|a jar of "
-    "honey|the ship's bell|a woollen coat|"
-    "the church organ|a basket of eggs|the blue bicycle|a map of the coast|the wedding "
-    "photographs|a sack of flour|"
-    "the garden gate|an unfinished novel|the silver spoons|a tin of buttons|the fishing nets|a "
-    "pair of boots|the long ladder|"
-    "an old violin|the kitchen clock|a cage of finches|the account books|a roll of canvas|the "
-    "copper kettle|a stack of plates|"
-    "the weather vane|a barrel of cider|the reading lamp|a chest of tools|the spinning wheel|a "
-    "box of chalk|the torn sail"
-)
-_WHERE = (
-    "behind the old mill|at the edge of the market|in the harbour office|under the chestnut "
-    "tree|beside the canal|"
-    "on the upper floor|in the school yard|near the railway bridge|at the far end of the pier|in "
-    "the cellar|by the north gate|"
-    "across the square|on the road to the hills|in the public gardens|above the bakery|at the "
-    "bend of the river|"
-    "inside the chapel|along the sea wall|in the back room|between the two orchards|outside the "
-    "town hall|on the landing|"
-    "among the vines|next to the fountain|in the drying shed|at the crossroads|beneath the "
-    "lighthouse|in a rented attic"
-)
-_WHEN = (
-    "At dawn|Before the harvest|Late in the evening|On the first warm day of spring|After the "
-    "storm|During the long strike|"
-    "One Sunday|In the middle of winter|Toward the end of the summer|A week later|While the shops "
-    "were closed|"
-    "On market day|Every autumn|Some years earlier|The following morning|At noon|Just before the "
-    "holidays|That same night|"
-    "When the fog had lifted|In those days|Shortly after supper|Between two trains|Once the "
-    "guests had left|All through June"
-)
-_WHY = (
-    "because the bridge was being rebuilt|since nobody else had the patience|although the roof "
-    "still leaked|"
-    "so that the children would have something to do|while the rain beat against the shutters|as "
-    "custom required|"
-    "without saying a word to anyone|for reasons that were never explained|although it was hardly "
-    "worth the trouble|"
-    "because a promise had been made|as if time did not matter|in spite of the cold|while the "
-    "band was rehearsing|"
-    "since the price of coal had gone up|because the letter had come too late|to everyone's "
-    "surprise|as a favour to a friend|"
-    "although the doctor had advised against it|while the kettle was coming to the boil|so the "
-    "story goes"
-)
-_IDEA = (
-    "patience is mostly a matter of practice|a good tool outlives its owner|most quarrels begin "
-    "with a misheard word|"
-    "the sea teaches people to wait|nothing is as slow as a committee|old houses remember their "
-    "builders|"
-    "bread tastes better when it is shared|a town is known by its benches|maps are full of polite "
-    "lies|"
-    "the shortest road is seldom the driest|every trade has its own silence|people trust what "
-    "they can repair|"
-    "winter makes neighbours of strangers|a garden is never finished|small debts weigh the most|"
-    "luck visits those who leave the door open|rivers keep no secrets for long|one learns a "
-    "street by walking it in the rain"
-)
-_HOW = (
-    "slow|careful|curious|stubborn|cheerful|absent-minded|thrifty|silent|restless|thoughtful"
-    "|proud|gentle|untidy|punctual|"
-    "generous|sceptical|homesick|practical|dreamy|talkative|weary|hopeful|polite|ambitious"
-)
-_CHANGE = (
-    "the tram line was extended to the quarry|the library bought a second stove|the lower fields "
-    "were drained|"
-    "a new clock was hung above the ticket window|the ferry began to run on Sundays|the theatre "
-    "changed hands|"
-    "the orchard was divided among the heirs|the council planted lime trees along the avenue|the "
-    "old well was covered over|"
-    "a school of music opened in the granary|the mill wheel stopped for good|the lamps were lit "
-    "an hour later|"
-    "the harbour froze from wall to wall|the price of salt fell again|a second bridge was promised"
-)
+_EN_SLOTS = {
+    "who": (
+        "the baker|the ferryman|my aunt|the schoolteacher|an old sailor|the clockmaker|"
+        "our neighbour|the young doctor|the gardener|a travelling painter|the librarian|"
+        "the miller|her brother|the innkeeper|a retired judge|the carpenter|the beekeeper|"
+        "the postman|the widow next door|a student of law|the stationmaster|the weaver|the cook|"
+        "the apprentice|the choir master|the mapmaker|the night watchman|a quiet stranger|"
+        "the glassblower|the captain|the mayor|my cousin|the shepherd|the tailor"
+    ),
+    "did": (
+        "carried|mended|painted|described|lost|borrowed|hid|sketched|counted|polished|sold|"
+        "praised|kept|sent away|put back|weighed|measured|returned|wrapped up|forgot|admired|"
+        "traded|inspected|took apart|locked up|wrote about|guarded|collected|labelled|repaired|"
+        "gave away|looked for|brought home|photographed|dusted|examined"
+    ),
+    "thing": (
+        "a crate of apples|the brass telescope|a bundle of letters|the broken chair|a jar of honey|"
+        "the ship's bell|a woollen coat|the church organ|a basket of eggs|the blue bicycle|"
+        "a map of the coast|the wedding photographs|a sack of flour|the garden gate|"
+        "an unfinished novel|the silver spoons|a tin of buttons|the fishing nets|a pair of boots|"
+        "the long ladder|an old violin|the kitchen clock|a cage of finches|the account books|"
+        "a roll of canvas|the copper kettle|a stack of plates|the weather vane|a barrel of cider|"
+        "the reading lamp|a chest of tools|the spinning wheel|a box of chalk|the torn sail"
+    ),
+    "where": (
+        "behind the old mill|at the edge of the market|in the harbour office|"
+        "under the chestnut tree|beside the canal|on the upper floor|in the school yard|"
+        "near the railway bridge|at the far end of the pier|in the cellar|by the north gate|"
+        "across the square|on the road to the hills|in the public gardens|above the bakery|"
+        "at the bend of the river|inside the chapel|along the sea wall|in the back room|"
+        "between the two orchards|outside the town hall|on the landing|among the vines|"
+        "next to the fountain|in the drying shed|at the crossroads|beneath the lighthouse|"
+        "in a rented attic"
+    ),
+    "when": (
+        "At dawn|Before the harvest|Late in the evening|On the first warm day of spring|"
+        "After the storm|During the long strike|One Sunday|In the middle of winter|"
+        "Toward the end of the summer|A week later|While the shops were closed|On market day|"
+        "Every autumn|Some years earlier|The following morning|At noon|Just before the holidays|"
+        "That same night|When the fog had lifted|In those days|Shortly after supper|"
+        "Between two trains|Once the guests had left|All through June"
+    ),
+    "why": (
+        "because the bridge was being rebuilt|since nobody else had the patience|"
+        "although the roof still leaked|so that the children would have something to do|"
+        "while the rain beat against the shutters|as custom required|"
+        "without saying a word to anyone|for reasons that were never explained|"
+        "although it was hardly worth the trouble|because a promise had been made|"
+        "as if time did not matter|in spite of the cold|while the band was rehearsing|"
+        "since the price of coal had gone up|because the letter had come too late|"
+        "to everyone's surprise|as a favour to a friend|"
+        "although the doctor had advised against it|while the kettle was coming to the boil|"
+        "so the story goes"
+    ),
+    "idea": (
+        "patience is mostly a matter of practice|a good tool outlives its owner|"
+        "most quarrels begin with a misheard word|the sea teaches people to wait|"
+        "nothing is as slow as a committee|old houses remember their builders|"
+        "bread tastes better when it is shared|a town is known by its benches|"
+        "maps are full of polite lies|the shortest road is seldom the driest|"
+        "every trade has its own silence|people trust what they can repair|"
+        "winter makes neighbours of strangers|a garden is never finished|"
+        "small debts weigh the most|luck visits those who leave the door open|"
+        "rivers keep no secrets for long|one learns a street by walking it in the rain"
+    ),
+    "how": (
+        "slow|careful|curious|stubborn|cheerful|absent-minded|thrifty|silent|restless|thoughtful"
+        "|proud|gentle|untidy|punctual|"
+        "generous|sceptical|homesick|practical|dreamy|talkative|weary|hopeful|polite|ambitious"
+    ),
+    "change": (
+        "the tram line was extended to the quarry|the library bought a second stove|"
+        "the lower fields were drained|a new clock was hung above the ticket window|"
+        "the ferry began to run on Sundays|the theatre changed hands|"
+        "the orchard was divided among the heirs|the council planted lime trees along the avenue|"
+        "the old well was covered over|a school of music opened in the granary|"
+        "the mill wheel stopped for good|the lamps were lit an hour later|"
+        "the harbour froze from wall to wall|the price of salt fell again|"
+        "a second bridge was promised"
+    ),
+}
 _EN_TEMPLATES = (
     "{when}, {who} {did} {thing} {where}, {why}.",
     "{When} {who} {did} {thing}, and {who} {did} {thing} {where}.",
@@ -122,58 +109,48 @@ _EN_TEMPLATES = (
 
 _ZH_SLOTS = {
     "who": (
-        "面包师|摆渡人|姑姑|老教师|年迈的水手|钟表匠|邻居|年轻的医生|园丁|画师|图书管理员|磨坊主"
-        "|她的哥哥|客栈老板|木匠|"
-        "养蜂人|邮差|学徒|站长|织布的女工|厨子|合唱团的指挥|守夜人|陌生的旅客|船长|镇长|表弟"
-        "|牧羊人|裁缝|说书人"
+        "面包师|摆渡人|姑姑|老教师|年迈的水手|钟表匠|邻居|年轻的医生|园丁|画师|图书管理员|磨坊主|"
+        "她的哥哥|客栈老板|木匠|养蜂人|邮差|学徒|站长|织布的女工|厨子|合唱团的指挥|守夜人|"
+        "陌生的旅客|船长|镇长|表弟|牧羊人|裁缝|说书人"
     ),
     "did": (
-        "修好了|搬走了|画下了|弄丢了|借来了|藏起了|擦亮了|卖掉了|称赞过|带回了|寄出了|包好了"
-        "|忘记了|检查了|拆开了|"
-        "锁上了|守护着|收集了|送出了|寻找着|清点了|写到过|换来了|抱着|摆好了"
+        "修好了|搬走了|画下了|弄丢了|借来了|藏起了|擦亮了|卖掉了|称赞过|带回了|寄出了|包好了|"
+        "忘记了|检查了|拆开了|锁上了|守护着|收集了|送出了|寻找着|清点了|写到过|换来了|抱着|摆好了"
     ),
     "thing": (
-        "一筐苹果|那架铜望远镜|一捆旧信|断了腿的椅子|一罐蜂蜜|船上的铜钟|一件毛衣|教堂里的风琴"
-        "|一篮鸡蛋|蓝色的自行车|"
-        "海岸的地图|结婚时的照片|一袋面粉|花园的木门|没写完的小说|几把银勺|一盒纽扣|晾着的渔网"
-        "|一双长靴|长长的梯子|"
-        "旧提琴|厨房的挂钟|一笼小鸟|店里的账本|一卷画布|铜水壶|一摞盘子|屋顶的风向标|一桶果酒"
-        "|读书用的台灯"
+        "一筐苹果|那架铜望远镜|一捆旧信|断了腿的椅子|一罐蜂蜜|船上的铜钟|一件毛衣|教堂里的风琴|"
+        "一篮鸡蛋|蓝色的自行车|海岸的地图|结婚时的照片|一袋面粉|花园的木门|没写完的小说|几把银勺|"
+        "一盒纽扣|晾着的渔网|一双长靴|长长的梯子|旧提琴|厨房的挂钟|一笼小鸟|店里的账本|一卷画布|"
+        "铜水壶|一摞盘子|屋顶的风向标|一桶果酒|读书用的台灯"
     ),
     "where": (
-        "在老磨坊后面|在集市边上|在港口的小屋里|在栗子树下|在运河旁|在楼上|在学校的院子里"
-        "|在铁路桥附近|在码头尽头|"
-        "在地窖里|在北门外|在广场对面|在通往山里的路上|在公园里|在河湾处|在海堤上|在后屋"
-        "|在两片果园之间|在喷泉旁|在路口"
+        "在老磨坊后面|在集市边上|在港口的小屋里|在栗子树下|在运河旁|在楼上|在学校的院子里|"
+        "在铁路桥附近|在码头尽头|在地窖里|在北门外|在广场对面|在通往山里的路上|在公园里|在河湾处|"
+        "在海堤上|在后屋|在两片果园之间|在喷泉旁|在路口"
     ),
     "when": (
-        "天刚亮的时候|收割之前|夜深以后|入春第一个暖和的日子|暴风雨过后|有一个星期天|隆冬时节"
-        "|夏天快结束时|过了一个星期|"
-        "店铺关门的那几天|赶集的日子|每到秋天|几年以前|第二天早晨|正午时分|过节前夕|就在那天夜里"
-        "|雾散开以后|那些年里|晚饭之后"
+        "天刚亮的时候|收割之前|夜深以后|入春第一个暖和的日子|暴风雨过后|有一个星期天|隆冬时节|"
+        "夏天快结束时|过了一个星期|店铺关门的那几天|赶集的日子|每到秋天|几年以前|第二天早晨|"
+        "正午时分|过节前夕|就在那天夜里|雾散开以后|那些年里|晚饭之后"
     ),
     "why": (
-        "因为桥正在重修|因为别人都没有耐心|虽然屋顶还在漏雨|好让孩子们有事可做|任凭雨点敲打着窗板"
-        "|这是镇上的规矩|"
-        "没有对任何人说起|原因从来没有人知道|尽管这样做并不划算|因为早就答应过|好像时间并不要紧"
-        "|也不管天气多冷|"
-        "因为煤又涨价了|因为信来得太迟|大家都很惊讶|算是帮朋友一个忙|故事就是这样流传的"
+        "因为桥正在重修|因为别人都没有耐心|虽然屋顶还在漏雨|好让孩子们有事可做|任凭雨点敲打着窗板|"
+        "这是镇上的规矩|没有对任何人说起|原因从来没有人知道|尽管这样做并不划算|因为早就答应过|"
+        "好像时间并不要紧|也不管天气多冷|因为煤又涨价了|因为信来得太迟|大家都很惊讶|"
+        "算是帮朋友一个忙|故事就是这样流传的"
     ),
     "idea": (
-        "耐心多半是练出来的|好工具比主人活得久|争吵往往始于听错的一句话|大海教会人等待"
-        "|老房子记得盖它的人|"
-        "分着吃的面包更香|看一个镇子要看它的长椅|地图里满是客气的谎话|最近的路未必最干爽"
-        "|每一行都有自己的沉默|"
-        "人们相信自己修得好的东西|冬天让陌生人成为邻居|花园永远没有完工的一天|小债最压人"
-        "|雨天里走过才算认得一条街"
+        "耐心多半是练出来的|好工具比主人活得久|争吵往往始于听错的一句话|大海教会人等待|"
+        "老房子记得盖它的人|分着吃的面包更香|看一个镇子要看它的长椅|地图里满是客气的谎话|"
+        "最近的路未必最干爽|每一行都有自己的沉默|人们相信自己修得好的东西|冬天让陌生人成为邻居|"
+        "花园永远没有完工的一天|小债最压人|雨天里走过才算认得一条街"
     ),
     "how": "缓慢|细心|好奇|固执|快活|健忘|节俭|安静|不安|体贴|骄傲|温和|邋遢|准时|大方|多疑|想家"
     "|务实|健谈|疲倦",
     "change": (
-        "电车线路修到了采石场|图书馆添了第二个火炉|低处的田地排干了水|售票窗口上挂了新钟"
-        "|渡船星期天也开了|戏院换了主人|"
-        "果园分给了几个后人|大街两旁种上了椴树|老井盖上了盖子|粮仓里办起了音乐学校"
-        "|磨坊的轮子停了下来|港口整个结了冰|盐价又跌了"
+        "电车线路修到了采石场|图书馆添了第二个火炉|低处的田地排干了水|售票窗口上挂了新钟|"
+        "渡船星期天也开了|戏院换了主人|果园分给了几个后人|大街两旁种上了椴树|老井盖上了盖子|"
+        "粮仓里办起了音乐学校|磨坊的轮子停了下来|港口整个结了冰|盐价又跌了"
     ),
 }
 _ZH_TEMPLATES = (
@@ -192,34 +169,22 @@ _ZH_TEMPLATES = (
     "{change}以后，人们都说{idea}。",
     "{who}{did}{thing}，比从前更{how}的{who}{where}{did}{thing}。",
 )
-_EN_SLOTS = {
-    "who": _WHO,
-    "did": _DID,
-    "thing": _THING,
-    "where": _WHERE,
-    "when": _WHEN,
-    "why": _WHY,
-    "idea": _IDEA,
-    "how": _HOW,
-    "change": _CHANGE,
-}
 _SLOTS = {
     language: {name: tuple(words.split("|")) for name, words in slots.items()}
     for language, slots in (("en", _EN_SLOTS), ("zh", _ZH_SLOTS))
 }
 
 
-def _parse_template(template: str) -> tuple[tuple[str, str, bool], ...]:
-    """A template as (text before, slot, whether it starts with a capital)."""
-    return tuple(
-        (text, (slot or "").lower(), (slot or "").istitle())
-        for text, slot, _, _ in Formatter().parse(template)
-    )
-
-
+# each template as parts (text before, slot, whether it starts with a capital)
 _TEMPLATES = {
-    "en": tuple(_parse_template(template) for template in _EN_TEMPLATES),
-    "zh": tuple(_parse_template(template) for template in _ZH_TEMPLATES),
+    language: tuple(
+        tuple(
+            (text, (slot or "").lower(), (slot or "").istitle())
+            for text, slot, _, _ in Formatter().parse(template)
+        )
+        for template in templates
+    )
+    for language, templates in (("en", _EN_TEMPLATES), ("zh", _ZH_TEMPLATES))
 }
 
 
@@ -235,6 +200,5 @@ def sentence(rng: Random, language: str) -> str:
 
 def paragraph(rng: Random, language: str) -> str:
     """One line of prose, ending with a newline."""
-    return ("" if language == "zh" else " ").join(
-        sentence(rng, language) for _ in range(SENTENCES)
-    ) + "\n"
+    space = "" if language == "zh" else " "
+    return space.join(sentence(rng, language) for _ in range(SENTENCES)) + "\n"

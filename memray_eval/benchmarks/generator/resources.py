@@ -1,21 +1,49 @@
-"""What the samples of one run share: the counts, the pools, and the user's own texts."""
+"""The shared resources of a run's samples: the counts, the pools, and the user's own texts."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
+from typing import Annotated, Any
+
+from pydantic import Field, ValidationError, field_validator
 
 from memray_eval.benchmarks.generator.pools import Corpus, Pile, Pool, Unit
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
-from memray_eval.benchmarks.generator.user_texts import QuestionedText
+from memray_eval.errors import DataError
 from memray_eval.ports import Tokenizer
+from memray_eval.storage.paths import locate, open_reader
+from memray_eval.types import Frozen, Name
 
 NOISE = {
     "en": "The hills are quiet. The road is long. The wind is mild. On we walk. Over there and "
     "home again.\n",
     "zh": "山是静的。路是长的。风是轻的。我们往前走。去了那边又回来。\n",
 }
+LONGEST_LINE = 600  # characters; longer paragraphs are cut at the ends of sentences
+_SENTENCE = re.compile(r".+?(?:[.!?](?=\s)|[。！？]|$)\s*")
+
+
+class QuestionedText(Frozen):
+    """A question over documents: `gold` are those that hold the answer, `documents` others that are
+    about the same."""
+
+    question: Name
+    answers: Annotated[tuple[Name, ...], Field(min_length=1)]
+    gold: Annotated[tuple[Name, ...], Field(min_length=1)]
+    documents: tuple[Name, ...] = ()
+
+    @field_validator("answers", "gold", mode="before")
+    @classmethod
+    def _one_is_a_list(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @field_validator("gold", "documents")
+    @classmethod
+    def _on_one_line(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(" ".join(text.split()) for text in texts)
 
 
 class Library:
@@ -72,11 +100,11 @@ class Resources:
         capacity: int | None = None,
     ) -> Pool:
         """The pool of this name, made when first asked for."""
-        found = self._piles.get((name, language))
-        if not isinstance(found, Pool):
-            found = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
-            self._piles[name, language] = found
-        return found
+        pool = self._piles.get((name, language))
+        if not isinstance(pool, Pool):
+            pool = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
+            self._piles[name, language] = pool
+        return pool
 
     def noise(self, language: str) -> Pile:
         """One line, again and again."""
@@ -97,3 +125,55 @@ class Resources:
         if before not in self._libraries:
             self._libraries[before] = Library(self.questions, before, self.counter)
         return self._libraries[before]
+
+
+def read_haystack(path: str) -> list[str]:
+    """A text file (UTF-8) as lines of up to about LONGEST_LINE characters, each ending with a
+    newline. Raises DataError."""
+    paragraphs = (" ".join(paragraph.split()) for paragraph in read_text(path).splitlines())
+    lines = [line for paragraph in paragraphs for line in _cut_paragraph(paragraph)]
+    if not lines:
+        raise DataError(f"{path} has no text")
+    return lines
+
+
+def _cut_paragraph(paragraph: str) -> Iterator[str]:
+    """Cuts a paragraph into lines of up to about LONGEST_LINE characters, at ends of sentences."""
+    line = ""
+    for sentence in _SENTENCE.findall(paragraph):
+        if line and len(line) + len(sentence) > LONGEST_LINE:
+            yield line.rstrip() + "\n"
+            line = ""
+        line += sentence
+    if line:
+        yield line.rstrip() + "\n"
+
+
+def read_questions(path: str) -> list[QuestionedText]:
+    """A JSONL file of QuestionedText. Raises DataError that names line and field."""
+    questions = []
+    for number, line in enumerate(read_text(path).splitlines(), start=1):
+        if line.strip():
+            try:
+                questions.append(QuestionedText.model_validate_json(line))
+            except ValidationError as error:
+                first = error.errors(include_url=False)[0]
+                field = ".".join(str(part) for part in first["loc"])
+                raise DataError(
+                    f"{path}, line {number}: {field + ': ' if field else ''}{first['msg']}"
+                ) from None
+    if not questions:
+        raise DataError(f"{path} has no questions")
+    return questions
+
+
+def read_text(path: str) -> str:
+    """A text file (UTF-8). Raises DataError."""
+    filesystem, inner = locate(path)
+    try:
+        with open_reader(filesystem, inner) as file:
+            return file.read().decode("utf-8-sig")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error}") from None
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: not UTF-8 (byte {error.start}); save it as UTF-8") from None

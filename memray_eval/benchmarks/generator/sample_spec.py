@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.seeded_random import IntArray
+from memray_eval.benchmarks.generator.question_order import IntArray, QuestionOrder
+from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.token_counter import LINE, TokenCounter
 
 TRIES = 64  # units taken back in search of a rest that a filler line fits exactly
@@ -43,21 +44,21 @@ def plain_prompt(context: str, query: str) -> str:
 
 
 class Room:
-    """So many tokens, for units of text that are counted one by one and a line of filler words."""
+    """Room in tokens, for units of text that are counted one by one and a line of filler words."""
 
     def __init__(self, counter: TokenCounter, language: str, tokens: int) -> None:
         self._counter, self._language = counter, language
         self.room = tokens
 
     def fits(self, used: int) -> bool:
-        """Whether a filler line makes up the rest exactly."""
+        """Returns True if a filler line makes up the rest exactly."""
         return (
             used <= self.room and self._counter.filler(self.room - used, self._language) is not None
         )
 
     def most(self, totals: IntArray, least: int = 1) -> int:
-        """How many units to take, given the tokens of the first 1, 2, ... of them. Raises TooShort
-        if not even `least` fit."""
+        """The number of units to take, given the tokens of the first 1, 2, ... of them. Raises
+        TooShort if not even `least` fit."""
         most = n = int(np.searchsorted(totals, self.room, side="right"))
         while n > max(least, most - TRIES) and not self.fits(int(totals[n - 1])):
             n -= 1
@@ -78,14 +79,21 @@ class Room:
 
 class SampleSpec(Room):
     """The frame of a sample: `head` (whole lines) above the body, `closing` (no newline at its end)
-    and the question below."""
+    and the question below; `slack` tokens stay free."""
 
     def __init__(
-        self, counter: TokenCounter, language: str, budget: int, head: str, closing: str, query: str
+        self,
+        order: QuestionOrder,
+        resources: Resources,
+        slack: int,
+        head: str,
+        closing: str,
+        query: str,
     ) -> None:
+        counter = resources.counter
         self._head, self._closing, self._query = head, closing, query
         self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
-        super().__init__(counter, language, budget - self._fixed)
+        super().__init__(counter, order.language, order.length - slack - self._fixed)
 
     def finish(
         self, body: str, used: int, answers: tuple[str, ...], label: Any = None

@@ -1,4 +1,4 @@
-"""How many tokens a text has, counted by parts: a part is tokenised once and its count kept.
+"""The token count of a text, by parts: a part is tokenised once and its count kept.
 
 Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space,
 between digits and punctuation. That is measured for the tokenizer at hand (generate.py), not
@@ -11,7 +11,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.seeded_random import IntArray
+from memray_eval.benchmarks.generator.question_order import IntArray
 from memray_eval.ports import Tokenizer
 
 # what stands before a line when it is counted: a tokenizer may treat the start of a text in its own
@@ -71,16 +71,16 @@ class TokenCounter:
     def table(self, pattern: str, numbers: range, anchor: str) -> IntArray:
         """Tokens that `pattern` adds after the anchor, with each of the numbers in place of its {}.
         Kept, and grown."""
-        known = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
-        if len(known) < len(numbers):
+        counts = self._tables.get((pattern, anchor), np.zeros(0, np.int64))
+        if len(counts) < len(numbers):
             more = (
                 self.after(anchor, pattern.replace("{}", str(number)))
-                for number in numbers[len(known) :]
+                for number in numbers[len(counts) :]
             )
-            known = self._tables[pattern, anchor] = np.concatenate(
-                [known, np.fromiter(more, np.int64)]
+            counts = self._tables[pattern, anchor] = np.concatenate(
+                [counts, np.fromiter(more, np.int64)]
             )
-        return known[: len(numbers)]
+        return counts[: len(numbers)]
 
     def pieces(self, texts: tuple[str, ...], anchor: str) -> IntArray:
         """Tokens that each of the texts adds after the anchor. Kept."""
@@ -90,7 +90,7 @@ class TokenCounter:
         return self._pieces[anchor, texts]
 
     def filler(self, tokens: int, language: str) -> str | None:
-        """A line of filler words with exactly so many tokens; None where there is none."""
+        """A line of filler words of exactly this many tokens; None if there is none."""
         return self._fillers[language].exactly(tokens)
 
 

@@ -8,12 +8,16 @@ from random import Random
 
 import numpy as np
 
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.generator.pools import SPARE, Unit, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import (
+    IntArray,
+    QuestionOrder,
+    integers,
+    shuffle,
+)
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import IntArray, integers, shuffle
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.generator.token_counter import LINE
 
 HEAD = (
@@ -50,7 +54,7 @@ Ask = Callable[[Random, list[tuple[int, int]]], tuple[int, Iterable[int], int]]
 
 
 def parents(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Of every EMPTY questions the last is about a node without parents, so that the answer is the
+    """The last of every EMPTY questions is about a node without parents, so that the answer is the
     empty set."""
 
     def ask(rng: Random, edges: list[tuple[int, int]]) -> tuple[int, Iterable[int], int]:
@@ -85,16 +89,16 @@ def _levels(graph: Graph, node: int, deepest: int) -> list[list[int]]:
     """The nodes at distance 0, 1, ... from a node, up to the last distance that any is at."""
     levels, seen = [[node]], {node}
     while len(levels) <= deepest:
-        found = dict.fromkeys(
+        level = dict.fromkeys(
             target
             for source in levels[-1]
             for target in graph.get(source, ())
             if target not in seen
         )
-        if not found:
+        if not level:
             break
-        seen.update(found)
-        levels.append(list(found))
+        seen.update(level)
+        levels.append(list(level))
     return levels
 
 
@@ -123,16 +127,14 @@ def _make(
     totals = counter.known(LINE, TITLE) + np.cumsum(costs)
 
     def frame(query: str) -> SampleSpec:
-        return SampleSpec(
-            counter, order.language, order.length - slack, HEAD, CLOSING, query + FORM
-        )
+        return SampleSpec(order, resources, slack, HEAD, CLOSING, query + FORM)
 
     n = frame(wording.format(node=names[0], depth=1)).most(totals + RESERVE, LEAST_EDGES)
     kept = [(source, target) for source, target in edges[:n].tolist()]
-    asked, found, depth = ask(rng, kept)
+    start, answer, depth = ask(rng, kept)
     lines = (f"{names[source]} -> {names[target]}\n" for source, target in kept)
-    spec = frame(wording.format(node=names[asked], depth=depth))
-    answers = tuple(names[node] for node in found)
+    spec = frame(wording.format(node=names[start], depth=depth))
+    answers = tuple(names[node] for node in answer)
     draft = spec.finish(TITLE + "".join(lines), int(totals[n - 1]), answers)
     return draft._replace(about={"distance": depth, "edges": n})
 

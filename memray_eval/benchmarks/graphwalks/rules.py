@@ -9,7 +9,9 @@ scores otherwise again (`card_f1`)."""
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Sequence
+
+from memray_eval.benchmarks import Rule
 
 VERSION = "lm-evaluation-harness 4e7e0d4"
 TASKS = ("parents", "bfs")
@@ -19,26 +21,26 @@ _CARD_LISTED = re.compile(r"Final Answer: ?\[.*\]")
 
 
 def read_strict(reply: str) -> set[str] | None:
-    """The nodes that the last line lists; None where it lists none."""
+    """The nodes that the last line lists; None if it lists none."""
     return _read_line(reply.rstrip("\n").split("\n")[-1])
 
 
 def read_flexible(reply: str) -> set[str] | None:
-    """The nodes that the last line with a list lists; None where no line has one."""
+    """The nodes that the last line with a list lists; None if no line has one."""
     lines = reversed(reply.rstrip("\n").split("\n"))
     return next((nodes for line in lines if (nodes := _read_line(line)) is not None), None)
 
 
 def _read_line(line: str) -> set[str] | None:
-    found = _LISTED.search(line)
-    if found is None:
+    match = _LISTED.search(line)
+    if match is None:
         return None
-    items = (item.strip() for item in found[1].split(","))
+    items = (item.strip() for item in match[1].split(","))
     return {item.strip("'\"") for item in items if item}
 
 
 def f1(nodes: set[str] | None, right: Collection[str]) -> float:
-    """The F1 of two sets of nodes: 1.0 where both are empty, 0.0 where a reply lists nothing that
+    """The F1 of two sets of nodes: 1.0 if both are empty, 0.0 if a reply lists nothing that
     could be read."""
     if nodes is None:
         return 0.0
@@ -46,26 +48,69 @@ def f1(nodes: set[str] | None, right: Collection[str]) -> float:
 
 
 def harness_f1(reply: str, right: Collection[str]) -> float:
-    """As the harness scores: the strict reading, and 0.0 where both sets are empty."""
+    """The harness's score: the strict reading, and 0.0 if both sets are empty."""
     return set_f1(read_strict(reply) or set(), set(right))
 
 
 def card_f1(reply: str, right: Collection[str]) -> float:
-    """As the code on the dataset's card scores, word for word. Its defects: the first node keeps
+    """The score of the code on the dataset's card, word for word. Its defects: the first node keeps
     "Final Answer: [" before it, and so is never right; no overlap at all, or no list, is 1.0; a
     line break after the list hides it."""
     line = reply.split("\n")[-1]
-    found = _CARD_LISTED.search(line)
-    items = found[0].strip("[]").split(",") if found else ()
+    match = _CARD_LISTED.search(line)
+    items = match[0].strip("[]").split(",") if match else ()
     nodes = {item.strip() for item in items if item.strip()}
     wanted = set(right)
     return set_f1(nodes, wanted) if nodes & wanted else 1.0
 
 
 def set_f1(nodes: set[str], right: set[str]) -> float:
-    """The F1 of two sets; 0.0 where they have nothing in common."""
+    """The F1 of two sets; 0.0 if they have nothing in common."""
     same = len(nodes & right)
     if not same:
         return 0.0
     precision, recall = same / len(nodes), same / len(right)
     return 2 * (recall * precision) / (recall + precision)
+
+
+def _rule(
+    title: str, about: str, score: Callable[[str, Sequence[str]], float], version: str = VERSION
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label="F1",
+        about=about,
+        version=version,
+        score=lambda sample, text: score(text, sample.answers),
+        why_not=lambda sample: (
+            None
+            if sample.task in TASKS
+            else f"task {sample.task!r} is none of GraphWalks's: {', '.join(TASKS)}"
+        ),
+    )
+
+
+RULES = {
+    "graphwalks_f1": _rule(
+        "GraphWalks F1",
+        "F1 of the set of nodes that the reply's last line lists (GraphWalks); both empty is 1.",
+        lambda text, right: f1(read_strict(text), right),
+    ),
+    "graphwalks_flexible_f1": _rule(
+        "GraphWalks F1, any line",
+        "F1 of the set of nodes that the last line with a list lists (GraphWalks); both empty is "
+        "1.",
+        lambda text, right: f1(read_flexible(text), right),
+    ),
+    "graphwalks_harness_f1": _rule(
+        "GraphWalks F1, as the harness scores",
+        "F1 of the listed nodes as lm-evaluation-harness scores GraphWalks: both empty is 0.",
+        harness_f1,
+    ),
+    "graphwalks_card_f1": _rule(
+        "GraphWalks F1, as the card scores",
+        "F1 of the listed nodes as the code on GraphWalks' card scores, its defects included.",
+        card_f1,
+        CARD_VERSION,
+    ),
+}

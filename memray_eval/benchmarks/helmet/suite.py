@@ -5,21 +5,18 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Rule, Suite
 from memray_eval.benchmarks.generator.question_order import length_label
+from memray_eval.benchmarks.longbench.rules import english_words
 from memray_eval.benchmarks.templates import own_wording
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    undo_alias,
-)
+from memray_eval.benchmarks.templates.records import Published, check_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
 
+VERSION = "HELMET 4526dfb"
+ANSWER, VALUE = "Answer:", "corresponding value:"
 NEEDLES = ("niah_multikey_2", "niah_multikey_3", "niah_multivalue")  # folders below ruler/
 RAG = ("nq", "triviaqa", "hotpotqa", "popqa")  # files below kilt/
 JSON_KV = "json_kv"
@@ -65,19 +62,15 @@ _WITHOUT_TASK = own_wording(_TEXT, "{input}", 100)
 
 
 class _File(NamedTuple):
-    """What a published file's path says: its task, and its length where it is one of the
+    """The meaning of a published file's path: its task, and its length where it is one of the
     benchmark's."""
 
     task: str
     bucket: str | None
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A record of data/ruler, data/json_kv or data/kilt as a Sample's fields. Raises ValueError
-    that says what it lacks, or which files there are."""
-    raw = undo_alias(undo_alias(raw, "question", ("ctxs",)), "question", ("num_kvs",))
-    if is_own_record(raw) and "type_needle_v" not in raw:
-        return check_own_record(raw, TASKS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record of data/ruler, data/json_kv or data/kilt, by its file."""
     file = read_path(path)
     if file.task in RAG:
         fields = _read_rag(raw, file.task)
@@ -86,14 +79,22 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         fields = {"query": raw["question"], "answers": _as_list(raw["answer"], "answer")}
     else:
         fields = _read_needle(raw)
-    about = {name: raw[given] for given, name in _NOTED.items() if raw.get(given) is not None}
+    about = {name: raw[field] for field, name in _NOTED.items() if raw.get(field) is not None}
     if file.bucket:
         about["bucket"] = file.bucket
     if file.task in NEEDLES:
         about["needs_all"] = True
-    left_out = (*_OWN_FIELDS, *_NOTED, "ctxs", "demos")
-    kept = {name: value for name, value in drop_fields(raw, left_out).items() if name != "context"}
-    return {**kept, "context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+    return {"context": raw.get("context"), "task": file.task, **fields, "metadata": about}
+
+
+adapt = Published(
+    kind="HELMET",
+    used=(*_OWN_FIELDS, *_NOTED, "ctxs", "demos"),
+    aliases=[("question", ("ctxs",)), ("question", ("num_kvs",))],
+    tasks=TASKS,
+    is_published=lambda raw: not is_own_record(raw) or "type_needle_v" in raw,
+    read=_read,
+)
 
 
 def read_path(path: str) -> _File:
@@ -141,15 +142,15 @@ def _read_rag(raw: Mapping[str, Any], task: str) -> dict[str, Any]:
 def _read_needle(raw: Mapping[str, Any]) -> dict[str, Any]:
     check_record(raw, "HELMET's needles", {"context": str, "query": str, "type_needle_v": str})
     answers = raw["answer"] if raw.get("answer") is not None else raw.get("outputs")
-    asked = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
-    return {"query": asked, "answers": _as_list(answers, "answer")}
+    query = f"What are all the special magic {raw['type_needle_v']} for {raw['query']} in the text?"
+    return {"query": query, "answers": _as_list(answers, "answer")}
 
 
 def _as_list(answers: Any, field: str) -> list[str]:
     """One answer or several as texts; those of a question with several lists in one."""
     listed = [answers] if isinstance(answers, str) else answers
-    if isinstance(listed, list) and listed and all(isinstance(one, list) for one in listed):
-        listed = [text for one in listed for text in one]
+    if isinstance(listed, list) and listed and all(isinstance(part, list) for part in listed):
+        listed = [text for part in listed for text in part]
     if not isinstance(listed, list) or not listed or not all(isinstance(a, str) for a in listed):
         raise ValueError(f"{field}: must be text or a list of text, not {answers!r:.80}")
     return listed
@@ -161,6 +162,50 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
+def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) -> float:
+    """HELMET's score of its RAG tasks and of json_kv, as princeton-nlp/HELMET 4526dfb has it
+    (utils.py, data.py): 1.0 if any of the answers, without case, punctuation and articles, is a
+    part of the reply or of what follows the prefix there. Parts of words count: "art" is in
+    "party". Raises ValueError without answers."""
+    if not answers:
+        raise ValueError("the sample has no answers to look for")
+    texts = [_normalise(text) for text in (reply, read_answer(reply, prefix))]
+    return float(any(_normalise(answer) in text for answer in answers for text in texts))
+
+
+def read_answer(reply: str, prefix: str) -> str:
+    """The rest of the first line after the prefix, in any case; the first line where it is not
+    there."""
+    match = re.search(f"{re.escape(prefix)}(.*)", reply, re.IGNORECASE)
+    text = (match[1] if match else reply.split("\n")[0]).strip()
+    return re.sub(f"^{re.escape(prefix)}", "", text, flags=re.IGNORECASE).strip()
+
+
+def _normalise(text: str) -> str:
+    return " ".join(english_words(text))
+
+
+RULES = {
+    "helmet_substring": Rule(
+        title="HELMET substring match",
+        value_label="Accuracy",
+        about="Whether a right answer is a part of the reply, both normalised, as HELMET scores "
+        "RAG.",
+        version=VERSION,
+        score=lambda sample, text: substring_match(
+            text, sample.answers, VALUE if sample.task == "json_kv" else ANSWER
+        ),
+    )
+}
+
+
+def rule_of(sample: Sample) -> str | None:
+    """RULER's for its needles; no rule for a sample without a task."""
+    if sample.task.startswith("niah_"):
+        return "ruler_recall"
+    return "helmet_substring" if sample.task else None
+
+
 SUITE = Suite(
     description="HELMET: its recall and RAG tasks at five lengths",
     metrics=("semantic_correctness", "rule_score"),
@@ -169,4 +214,6 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     scores_empty=True,
+    rules=RULES,
+    rule_of=rule_of,
 )

@@ -10,19 +10,23 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_lsum
 from memray_eval.benchmarks.longbench.rules import normalise_zh, qa_f1, token_f1
+from memray_eval.types import Sample
 
 Version = Literal["v1", "v2"]
 VERSIONS: Mapping[Version, str] = {"v1": "InfiniteBench 88b3daa", "v2": "InfiniteBench 51d9b37"}
 
 Label: TypeAlias = str | int | float | Sequence["Label"]
-Rule: TypeAlias = Callable[[str, Label], float]
+TaskRule: TypeAlias = Callable[[str, Label], float]
 
-_LETTERS = "ABCD"
+LETTERS = "ABCD"
+CHOICE_TASKS = frozenset({"longbook_choice_eng", "code_debug"})
 _DIGITS = re.compile(r"[0-9]+")
+_SIGNED = re.compile(r"-?[0-9]+")
 _NUMBER = re.compile(r"\d+\.\d+|\d+")
 _WORD_ENDS = str.maketrans(dict.fromkeys("\n:\"'.,?!{}", " "))
 _CHOICE_MARKS = str.maketrans(dict.fromkeys("\n\"'.,?!{}", " "))
@@ -36,21 +40,20 @@ _DEBUG_PREFIXES = ("answer is:", "is:", "answer:")
 def score(task: str, prediction: str, label: Label, version: Version = "v2") -> float:
     """The task's rule on one prediction, 0-1. Choice tasks want a label made by `choice_label`.
     Raises ValueError for a task without a rule, and for a label that its rule cannot read."""
-    if (rule := RULES[version].get(task)) is None:
-        raise ValueError(
-            f"InfiniteBench has no rule for task {task!r}; there are: {', '.join(RULES[version])}"
-        )
+    if (rule := TASK_RULES[version].get(task)) is None:
+        names = ", ".join(TASK_RULES[version])
+        raise ValueError(f"InfiniteBench has no rule for task {task!r}; there are: {names}")
     return rule(prediction, label)
 
 
 def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
     """[text of the right option, its letter] out of the published answer: the text, [the text] or
-    [the text, the letter]. Raises ValueError where the text is none of the options."""
+    [the text, the letter]. Raises ValueError if the text is none of the options."""
     texts = _texts(label)
-    if len(texts) == 2 and texts[1] in tuple(_LETTERS):
+    if len(texts) == 2 and texts[1] in tuple(LETTERS):
         return texts[0], texts[1]
-    if len(texts) == 1 and texts[0] in options[: len(_LETTERS)]:
-        return texts[0], _LETTERS[options.index(texts[0])]
+    if len(texts) == 1 and texts[0] in options[: len(LETTERS)]:
+        return texts[0], LETTERS[options.index(texts[0])]
     raise ValueError(
         f"label {str(label)[:80]!r} is none of the options {list(options)}; put them into "
         "metadata.options"
@@ -59,8 +62,8 @@ def choice_label(label: Label, options: Sequence[str]) -> tuple[str, str]:
 
 def number_text(prediction: str, label: Label) -> float:
     """passkey, number_string: the first run of digits is the label."""
-    found = _DIGITS.search(prediction)
-    return float((found[0] if found else "") == str(_first(label)))
+    match = _DIGITS.search(prediction)
+    return float((match[0] if match else "") == str(_first(label)))
 
 
 def kv_retrieval_v1(prediction: str, label: Label) -> float:
@@ -85,20 +88,20 @@ def math_find(prediction: str, label: Label) -> float:
     does, where the label is a whole number and the prediction's first number has a decimal point
     ("88.0")."""
     wanted = _number(_first(label))
-    if (found := _NUMBER.search(prediction)) is None:
+    if (match := _NUMBER.search(prediction)) is None:
         return 0.0
     if isinstance(wanted, float):
-        return float(float(found[0]) == wanted)
-    if "." in found[0]:
+        return float(float(match[0]) == wanted)
+    if "." in match[0]:
         raise ValueError(
-            f"the rule reads no decimal number {found[0][:40]!r} where the label {wanted} is a "
+            f"the rule reads no decimal number {match[0][:40]!r} where the label {wanted} is a "
             "whole one"
         )
-    return float(_whole(found[0]) == wanted)
+    return float(_whole(match[0]) == wanted)
 
 
 def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> float:
-    """How many of the running values are right before the first wrong one, as a share of the
+    """The number of running values that are right before the first wrong one, as a share of the
     label's.
 
     All runs of digits are values, so a text before them, or the starting value, costs everything.
@@ -113,8 +116,8 @@ def math_calc(prediction: str, label: Label, *, skip_first: bool = False) -> flo
     if not wanted:
         raise ValueError("math_calc has an empty label; it wants the list of running values")
     right = 0
-    for found, value in zip(_DIGITS.findall(prediction)[skip_first:], wanted, strict=False):
-        if _whole(found) != value:
+    for digits, value in zip(_DIGITS.findall(prediction)[skip_first:], wanted, strict=False):
+        if _whole(digits) != value:
             break
         right += 1
     return right / len(wanted)
@@ -148,8 +151,8 @@ def longdialogue_v1(prediction: str, label: Label) -> float:
 
 def longdialogue_v2(prediction: str, label: Label) -> float:
     """Any label is a part of the prediction, cases ignored: "ANN" is found in "CHANNEL"."""
-    said = prediction.strip().upper()
-    return float(any(text.upper() in said for text in _texts(label)))
+    upper = prediction.strip().upper()
+    return float(any(text.upper() in upper for text in _texts(label)))
 
 
 def longbook_choice_v1(prediction: str, label: Label) -> float:
@@ -157,21 +160,21 @@ def longbook_choice_v1(prediction: str, label: Label) -> float:
     prediction is the text or the letter; what follows the first prefix ("answer is:" and so on);
     the first word that is a part of "ABCD"."""
     texts = _texts(label)
-    said = prediction.strip()
-    if not said:
+    text = prediction.strip()
+    if not text:
         return 0.0
-    if said[0] in _LETTERS:
-        return float(said[0] in texts)
-    if said in texts:
+    if text[0] in LETTERS:
+        return float(text[0] in texts)
+    if text in texts:
         return 1.0
-    said = _collapse_spaces(said.translate(_CHOICE_MARKS))
-    if (rest := _text_after_prefix(said, _CHOICE_PREFIXES)) is not None:
+    text = _collapse_spaces(text.translate(_CHOICE_MARKS))
+    if (rest := _text_after_prefix(text, _CHOICE_PREFIXES)) is not None:
         return float(rest.startswith(tuple(texts)))
-    return float(next((word for word in said.split() if word in _LETTERS), None) in texts)
+    return float(next((word for word in text.split() if word in LETTERS), None) in texts)
 
 
 def longbook_choice_v2(prediction: str, label: Label) -> float:
-    """1.0 where the lone letter (see `lone_letter`) is right, else as v1."""
+    """1.0 if the lone letter (see `lone_letter`) is right, else as v1."""
     if lone_letter(prediction.strip(), "ABCD") in _texts(label):
         return 1.0
     return longbook_choice_v1(prediction, label)
@@ -181,28 +184,28 @@ def code_debug_v1(prediction: str, label: Label) -> float:
     """The prediction starts with "X." or "X:", X the letter; else what follows the first prefix
     decides: it must start with the letter or the function's name. A bare "X" scores 0."""
     function, letter = _texts(label)
-    said = prediction.strip()
-    if said[:2] in (f"{letter}.", f"{letter}:"):
+    text = prediction.strip()
+    if text[:2] in (f"{letter}.", f"{letter}:"):
         return 1.0
-    return _score_debugging(_debug_text(said), function, letter)
+    return _score_debugging(_debug_text(text), function, letter)
 
 
 def code_debug_v2(prediction: str, label: Label) -> float:
-    """1.0 where the lone letter among A-J is right, or the prediction starts with the letter or the
+    """1.0 if the lone letter among A-J is right, or the prediction starts with the letter or the
     function's name (so does "An error" where A is right), else by the prefixes as v1."""
     function, letter = _texts(label)
-    said = prediction.strip()
-    if lone_letter(said, "ABCDEFGHIJ") == letter:
+    text = prediction.strip()
+    if lone_letter(text, "ABCDEFGHIJ") == letter:
         return 1.0
-    said = _debug_text(said)
-    return 1.0 if said.startswith((letter, function)) else _score_debugging(said, function, letter)
+    text = _debug_text(text)
+    return 1.0 if text.startswith((letter, function)) else _score_debugging(text, function, letter)
 
 
 def lone_letter(text: str, letters: str) -> str | None:
     """The last of these letters that stands alone on the first line that has one. "A" as an article
     is one too."""
     alone = re.compile(rf"\b[{letters}]\b")
-    return next((found[-1] for line in text.split("\n") if (found := alone.findall(line))), None)
+    return next((hits[-1] for line in text.split("\n") if (hits := alone.findall(line))), None)
 
 
 def _debug_text(text: str) -> str:
@@ -216,7 +219,7 @@ def _score_debugging(text: str, function: str, letter: str) -> float:
 
 
 def _text_after_prefix(text: str, prefixes: Sequence[str]) -> str | None:
-    """What follows the first prefix, by their order, that occurs, and one character behind it,
+    """The text after the first prefix, by their order, that occurs, and one character behind it,
     whatever that is."""
     for prefix in prefixes:
         if (start := text.find(prefix)) >= 0:
@@ -229,7 +232,7 @@ def _collapse_spaces(text: str) -> str:
 
 
 def _whole(text: str) -> int | None:
-    """int(text), or None where it is no whole number (or has more digits than Python reads)."""
+    """int(text), or None if it is no whole number (or has more digits than Python reads)."""
     try:
         return int(text)
     except ValueError:
@@ -237,7 +240,7 @@ def _whole(text: str) -> int | None:
 
 
 def _first(label: Label) -> Label:
-    """A label, out of its list where it stands in one: only the first counts."""
+    """A label, out of its list where it is in one: only the first counts."""
     if isinstance(label, str | int | float):
         return label
     if not label:
@@ -250,7 +253,7 @@ def _texts(label: Label) -> list[str]:
 
 
 def _number(label: Label) -> int | float:
-    """A label as a number. Raises ValueError where it is none."""
+    """A label as a number. Raises ValueError if it is none."""
     if isinstance(label, int | float):
         return label
     text = str(label)
@@ -264,7 +267,7 @@ def _number(label: Label) -> int | float:
         ) from None
 
 
-_BOTH: Mapping[str, Rule] = {
+_BOTH: Mapping[str, TaskRule] = {
     "passkey": number_text,
     "number_string": number_text,
     "code_run": code_run,
@@ -274,7 +277,7 @@ _BOTH: Mapping[str, Rule] = {
     "longbook_qa_chn": longbook_qa_chn,
     "longbook_sum_eng": longbook_sum_eng,
 }
-RULES: Mapping[Version, Mapping[str, Rule]] = {
+TASK_RULES: Mapping[Version, Mapping[str, TaskRule]] = {
     "v1": {
         **_BOTH,
         "kv_retrieval": kv_retrieval_v1,
@@ -289,4 +292,58 @@ RULES: Mapping[Version, Mapping[str, Rule]] = {
         "longdialogue_qa_eng": longdialogue_v2,
         "code_debug": code_debug_v2,
     },
+}
+
+
+def label_of(sample: Sample) -> Label:
+    """The published label in metadata.label; else it is made of the answers: numbers out of their
+    text for math_calc, the first answer for kv_retrieval, all of them for the others."""
+    published: Any = sample.metadata.get("label")
+    answers = list(sample.answers)
+    if published is None and sample.task == "math_calc":
+        return [int(number) for answer in answers for number in _SIGNED.findall(answer)]
+    if published is None and sample.task == "kv_retrieval" and answers:
+        return answers[0]
+    label: Label = answers if published is None else published
+    if sample.task in CHOICE_TASKS:
+        return choice_label(label, sample.metadata.get("options", ()))
+    return label
+
+
+def rule_of(sample: Sample) -> str | None:
+    """metadata.rules = "v1" or "v2" picks the version; v2 is the default."""
+    if sample.task not in TASK_RULES["v2"]:
+        return None
+    return f"infinitebench_{sample.metadata.get('rules', 'v2')}"
+
+
+def _rule(version: Version, about: str) -> Rule:
+    def score_sample(sample: Sample, text: str) -> float:
+        label = label_of(sample)
+        if sample.task == "math_calc":
+            return math_calc(text, label, skip_first=sample.metadata.get("model") == "gpt4")
+        return score(sample.task, text, label, version)
+
+    return Rule(
+        title="InfiniteBench score",
+        value_label="Score",
+        about=about,
+        version=VERSIONS[version],
+        score=score_sample,
+        why_not=lambda sample: (
+            None
+            if sample.task in TASK_RULES["v2"]
+            else f"InfiniteBench has no rule for task {sample.task!r}"
+        ),
+    )
+
+
+RULES = {
+    "infinitebench_v1": _rule(
+        "v1",
+        "InfiniteBench's rule of the sample's task, as it was for the published table (88b3daa).",
+    ),
+    "infinitebench_v2": _rule(
+        "v2", "InfiniteBench's rule of the sample's task, as its head has it (51d9b37)."
+    ),
 }

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
@@ -16,21 +17,10 @@ from memray_eval.benchmarks.templates.files import (
     is_file,
     read_templates,
 )
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    published_input,
-    query_of,
-    task_of,
-)
+from memray_eval.benchmarks.templates.records import Published, published_input, query_of, task_of
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
-LETTERS = "ABCD"
-CHOICE_TASKS = ("longbook_choice_eng", "code_debug")
-_FIELDS: dict[str, type | None] = {"id": None, "context": str, "input": str, "answer": None}
 _STATEMENTS = {  # what records ask whose input is empty
     "longbook_sum_eng": "Summarize the book.",
     "longdialogue_qa_eng": 'Which character is "$$MASK$$"?',
@@ -142,28 +132,19 @@ _CALL = re.compile(r"func_\d+\(-?\d+\)")
 _ASKED_NUMBER = re.compile(r"The .+ of")
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: `answers` are texts that a judge can accept,
-    `metadata.label` is the published answer untouched, which the benchmark's rules read. Raises
-    ValueError that says what it lacks, or the known tasks."""
-    if is_own_record(raw):
-        metadata = raw.get("metadata")
-        if raw.get("task") in CHOICE_TASKS:
-            _options(metadata.get("options") if isinstance(metadata, Mapping) else None)
-        return check_own_record(raw, TASKS)
-    check_record(raw, "InfiniteBench", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """`answers` are texts that a judge can accept, `metadata.label` is the published answer
+    untouched, which the benchmark's rules read."""
     task = task_of(raw, path, TASKS)
     query, noted = query_of(raw, task, _STATEMENTS)
-    options = (
-        _options(raw.get("options")) if task in CHOICE_TASKS else tuple(raw.get("options") or ())
-    )
+    is_choice, options = task in CHOICE_TASKS, raw.get("options")
+    options = _options(options) if is_choice else tuple(options or ())
     return {
-        **drop_fields(raw, (*_FIELDS, "options", "dataset", "task")),
         "id": f"{task}:{raw['id']}",
         "task": task,
         "query": query,
         "answers": _right_option(raw["answer"], options)
-        if task in CHOICE_TASKS
+        if is_choice
         else _texts(task, raw["answer"]),
         "language": "zh" if task == "longbook_qa_chn" else "en",
         "metadata": {
@@ -174,10 +155,26 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
-def _options(found: Any) -> tuple[str, ...]:
-    if not isinstance(found, Sequence) or isinstance(found, str) or len(found) != len(LETTERS):
-        raise ValueError(f"options: must be a list of {len(LETTERS)} texts, not {found!r}"[:200])
-    return tuple(str(option) for option in found)
+def _check_own(raw: Mapping[str, Any]) -> None:
+    metadata = raw.get("metadata")
+    if raw.get("task") in CHOICE_TASKS:
+        _options(metadata.get("options") if isinstance(metadata, Mapping) else None)
+
+
+adapt = Published(
+    kind="InfiniteBench",
+    fields={"id": None, "context": str, "input": str, "answer": None},
+    used=("options", "dataset", "task"),
+    tasks=TASKS,
+    check_own=_check_own,
+    read=_read,
+)
+
+
+def _options(value: Any) -> tuple[str, ...]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != len(LETTERS):
+        raise ValueError(f"options: must be a list of {len(LETTERS)} texts, not {value!r}"[:200])
+    return tuple(str(option) for option in value)
 
 
 def _right_option(answer: Any, options: tuple[str, ...]) -> list[str]:
@@ -197,7 +194,7 @@ def _texts(task: str, answer: Any) -> list[str]:
         raise ValueError("answer: empty")
     if task == "math_calc":
         return [json.dumps(answer)]
-    return [str(each) for each in (answer if isinstance(answer, list) else [answer])]
+    return [str(text) for text in (answer if isinstance(answer, list) else [answer])]
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -219,7 +216,7 @@ def templated(suite: Suite, path: str) -> Suite:
     if is_file(path):
         file: str | None = path
     else:
-        file = next((found for name in _TEMPLATE_FILES if (found := find_beside(path, name))), None)
+        file = next((entry for name in _TEMPLATE_FILES if (entry := find_beside(path, name))), None)
     if file is None or not file.endswith((".json", ".yaml", ".yml")):
         raise ConfigError(
             f"templates: {file or path}: InfiniteBench keeps its templates in Python code "
@@ -228,23 +225,23 @@ def templated(suite: Suite, path: str) -> Suite:
         )
     templates = read_templates(file, TASKS, _PLACES)
     wordings = {
-        task: Wording(template=found, max_tokens=PUBLISHED_TOKENS[task])
-        for task, found in templates.items()
+        task: Wording(template=template, max_tokens=PUBLISHED_TOKENS[task])
+        for task, template in templates.items()
     }
     return ask_with_templates(suite, file, wordings, _values)
 
 
 def _values(sample: Sample) -> dict[str, str]:
-    """What the benchmark's templates may ask for: the input also as a question, its function call,
-    and math_find's question."""
-    asked = published_input(sample.query, sample.metadata)
-    call = found[0] if (found := _CALL.search(asked)) else asked
-    number = found[0][: -len(" of")].lower() if (found := _ASKED_NUMBER.search(asked)) else asked
+    """The values that the benchmark's templates may ask for: the input also as a question, its
+    function call, and math_find's question."""
+    query = published_input(sample.query, sample.metadata)
+    call = match[0] if (match := _CALL.search(query)) else query
+    number = match[0][: -len(" of")].lower() if (match := _ASKED_NUMBER.search(query)) else query
     options = (*sample.metadata.get("options", ()), *[""] * len(LETTERS))
     return {
         "context": sample.context or "",
-        "input": asked,
-        "question": asked,
+        "input": query,
+        "question": query,
         "func": call.split("(")[0],
         "func_call": call,
         "prefix": f"What is {number} in the following list?",
@@ -263,6 +260,8 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=rule_of,
     templated=templated,
     scores_empty=True,
 )

@@ -8,18 +8,16 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
+    Fault,
     Session,
     Turn,
-    check_sessions,
-    read_turn,
-    to_context,
-)
-from memray_eval.benchmarks.conversations.files import (
-    Fault,
     as_text,
+    check_sessions,
     find_json,
     find_lacking,
+    read_turn,
     require,
+    to_context,
 )
 from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY
 from memray_eval.ports import PublishedFiles, PublishedQuestion
@@ -36,37 +34,37 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         yield PublishedQuestion("", raw)
         return
     require(raw, "conversation of LoCoMo's", ("sample_id", "conversation", "qa"))
-    name, asked = str(raw["sample_id"]), raw["qa"]
+    name, items = str(raw["sample_id"]), raw["qa"]
     sessions = read_sessions(raw["conversation"])
     context = to_context(sessions)
-    session_of = {turn.id: one.id for one in sessions for turn in one.turns}
-    if not isinstance(asked, list):
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
+    if not isinstance(items, list):
         raise ValueError("qa: must be a list of questions")
-    for number, one in enumerate(asked):
+    for number, item in enumerate(items):
         fields = {"id": f"{name}:qa{number}"}
-        place = f"{name}, question {number}"
-        if not isinstance(one, Mapping):
-            yield PublishedQuestion(place, fields, (("", "a question must be an object"),))
+        where = f"{name}, question {number}"
+        if not isinstance(item, Mapping):
+            yield PublishedQuestion(where, fields, (("", "a question must be an object"),))
             continue
-        faults = find_lacking(one, ("question", "category", "evidence"))
-        task = TASK_OF_CATEGORY.get(one.get("category", 0))
+        faults = find_lacking(item, ("question", "category", "evidence"))
+        task = TASK_OF_CATEGORY.get(item.get("category", 0))
         if not faults and task is None:
-            faults.append(("category", f"must be 1 to 5, not {one['category']!r}"))
-        evidence = read_evidence(one.get("evidence"), session_of, faults)
-        answers = read_answers(one, task, faults)
+            faults.append(("category", f"must be 1 to 5, not {item['category']!r}"))
+        evidence = read_evidence(item.get("evidence"), session_of, faults)
+        answers = read_answers(item, task, faults)
         metadata: dict[str, Any] = {
             "conversation": name,
             "evidence": evidence,
             "unanswerable": task == "adversarial",
         }
-        if "retrieved" in one:
-            metadata["retrieved"] = one["retrieved"]
+        if "retrieved" in item:
+            metadata["retrieved"] = item["retrieved"]
         yield PublishedQuestion(
-            place,
+            where,
             {
                 **fields,
                 "task": task,
-                "query": one.get("question"),
+                "query": item.get("question"),
                 "context": context,
                 "answers": answers,
                 "metadata": metadata,
@@ -76,12 +74,12 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
 
 
 def read_sessions(raw: Any) -> Conversation:
-    """The sessions of a conversation in the order of their numbers. Raises ValueError where it has
+    """The sessions of a conversation in the order of their numbers. Raises ValueError if it has
     none."""
     if not isinstance(raw, Mapping):
         raise ValueError("conversation: must be an object with session_1, session_2, ...")
     numbers = sorted(
-        int(found[1]) for key in raw if (found := _SESSION.fullmatch(key)) and raw[key]
+        int(match[1]) for key in raw if (match := _SESSION.fullmatch(key)) and raw[key]
     )
     sessions = []
     for number in numbers:
@@ -104,17 +102,17 @@ def _read_turn(raw: Any) -> Turn:
 
 
 def read_evidence(
-    given: Any, session_of: Mapping[str, str], faults: list[Fault]
+    listed: Any, session_of: Mapping[str, str], faults: list[Fault]
 ) -> list[list[str]]:
     """The turns that a question rests on, each with its session. Of several in one text each
     counts, and what points nowhere is a fault."""
-    found: list[list[str]] = []
-    for one in given if isinstance(given, list) else []:
-        ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(one))]
-        if wrong := [name for name in ids if name not in session_of] or ([] if ids else [one]):
+    pairs: list[list[str]] = []
+    for item in listed if isinstance(listed, list) else []:
+        ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(item))]
+        if wrong := [name for name in ids if name not in session_of] or ([] if ids else [item]):
             faults.append(("evidence", f"{wrong[0]!r} is no turn of the conversation"))
-        found += [[name, session_of[name]] for name in ids if name in session_of]
-    return [list(pair) for pair in dict.fromkeys(map(tuple, found))]
+        pairs += [[name, session_of[name]] for name in ids if name in session_of]
+    return [list(pair) for pair in dict.fromkeys(map(tuple, pairs))]
 
 
 def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) -> list[str]:

@@ -8,8 +8,10 @@ import string
 
 import numpy as np
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rules import token_f1
 from memray_eval.text_processing.porter import porter_stem
+from memray_eval.types import Sample
 
 VERSION = "LoCoMo 3eb6f2c"
 # The official map; two others go about, with the same names for other numbers.
@@ -32,12 +34,12 @@ def score(task: str, prediction: str, answer: str) -> float:
     answer ends at its first ";". An adversarial question, whatever its `answer`, is right where the
     prediction says one of two phrases. Raises ValueError for another task."""
     if task == "adversarial":
-        said = prediction.lower()
-        return float(any(phrase in said for phrase in _NO_ANSWER))
+        lower = prediction.lower()
+        return float(any(phrase in lower for phrase in _NO_ANSWER))
     if task == "multi_hop":
         parts = [_stems(part) for part in prediction.split(",")]
         wanted = [_stems(part) for part in answer.split(",")]
-        return float(np.mean([max(token_f1(part, one) for part in parts) for one in wanted]))
+        return float(np.mean([max(token_f1(part, target) for part in parts) for target in wanted]))
     if task == "open_domain":
         answer = answer.split(";")[0]
     if task not in TASKS:
@@ -50,3 +52,28 @@ def _stems(text: str) -> list[str]:
     "and", stemmed."""
     bare = text.replace(",", "").lower().translate(_PUNCTUATION)
     return [porter_stem(word) for word in _DROPPED.sub(" ", bare).split()]
+
+
+def _score_best(sample: Sample, text: str) -> float:
+    """The best over the answers, of which LoCoMo itself has one a question."""
+    if sample.task == "adversarial":
+        return score(sample.task, text, "")
+    if not sample.answers:
+        raise ValueError("LoCoMo's F1 compares an answer, and the sample has none")
+    return max(score(sample.task, text, answer) for answer in sample.answers)
+
+
+RULES = {
+    "locomo_f1": Rule(
+        title="LoCoMo F1",
+        value_label="F1",
+        about="F1 of stemmed words by category, as LoCoMo scores.",
+        version=VERSION,
+        score=_score_best,
+        why_not=lambda sample: (
+            None
+            if sample.task in TASKS
+            else f"task {sample.task!r} is no category of LoCoMo's; there are: {', '.join(TASKS)}"
+        ),
+    )
+}

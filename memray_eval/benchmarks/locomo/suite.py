@@ -9,16 +9,10 @@ from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
-from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, TASKS
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-)
+from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
+from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.types import Candidate, Prompt, Sample
 
-_USED = ("question_id", "question", "query", "answer", "category", "adversarial_answer")
 WORDING = Wording(
     before="Two people wrote each other over many months. Below is what they wrote, oldest first; "
     "each sitting begins with its date.",
@@ -31,14 +25,9 @@ WORDING = Wording(
 )
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is; a published question with a prediction, as vendors write
-    them (question_id, category, question, answer, prediction), as a Sample's fields. Its task is
-    the official name of its category. Raises ValueError that says what is wrong."""
-    if "category" not in raw or raw.get("task"):
-        if not is_own_record(raw):
-            raise ValueError("not a question of LoCoMo's: it lacks category, or task and query")
-        return check_own_record(raw, TASKS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A question with a prediction, as vendors write them (question_id, category, question, answer,
+    prediction). Its task is the official name of its category."""
     number = raw["category"]
     if isinstance(number, str) and number.strip().isdigit():
         number = int(number)
@@ -49,8 +38,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     answers = raw.get("answers") or read_answers(raw, task, faults)
     if faults:
         raise ValueError("; ".join(": ".join(fault) for fault in faults))
-    fields = {
-        **drop_fields(raw, _USED),
+    fields: dict[str, Any] = {
         "task": task,
         "query": raw.get("query") or raw.get("question"),
         "answers": answers,
@@ -63,6 +51,16 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return fields
 
 
+adapt = Published(
+    kind="LoCoMo",
+    used=("question_id", "question", "query", "answer", "category", "adversarial_answer"),
+    tasks=TASKS,
+    is_published=lambda raw: "category" in raw and not raw.get("task"),
+    lacks="category, or task and query",
+    read=_read,
+)
+
+
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """In our words, the same for every category: a question does not tell which it is of."""
     return conversation_prompt(sample, candidate, WORDING, sample.query)
@@ -71,11 +69,11 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """The mean of the F1 over all questions, as LoCoMo's code prints it, where there are
     adversarial ones among them, and over categories 1 to 4, which vendors report."""
-    found = [one for one in answered if "rule_score" in one.values]
-    others = [one for one in found if one.task != "adversarial"]
-    figures = {"F1, categories 1 to 4": mean_of(one.values["rule_score"] for one in others)}
-    if len(others) < len(found):
-        figures["F1, all five categories"] = mean_of(one.values["rule_score"] for one in found)
+    scored = [row for row in answered if "rule_score" in row.values]
+    others = [row for row in scored if row.task != "adversarial"]
+    figures = {"F1, categories 1 to 4": mean_of(row.values["rule_score"] for row in others)}
+    if len(others) < len(scored):
+        figures["F1, all five categories"] = mean_of(row.values["rule_score"] for row in scored)
     return figures
 
 
@@ -91,4 +89,6 @@ SUITE = Suite(
     files=FILES,
     overall=overall,
     scores_empty=True,
+    rules=RULES,
+    rule_of=lambda sample: "locomo_f1" if sample.task in TASKS else None,
 )

@@ -4,39 +4,39 @@ benchmark, and every row is read, asked and scored as its benchmark does."""
 from __future__ import annotations
 
 from collections.abc import Mapping
+from importlib import import_module
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.babilong import suite as babilong
 from memray_eval.benchmarks.generator.question_order import length_label
-from memray_eval.benchmarks.graphwalks import suite as graphwalks
-from memray_eval.benchmarks.helmet import suite as helmet
-from memray_eval.benchmarks.infinitebench import suite as infinitebench
-from memray_eval.benchmarks.long_context.names import BENCHMARKS, as_published, join_task
-from memray_eval.benchmarks.longbench import suite as longbench
-from memray_eval.benchmarks.longbench2 import suite as longbench2
-from memray_eval.benchmarks.lveval import suite as lveval
-from memray_eval.benchmarks.mrcr import suite as mrcr
-from memray_eval.benchmarks.needles import suite as needles
-from memray_eval.benchmarks.nolima import suite as nolima
 from memray_eval.types import Candidate, Prompt, Sample
 
-_MODULES = (
-    needles,
-    mrcr,
-    graphwalks,
-    nolima,
-    babilong,
-    helmet,
-    lveval,
-    longbench,
-    longbench2,
-    infinitebench,
+BENCHMARKS = (
+    "needles",
+    "mrcr",
+    "graphwalks",
+    "nolima",
+    "babilong",
+    "helmet",
+    "lveval",
+    "longbench",
+    "longbench2",
+    "infinitebench",
 )
 SUITES: Mapping[str, Suite] = {
-    name: module.SUITE for name, module in zip(BENCHMARKS, _MODULES, strict=True)
+    name: import_module(f"memray_eval.benchmarks.{name}.suite").SUITE for name in BENCHMARKS
 }
-TASKS = tuple(join_task(name, task) for name, suite in SUITES.items() for task in suite.tasks)
+# A task of this suite names the benchmark that it is of.
+TASKS = tuple(f"{name}:{task}" for name, suite in SUITES.items() for task in suite.tasks)
+
+
+def as_published(sample: Sample) -> Sample:
+    """The sample with its own benchmark for a suite, and that benchmark's task; of any other suite,
+    as it is."""
+    benchmark, colon, task = sample.task.partition(":")
+    if sample.suite != "long_context" or not colon:
+        return sample
+    return sample.model_copy(update={"suite": benchmark, "task": task})
 
 
 def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
@@ -53,7 +53,7 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
             f"{', '.join(SUITES)}"
         )
     fields = dict(SUITES[name].adapt(raw, path))
-    fields["task"] = join_task(name, str(fields.get("task") or ""))
+    fields["task"] = f"{name}:{fields.get('task') or ''}"
     if fields.get("id") is not None:
         fields["id"] = f"{name}:{fields['id']}"
     return {**fields, "metadata": _with_bucket(fields.get("metadata"))}
@@ -71,7 +71,7 @@ def _with_bucket(metadata: Any) -> Any:
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """What the sample's benchmark asks; in its default way, where it has none of the candidate's.
+    """The prompt of the sample's benchmark; its default one if it has none of the candidate's.
     Raises ValueError for a sample of no benchmark."""
     own = as_published(sample)
     if own.suite not in SUITES:

@@ -25,15 +25,15 @@ def rouge_l(prediction: str, reference: str) -> float:
     predicted, wanted = _dotted_sentences(prediction), _dotted_sentences(reference)
     if not predicted or not wanted:
         return 0.0
-    found: set[str] = set()
+    common: set[str] = set()
     predicted_words = [(sentence, frozenset(sentence)) for sentence in predicted]
     for target in wanted:
         target_words = set(target)
         for sentence, words in predicted_words:
-            if not (target_words & words) <= found:  # else it can add nothing
-                found.update(target[row] for row, _ in lcs(target, sentence))
-    precision = len(found) / len({word for sentence in predicted for word in sentence})
-    recall = len(found) / len({word for sentence in wanted for word in sentence})
+            if not (target_words & words) <= common:  # else it can add nothing
+                common.update(target[row] for row, _ in lcs(target, sentence))
+    precision = len(common) / len({word for sentence in predicted for word in sentence})
+    recall = len(common) / len({word for sentence in wanted for word in sentence})
     return 2.0 * ((precision * recall) / (precision + recall + 1e-8))
 
 
@@ -99,17 +99,17 @@ def lcs(rows: Sequence[str], columns: Sequence[str]) -> list[tuple[int, int]]:
             flat.append(((before + hits) | (before - hits)) & every)
         else:
             flat.append(before)
-    found = []
+    pairs = []
     row, column = len(rows), len(columns)
     while row and column:
         if rows[row - 1] == columns[column - 1]:
             row, column = row - 1, column - 1
-            found.append((row, column))
+            pairs.append((row, column))
         elif not (flat[row - 1] | flat[row]) >> (column - 1) & 1:
             row -= 1
         else:
             column -= 1
-    return found[::-1]
+    return pairs[::-1]
 
 
 def _dotted_sentences(text: str) -> list[list[str]]:

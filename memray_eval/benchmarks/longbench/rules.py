@@ -2,7 +2,7 @@
 defects included.
 
 Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100):
-the best over the answers, and 0.0 where there is none. `first_line` is what the original does to
+the best over the answers, and 0.0 if there is none. `first_line` is what the original does to
 the predictions of four tasks before any rule."""
 
 from __future__ import annotations
@@ -14,10 +14,11 @@ import re
 import string
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_l
 
 VERSION = "LongBench 2e00731"
@@ -41,8 +42,8 @@ _CHOICES = (
 
 
 def first_line(task: str, prediction: str) -> str:
-    """What is scored of a prediction: for trec, triviaqa, samsum and lsht its first line after
-    leading newlines (not spaces), else all of it."""
+    """The part of a prediction that is scored: for trec, triviaqa, samsum and lsht its first line
+    after leading newlines (not spaces), else all of it."""
     return prediction.lstrip("\n").split("\n")[0] if task in FIRST_LINE_TASKS else prediction
 
 
@@ -103,7 +104,7 @@ def count(prediction: str, answers: Sequence[str]) -> float:
 
 def retrieval(prediction: str, answers: Sequence[str]) -> float:
     """The share of the numbers in the prediction that are the N of the answer's "Paragraph N".
-    Raises ValueError where an answer has none (the original: IndexError)."""
+    Raises ValueError if an answer has none (the original: IndexError)."""
     wanted = [_paragraph(_PARAGRAPH, answer, "Paragraph N") for answer in answers]
     return count(prediction, wanted)
 
@@ -125,7 +126,7 @@ def code_sim(prediction: str, answers: Sequence[str]) -> float:
     difflib.
 
     The first line (after leading newlines) without any of ` # // is taken: an empty line too, and
-    "" where there is none. difflib, not python-Levenshtein, is what the repository's requirements
+    "" if there is none. difflib, not python-Levenshtein, is what the repository's requirements
     install; it ignores popular characters of answers of 200 characters and more."""
     lines = prediction.lstrip("\n").split("\n")
     line = next(
@@ -143,7 +144,7 @@ def _fuzzy_ratio(left: str, right: str) -> float:
 
 
 def longbench2_choice(prediction: str, letter: str) -> float:
-    """LongBench v2: 1.0 where "The correct answer is (X)", else "The correct answer is X", names
+    """LongBench v2: 1.0 if "The correct answer is (X)", else "The correct answer is X", names
     the letter. "*" is deleted before; other wordings, and "(x)", are wrong. Not "compensated" (0.25
     for no answer)."""
     text = prediction.replace("*", "")
@@ -187,3 +188,95 @@ def _jieba() -> Any:
         jieba.setLogLevel(logging.ERROR)  # it tells of loading its dictionary on stderr
         jieba.initialize()
     return jieba
+
+
+def _rule(
+    title: str, value_label: str, about: str, score: Callable[[str, Sequence[str]], float]
+) -> Rule:
+    return Rule(
+        title=title,
+        value_label=value_label,
+        about=about,
+        version=VERSION,
+        score=lambda sample, text: score(first_line(sample.task, text), sample.answers),
+    )
+
+
+RULES = {
+    "qa_f1": _rule(
+        "QA F1",
+        "F1",
+        "F1 of English words against the best answer, as LongBench scores seven tasks.",
+        qa_f1,
+    ),
+    "qa_f1_zh": _rule(
+        "QA F1, Chinese words",
+        "F1",
+        "F1 of Chinese words against the best answer, as LongBench scores multifieldqa_zh.",
+        qa_f1_zh,
+    ),
+    "rouge": _rule(
+        "ROUGE-L",
+        "ROUGE-L",
+        "ROUGE-L f of PyPI rouge 1.0.1 against the best answer, as LongBench scores summaries.",
+        rouge,
+    ),
+    "rouge_zh": _rule(
+        "ROUGE-L, Chinese words",
+        "ROUGE-L",
+        "ROUGE-L f over jieba's words, as LongBench scores Chinese summaries.",
+        rouge_zh,
+    ),
+    "classification": Rule(
+        title="Classification",
+        value_label="Accuracy",
+        about="The share that the right class has of the classes named, as LongBench scores trec "
+        "and lsht.",
+        version=VERSION,
+        score=lambda sample, text: classification(
+            first_line(sample.task, text), sample.answers, sample.classes
+        ),
+        why_not=lambda sample: None if sample.classes else "the sample has no classes",
+    ),
+    "count": _rule(
+        "Count",
+        "Accuracy",
+        "The share of the response's numbers that are the answer, as LongBench scores "
+        "passage_count.",
+        count,
+    ),
+    "retrieval": _rule(
+        "Paragraph retrieval",
+        "Accuracy",
+        "The share of the numbers that are the right paragraph's (LongBench: "
+        "passage_retrieval_en).",
+        retrieval,
+    ),
+    "retrieval_zh": _rule(
+        "Paragraph retrieval, Chinese",
+        "Accuracy",
+        "The share of the numbers that are the right 段落's (LongBench: passage_retrieval_zh).",
+        retrieval_zh,
+    ),
+    "code_sim": _rule(
+        "Code similarity",
+        "Similarity",
+        "How alike the first line of code and the answer are, as LongBench scores lcc and "
+        "repobench-p.",
+        code_sim,
+    ),
+}
+RULE_OF_TASK: Mapping[str, str] = {
+    **dict.fromkeys(
+        ("narrativeqa", "qasper", "multifieldqa_en", "hotpotqa", "2wikimqa", "musique", "triviaqa"),
+        "qa_f1",
+    ),
+    "multifieldqa_zh": "qa_f1_zh",
+    **dict.fromkeys(("gov_report", "qmsum", "multi_news", "samsum"), "rouge"),
+    **dict.fromkeys(("dureader", "vcsum"), "rouge_zh"),
+    **dict.fromkeys(("trec", "lsht"), "classification"),
+    "passage_count": "count",
+    "passage_retrieval_en": "retrieval",
+    "passage_retrieval_zh": "retrieval_zh",
+    **dict.fromkeys(("lcc", "repobench-p"), "code_sim"),
+}

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
@@ -17,10 +18,7 @@ from memray_eval.benchmarks.templates.files import (
     read_templates,
 )
 from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
+    Published,
     published_input,
     query_of,
     task_of,
@@ -30,14 +28,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
 EVEN = "LongBench-E"
-_FIELDS: dict[str, type | None] = {
-    "_id": None,
-    "input": str,
-    "context": str,
-    "answers": list,
-    "length": int,
-}
-_ALL_FIELDS = (*_FIELDS, "dataset", "task", "language", "all_classes", "id")
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
 _STATEMENTS = {  # what records ask whose input is empty
     "gov_report": "Summarize the report on one page.",
@@ -159,13 +149,9 @@ _EVEN_TASKS = {f"{task}_e": task for task in TASKS}
 _WITHOUT_TASK = own_wording("Read the text below; a question about it follows.", "{input}", 128)
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields; `metadata.bucket` is its length in LongBench-E's
-    classes, and `metadata.edition` says that it is of LongBench-E. Raises ValueError that says what
-    it lacks, or the known tasks."""
-    if is_own_record(raw):
-        return check_own_record(raw, TASKS)
-    check_record(raw, "LongBench", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """`metadata.bucket` is a record's length in LongBench-E's classes, and `metadata.edition` says
+    that it is of LongBench-E."""
     # TASK_e, in the record or as the file's name, is LongBench-E
     filed = task_of_path(path, (*TASKS, *_EVEN_TASKS))
     named = raw.get("dataset") or raw.get("task") or filed
@@ -174,7 +160,6 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     query, noted = query_of(raw, task, _STATEMENTS)
     edition = {"edition": EVEN} if is_even else {}
     return {
-        **drop_fields(raw, _ALL_FIELDS),
         # A sample of LongBench-E is often one of LongBench too; a folder may hold both.
         "id": f"{task}{'_e' if is_even else ''}:{raw['_id']}",
         "task": task,
@@ -184,6 +169,15 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         "language": raw.get("language") or ("zh" if task in _CHINESE else "en"),
         "metadata": {"length": raw["length"], "bucket": bucket(raw["length"]), **edition, **noted},
     }
+
+
+adapt = Published(
+    kind="LongBench",
+    fields={"_id": None, "input": str, "context": str, "answers": list, "length": int},
+    used=("dataset", "task", "language", "all_classes", "id"),
+    tasks=TASKS,
+    read=_read,
+)
 
 
 def bucket(length: int) -> str:
@@ -235,6 +229,8 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: RULE_OF_TASK.get(sample.task),
     templated=templated,
     scores_empty=True,
 )

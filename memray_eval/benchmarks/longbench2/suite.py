@@ -8,7 +8,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks.longbench.rules import VERSION, longbench2_choice
 from memray_eval.benchmarks.templates import (
     Template,
     Wording,
@@ -17,13 +18,7 @@ from memray_eval.benchmarks.templates import (
     parse_dollars,
 )
 from memray_eval.benchmarks.templates.files import find_beside, is_file, read_text
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-)
+from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -37,18 +32,7 @@ _DOMAINS = (
     "Long Structured Data Understanding",
 )
 _CHOICES = tuple(f"choice_{letter}" for letter in LETTERS)
-_TEXTS = (
-    "domain",
-    "sub_domain",
-    "difficulty",
-    "length",
-    "question",
-    *_CHOICES,
-    "answer",
-    "context",
-)
-_FIELDS: dict[str, type | None] = {"_id": None, **dict.fromkeys(_TEXTS, str)}
-
+_ABOUT = ("domain", "sub_domain", "difficulty", "length")
 _BEFORE = (
     "Read the text below; a question about it with four choices follows, of which exactly one is "
     "right."
@@ -74,19 +58,15 @@ def _slug(domain: str) -> str:
 TASKS = tuple(_slug(domain) for domain in _DOMAINS)
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields. Its task is its domain; the benchmark's length class
-    (short, medium, long) is its bucket. Raises ValueError that says what it lacks."""
-    if is_own_record(raw):
-        return _with_choices(check_own_record(raw, TASKS))
-    check_record(raw, "LongBench v2", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record's task is its domain; the benchmark's length class (short, medium, long) is its
+    bucket."""
     task, letter = known_task(_slug(raw["domain"]), TASKS), raw["answer"].strip()
     if letter not in tuple(LETTERS):
         raise ValueError(f"answer: must be A, B, C or D, not {raw['answer']!r}")
-    about = {name: raw[name] for name in ("domain", "sub_domain", "difficulty", "length")}
+    about = {name: raw[name] for name in _ABOUT}
     choices = {letter: raw[f"choice_{letter}"] for letter in LETTERS}
     return {
-        **drop_fields(raw, ("id", "task", *_FIELDS)),
         "id": f"{task}:{raw['_id']}",
         "task": task,
         "query": raw["question"],
@@ -95,14 +75,26 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
-def _with_choices(raw: Mapping[str, Any]) -> Mapping[str, Any]:
+def _check_own(raw: Mapping[str, Any]) -> None:
     metadata = raw.get("metadata")
     choices = metadata.get("choices") if isinstance(metadata, Mapping) else None
     if not isinstance(choices, Mapping) or any(
         not isinstance(choices.get(letter), str) for letter in LETTERS
     ):
         raise ValueError("metadata.choices: must give the text of each of A, B, C and D")
-    return raw
+
+
+adapt = Published(
+    kind="LongBench v2",
+    fields={
+        "_id": None,
+        **dict.fromkeys((*_ABOUT, "question", *_CHOICES, "answer", "context"), str),
+    },
+    used=("id", "task"),
+    tasks=TASKS,
+    check_own=_check_own,
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -141,10 +133,10 @@ def templated(suite: Suite, path: str) -> Suite:
 def _read_template(path: str) -> Template:
     """A template of the benchmark's from its file. Raises ConfigError naming it."""
     try:
-        found = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
+        template = check_places(parse_dollars(read_text(path)), _PLACES, context="DOC")
     except ValueError as error:
         raise ConfigError(f"templates: {path}: {error}") from None
-    return found
+    return template
 
 
 def _ask_with_templates(
@@ -157,6 +149,28 @@ def _ask_with_templates(
     )
 
 
+def _right_letter(sample: Sample) -> str:
+    """The published label, else the first answer that is a letter. Raises ValueError if neither
+    is."""
+    offered = (sample.metadata.get("label"), *sample.answers)
+    letter = next((text for text in offered if text in tuple(LETTERS)), None)
+    if letter is None:
+        raise ValueError(
+            f"none of the answers {list(sample.answers)} is a letter A-D, which LongBench v2's "
+            "rule compares"
+        )
+    return str(letter)
+
+
+RULES = {
+    "longbench2_choice": Rule(
+        title="LongBench v2 choice",
+        value_label="Accuracy",
+        about='Whether "The correct answer is (X)" names the right letter, as LongBench v2 scores.',
+        version=VERSION,
+        score=lambda sample, text: longbench2_choice(text, _right_letter(sample)),
+    )
+}
 SUITE = Suite(
     description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
     "domains",
@@ -166,6 +180,8 @@ SUITE = Suite(
     adapt=adapt,
     tasks=TASKS,
     has_contexts=True,
+    rules=RULES,
+    rule_of=lambda sample: "longbench2_choice",
     templated=templated,
     scores_empty=True,
 )

@@ -9,18 +9,16 @@ from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
-    Session,
-    check_sessions,
-    read_turn,
-    to_context,
-)
-from memray_eval.benchmarks.conversations.files import (
     Fault,
+    Session,
     as_text,
+    check_sessions,
     find_json,
     find_lacking,
     names_in,
+    read_turn,
     require,
+    to_context,
 )
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 
@@ -42,9 +40,9 @@ def find(path: str) -> list[PublishedFile] | None:
     folder, slash, name = path.rstrip("/").rpartition("/")
     if name.startswith(_PREFIX) and "." not in name and not names_in(path):
         return [PublishedFile(f"{folder}{slash}{name}", "json")]
-    bare = [one for one in names_in(path) if one.startswith(_PREFIX) and "." not in one]
+    bare = [file for file in names_in(path) if file.startswith(_PREFIX) and "." not in file]
     if bare:
-        return [PublishedFile(f"{path.rstrip('/')}/{one}", "json") for one in bare]
+        return [PublishedFile(f"{path.rstrip('/')}/{file}", "json") for file in bare]
     return find_json(path)
 
 
@@ -57,8 +55,8 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     name = str(raw["question_id"])
     faults = find_lacking(raw, ("answer", "question_date", "answer_session_ids", *_HAYSTACK))
     if raw["question_type"] not in TASKS:
-        known = ", ".join(TASKS)
-        faults.append(("question_type", f"no type {raw['question_type']!r}; there are: {known}"))
+        types = ", ".join(TASKS)
+        faults.append(("question_type", f"no type {raw['question_type']!r}; there are: {types}"))
     answer, asked_on = as_text(raw.get("answer")), raw.get("question_date")
     if answer is None and "answer" not in dict(faults):
         faults.append(("answer", f"must be a text or a number, not {raw['answer']!r:.60}"))
@@ -94,16 +92,16 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
     evidence. A turn is called SESSION:NUMBER. Raises ValueError for lists that do not fit each
     other, and for what is no session."""
     sessions, ids, dates = (raw[name] for name in _HAYSTACK)
-    if not all(isinstance(one, list) for one in (sessions, ids, dates)):
+    if not all(isinstance(listed, list) for listed in (sessions, ids, dates)):
         raise ValueError("haystack_sessions, haystack_session_ids, haystack_dates must be lists")
     if not len(sessions) == len(ids) == len(dates):
         raise ValueError(
             f"{len(sessions)} sessions, {len(ids)} ids and {len(dates)} dates do not fit each other"
         )
-    found, marked, times = [], set[str](), Counter[str]()
-    for turns, given, date in zip(sessions, ids, dates, strict=True):
-        times[str(given)] += 1
-        name = str(given) if times[str(given)] == 1 else f"{given}#{times[str(given)]}"
+    haystack, marked, times = [], set[str](), Counter[str]()
+    for turns, id_, date in zip(sessions, ids, dates, strict=True):
+        times[str(id_)] += 1
+        name = str(id_) if times[str(id_)] == 1 else f"{id_}#{times[str(id_)]}"
         if not isinstance(turns, list):
             raise ValueError(f"session {name}: must be a list of turns")
         read = tuple(
@@ -113,24 +111,22 @@ def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:
         marked |= {
             f"{name}:{number}" for number, turn in enumerate(turns) if turn.get("has_answer")
         }
-        found.append(Session(name, str(date), read))
-    return check_sessions(found), marked
+        haystack.append(Session(name, str(date), read))
+    return check_sessions(haystack), marked
 
 
 def _read_evidence(
-    given: Any, sessions: Conversation, marked: set[str], faults: list[Fault]
+    ids: Any, sessions: Conversation, marked: set[str], faults: list[Fault]
 ) -> list[list[str]]:
     """The marked turns of the sessions that hold the answer; such a session as a whole where none
     of its turns is marked."""
-    turns = {one.id: [turn.id for turn in one.turns if turn.id in marked] for one in sessions}
-    if not isinstance(given, list):
+    turns = {part.id: [turn.id for turn in part.turns if turn.id in marked] for part in sessions}
+    if not isinstance(ids, list):
         faults.append(("answer_session_ids", "must be a list of ids"))
         return []
-    if nowhere := [name for name in map(str, given) if name not in turns]:
+    if nowhere := [name for name in map(str, ids) if name not in turns]:
         faults.append(("answer_session_ids", f"{nowhere[0]!r} is no session of the haystack"))
-    return [
-        [turn, name] for name in map(str, given) if name in turns for turn in turns[name] or [""]
-    ]
+    return [[turn, name] for name in map(str, ids) if name in turns for turn in turns[name] or [""]]
 
 
 FILES = PublishedFiles(find=find, questions=questions)

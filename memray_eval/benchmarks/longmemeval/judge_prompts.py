@@ -1,4 +1,4 @@
-"""How LongMemEval's judge is asked: by the five prompts of the user's copy of
+"""LongMemEval's judge prompts: the five of the user's copy of
 src/evaluation/evaluate_qa.py (xiaowu0162/LongMemEval 9e0b455), else in our words."""
 
 from __future__ import annotations
@@ -6,12 +6,8 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from memray_eval.benchmarks.conversations.python_texts import (
-    find_file,
-    parse_python,
-    texts_by_condition,
-)
 from memray_eval.benchmarks.longmemeval.files import TASKS
+from memray_eval.benchmarks.templates.files import find_file, parse_python, texts_by_condition
 from memray_eval.errors import ConfigError
 
 METRIC = "longmemeval_judge"
@@ -46,10 +42,10 @@ def read_official(path: str) -> str:
     """The five prompts in the user's copy, as a rubric for the metric: JSON by kind. The code is
     read, never run. Raises ConfigError that names what is not there."""
     file = find_file(path, (_FILE, f"src/evaluation/{_FILE}", f"evaluation/{_FILE}"))
-    found = texts_by_condition(parse_python(file), "template")
-    kinds = {kind: found[kind] for kind in TASKS if kind in found}
-    if "abstention" in found:
-        kinds[UNANSWERABLE] = found["abstention"]
+    texts = texts_by_condition(parse_python(file), "template")
+    kinds = {kind: texts[kind] for kind in TASKS if kind in texts}
+    if "abstention" in texts:
+        kinds[UNANSWERABLE] = texts["abstention"]
     if missing := [kind for kind in (*TASKS, UNANSWERABLE) if kind not in kinds]:
         raise ConfigError(f"templates: {file} has no judge prompt for {missing[0]}")
     for kind, text in kinds.items():
@@ -62,7 +58,7 @@ def read_official(path: str) -> str:
 
 
 def fill_official(rubric: str, kind: str, question: str, answer: str, response: str) -> str | None:
-    """The official prompt for a kind of question, None where the rubric is no set of official
+    """The official prompt for a kind of question, None if the rubric is no set of official
     ones. Raises ValueError for a kind that they do not have."""
     if not rubric.startswith("{"):
         return None

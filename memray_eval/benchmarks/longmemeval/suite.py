@@ -11,15 +11,9 @@ from memray_eval.benchmarks import Answered, Suite, mean_of, mean_of_tasks
 from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
 from memray_eval.benchmarks.longmemeval.files import ABSTENTION, FILES, TASKS
 from memray_eval.benchmarks.longmemeval.judge_prompts import METRIC, read_official
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    drop_fields,
-    is_own_record,
-    known_task,
-)
+from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.types import Candidate, Prompt, Sample
 
-_USED = ("question_id", "question_type", "question", "hypothesis", "answer", "answer_session_ids")
 WORDING = Wording(
     before="You are a user's assistant. Below are your earlier chats with this user, oldest first; "
     "each begins with its date.",
@@ -31,18 +25,12 @@ WORDING = Wording(
 )
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A row of our own format as it is; a question with a hypothesis, as the benchmark's own runs
-    write them when merged with its questions, as a Sample's fields. Raises ValueError that says
-    what is wrong."""
-    if "question_type" not in raw or raw.get("task"):
-        if not is_own_record(raw):
-            raise ValueError("not a question of LongMemEval's: it lacks question_type")
-        return check_own_record(raw, TASKS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A question with a hypothesis, as the benchmark's own runs write them when merged with its
+    questions."""
     name = str(raw.get("question_id") or raw.get("id") or "")
     sessions = raw.get("answer_session_ids")
     fields = {
-        **drop_fields(raw, _USED),
         "task": known_task(raw["question_type"], TASKS),
         "query": raw.get("query") or raw.get("question"),
         "answers": raw.get("answers") or [str(raw.get("answer", ""))],
@@ -50,12 +38,22 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         "conversation": name.replace(ABSTENTION, ""),
     }
     if isinstance(sessions, list):
-        fields["evidence"] = [["", str(one)] for one in sessions]
+        fields["evidence"] = [["", str(session)] for session in sessions]
     if name:
         fields["id"] = name
     if isinstance(raw.get("hypothesis"), str):
         fields["response"] = raw["hypothesis"]
     return fields
+
+
+adapt = Published(
+    kind="LongMemEval",
+    used=("question_id", "question_type", "question", "hypothesis", "answer", "answer_session_ids"),
+    tasks=TASKS,
+    is_published=lambda raw: "question_type" in raw and not raw.get("task"),
+    lacks="question_type",
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -75,11 +73,11 @@ def templated(suite: Suite, path: str) -> Suite:
 
 def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     """As print_qa_metrics.py has it: abstention questions count within their types too."""
-    found = [one for one in answered if METRIC in one.values]
+    scored = [row for row in answered if METRIC in row.values]
     return {
-        "task-averaged accuracy": mean_of_tasks(found, METRIC),
-        "overall accuracy": mean_of(one.values[METRIC] for one in found),
-        "abstention accuracy": mean_of(one.values[METRIC] for one in found if one.is_unanswerable),
+        "task-averaged accuracy": mean_of_tasks(scored, METRIC),
+        "overall accuracy": mean_of(row.values[METRIC] for row in scored),
+        "abstention accuracy": mean_of(row.values[METRIC] for row in scored if row.is_unanswerable),
     }
 
 

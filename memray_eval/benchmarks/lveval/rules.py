@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
+from memray_eval.benchmarks import Rule
 from memray_eval.benchmarks.longbench.rouge import rouge_l
 from memray_eval.benchmarks.longbench.rules import (
     chinese_words,
@@ -17,6 +18,7 @@ from memray_eval.benchmarks.longbench.rules import (
     segment,
     token_f1,
 )
+from memray_eval.types import Sample
 
 VERSION = "LV-Eval 63e7ae9"
 LEAST_RECALL, LEAST_RECALL_ZH = 0.2, 0.4  # of the keywords
@@ -45,7 +47,7 @@ def f1_of_words_zh(prediction: str, answer: str, keywords: str | None) -> float:
 
 
 def gated_f1(prediction: str, answer: str, keywords: str | None) -> float:
-    """F1 of English words, 0.0 where the prediction has less than a fifth of the keywords' words.
+    """F1 of English words, 0.0 if the prediction has less than a fifth of the keywords' words.
     Common words are no part of that count, though of what it is divided by. Without keywords
     nothing is asked first. Raises ValueError for keywords without a word."""
     predicted = english_words(prediction)
@@ -81,7 +83,7 @@ def _recall(predicted: Sequence[str], keywords: Sequence[str], common: frozenset
     return sum(count for word, count in same.items() if word not in common) / len(keywords)
 
 
-RULES: Mapping[str, Callable[[str, str, str | None], float]] = {
+TASK_RULES: Mapping[str, Callable[[str, str, str | None], float]] = {
     **dict.fromkeys(
         (
             "hotpotwikiqa_mixup",
@@ -96,4 +98,31 @@ RULES: Mapping[str, Callable[[str, str, str | None], float]] = {
     "factrecall_en": f1_of_words,
     "factrecall_zh": f1_of_words_zh,
     "dureader_mixup": rouge_without_common,
+}
+
+
+def _score(sample: Sample, text: str) -> float:
+    """The first answer alone, as the original compares."""
+    if (why_not := _why_not(sample)) is not None:
+        raise ValueError(why_not)
+    if not sample.answers:
+        raise ValueError("LV-Eval compares the first answer, and the sample has none")
+    keywords = sample.metadata.get("answer_keywords")
+    return TASK_RULES[sample.task](text, sample.answers[0], str(keywords) if keywords else None)
+
+
+def _why_not(sample: Sample) -> str | None:
+    return None if sample.task in TASK_RULES else f"LV-Eval has no task {sample.task!r}"
+
+
+RULES = {
+    "lveval": Rule(
+        title="LV-Eval score",
+        value_label="Score",
+        about="F1 of words, 0 where the answer's keywords are missing, as LV-Eval scores each "
+        "task.",
+        version=VERSION,
+        score=_score,
+        why_not=_why_not,
+    )
 }

@@ -8,18 +8,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
-from memray_eval.benchmarks.lveval.rules import RULES
+from memray_eval.benchmarks.lveval.rules import RULES, TASK_RULES
 from memray_eval.benchmarks.templates import own_wording
-from memray_eval.benchmarks.templates.records import (
-    check_own_record,
-    check_record,
-    drop_fields,
-    is_own_record,
-    task_of,
-)
+from memray_eval.benchmarks.templates.records import Published, task_of
 from memray_eval.types import Candidate, Prompt, Sample
 
-TASKS = tuple(RULES)
+TASKS = tuple(TASK_RULES)
 _CHINESE = frozenset(
     task for task in TASKS if task.endswith("_zh") or task.endswith("_zh_mixup")
 ) | {
@@ -27,8 +21,6 @@ _CHINESE = frozenset(
     "lic_mixup",
     "dureader_mixup",
 }
-_FIELDS: dict[str, type | None] = {"input": str, "context": str, "answers": list, "length": int}
-_KEPT = ("confusing_facts",)
 _LENGTH = re.compile(r"_(\d+k)$")  # hotpotwikiqa_mixup_16k
 _TOKENS, _FACT_TOKENS = 64, 16  # the benchmark's own
 _BEFORE = (
@@ -49,30 +41,37 @@ WORDINGS = {
 _WITHOUT_TASK = own_wording(_BEFORE, _AFTER, _TOKENS)
 
 
-def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    """A published record as a Sample's fields: its dataset, or its file's name, tells its task and
-    its length, which is its bucket. Raises ValueError that says what it lacks."""
-    if is_own_record(raw):
-        return check_own_record(raw, TASKS)
-    check_record(raw, "LV-Eval", _FIELDS)
+def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """A record's dataset, or its file's name, tells its task and its length, which is its
+    bucket."""
     stem = path.replace("\\", "/").rpartition("/")[2].partition(".")[0]
     named = str(raw.get("dataset") or "")
     task = task_of({"task": _LENGTH.sub("", named) or None}, _LENGTH.sub("", stem), TASKS)
     length = _LENGTH.search(named) or _LENGTH.search(stem)
-    keywords = raw.get("answer_keywords")
+    keywords, facts = raw.get("answer_keywords"), raw.get("confusing_facts")
     if keywords is not None and not isinstance(keywords, str):
         raise ValueError(f"answer_keywords: must be text, not {keywords!r:.80}")
-    about = {"length": raw["length"], **{name: raw[name] for name in _KEPT if raw.get(name)}}
-    if length:
-        about["bucket"] = length[1]
     return {
-        **drop_fields(raw, ("dataset", "task", "language", "answer_keywords", *_KEPT, *_FIELDS)),
         "task": task,
         "query": raw["input"],
         "answers": raw["answers"],
         "language": raw.get("language") or ("zh" if task in _CHINESE else "en"),
-        "metadata": about | ({"answer_keywords": keywords} if keywords else {}),
+        "metadata": {
+            "length": raw["length"],
+            **({"confusing_facts": facts} if facts else {}),
+            **({"bucket": length[1]} if length else {}),
+            **({"answer_keywords": keywords} if keywords else {}),
+        },
     }
+
+
+adapt = Published(
+    kind="LV-Eval",
+    fields={"input": str, "context": str, "answers": list, "length": int},
+    used=("dataset", "task", "language", "answer_keywords", "confusing_facts"),
+    tasks=TASKS,
+    read=_read,
+)
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
@@ -89,4 +88,6 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     scores_empty=True,
+    rules=RULES,
+    rule_of=lambda sample: "lveval" if sample.task in TASKS else None,
 )

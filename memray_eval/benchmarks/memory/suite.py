@@ -26,10 +26,10 @@ MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """A system message with the memory as User Profile, then traits and emotion where given; the
     history; the query."""
-    known = [
+    lines = [
         f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()
     ]
-    profile = "\n".join(("User Profile:", *(known or ["- (nothing is known yet)"])))
+    profile = "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
     parts = [_ROLE, profile, _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)

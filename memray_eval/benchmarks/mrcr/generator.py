@@ -1,5 +1,5 @@
 """Conversations of any length in which one request is made 2, 4 or 8 times, each time with another
-answer.
+answer: short pieces of writing from a seeded grammar, a form (poem, letter, ...) about a topic.
 
 The tokens of a sample are those of its messages, each counted by itself, without special tokens and
 without what a chat template puts around them."""
@@ -9,22 +9,113 @@ from __future__ import annotations
 import math
 from functools import partial
 from random import Random
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from memray_eval.benchmarks.generator.plan import Task, TaskSet
 from memray_eval.benchmarks.generator.pools import Unit, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.prose import sentence
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import Room, SampleDraft, TooShort
-from memray_eval.benchmarks.generator.seeded_random import word_of
-from memray_eval.benchmarks.generator.task_set import Task, TaskSet
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
-from memray_eval.benchmarks.mrcr.pieces import FORMS, TOPICS, request, write_piece
-from memray_eval.benchmarks.mrcr.rules import PREFIX
-from memray_eval.benchmarks.mrcr.suite import TASKS, read_messages, to_json
+from memray_eval.benchmarks.mrcr.suite import PREFIX, TASKS, read_messages, to_json
 from memray_eval.types import Message
 
+TOPICS = tuple(
+    """
+    anchors|apple trees|balloons|barns|beehives|bells|bicycles|blankets|bridges|brooms|buttons
+    |candles|canoes|carpets|cellars|chimneys|clocks|clouds|coats|compasses|crows|curtains|drums
+    |echoes|elevators|envelopes|fences|ferries|fireflies|flutes|foxes|fountains|gardens|gates
+    |glaciers|gloves|hammocks|harbours|hedgehogs|herons|hinges|hotels|icicles|inkwells|islands
+    |jugglers|kettles|keys|kites|ladders|lanterns|lemons|lighthouses|locks|magnets|maps|markets
+    |masks|meadows|mirrors|moths|mountains|mushrooms|oars|onions|orchards|otters|owls|paddles
+    |pears|pianos|pigeons|pillows|postcards|puddles|quilts|rafts|railways|recipes|ribbons|rivers
+    |robins|roofs|ropes|sails|sandals|saucers|scarecrows|shadows|shells|shovels|snails
+    |spoons|stairs|statues|stoves|suitcases|swallows|swings|teapots|tents|tides|towers
+    |trains|tunnels|umbrellas|valleys|violets|walnuts|waterfalls|weathercocks|wells|whales
+    |windmills|windows|wolves
+    """.replace("\n", "")
+    .replace("    ", "")
+    .strip()
+    .split("|")
+)
+
+
+class Form(NamedTuple):
+    """The beginning and the end of a form; `breaks` says whether each sentence is a line of its
+    own."""
+
+    opening: tuple[str, ...]
+    closing: tuple[str, ...]
+    breaks: bool = False
+
+
+FORMS = {
+    "poem": Form(
+        ("O {topic}, {topic}!", "I sing of {topic} today.", "Who has not dreamt of {topic}?"),
+        ("So much, and no more, of {topic}.", "And still I think of {topic}."),
+        breaks=True,
+    ),
+    "song": Form(
+        ("La la la, here come the {topic}.", "One, two, three, the {topic}!"),
+        ("La la la, there go the {topic}.", "Once more, the {topic}!"),
+        breaks=True,
+    ),
+    "letter": Form(
+        ("My dear friend, you asked me about {topic}.", "Dear cousin, I must tell you of {topic}."),
+        ("Yours, with my best wishes to all the {topic}.", "Write soon, and mention {topic}."),
+    ),
+    "short story": Form(
+        ("Once there was a town that lived for {topic}.", "It all began with {topic}."),
+        ("And that was the end of the {topic}.", "Nobody spoke of {topic} again."),
+    ),
+    "diary entry": Form(
+        ("Today I could think of nothing but {topic}.", "A quiet day, but for the {topic}."),
+        ("To bed early; more of {topic} tomorrow.", "I am weary of {topic}."),
+    ),
+    "speech": Form(
+        ("Friends, I have come to speak of {topic}.", "Citizens, let us be frank about {topic}."),
+        ("I thank you, in the name of all {topic}.", "Long live {topic}!"),
+    ),
+    "news report": Form(
+        ("The council met last night to discuss {topic}.", "New rules for {topic} are at hand."),
+        ("The question of {topic} remains open.", "More about {topic} in our next issue."),
+    ),
+    "fable": Form(
+        ("In the days when {topic} could talk, this came to pass.", "Hear what became of {topic}."),
+        ("Which shows what {topic} are worth.", "Such is the lesson of {topic}."),
+    ),
+    "travel note": Form(
+        ("We came by the slow train to see the {topic}.", "The road to the {topic} is a long one."),
+        ("One should see the {topic} once.", "We left, and took no {topic} with us."),
+    ),
+    "review": Form(
+        ("I did not expect much of {topic}.", "Of all the {topic} I know, these are the oddest."),
+        ("All in all, {topic} for every taste.", "Three stars of five for these {topic}."),
+    ),
+    "riddle": Form(
+        ("What do all {topic} have in common?", "Guess what I say of {topic}."),
+        ("The answer, of course, has to do with {topic}.", "Now guess again, {topic}."),
+        breaks=True,
+    ),
+    "advertisement": Form(
+        ("Are you in need of {topic}?", "Finest {topic}, new and used!"),
+        ("Ask for our {topic} by name.", "No {topic} are sold on Sundays."),
+    ),
+}
+_ON_TOPIC = (
+    "Some say that {topic} bring luck.",
+    "There is more to {topic} than people think.",
+    "My aunt kept a list of {topic} in the kitchen drawer.",
+    "In our street, {topic} were a matter for grown-ups.",
+    "Without {topic} the year would be a long one.",
+    "He knew {topic} by heart, and said so.",
+    "Nobody had ever counted the {topic}.",
+    "For {topic} there is a time, as there is for rain.",
+)
+LEAST_SENTENCES, MOST_SENTENCES = 4, 8
 KINDS = tuple((form, topic) for form in FORMS for topic in TOPICS)
 QUERY = (
     "Above you answered the request for a {form} about {topic} {n} times. Repeat the {ordinal} of "
@@ -36,6 +127,23 @@ PREFIX_SIGNS = "ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz23456789"
 PREFIX_LENGTH = 10
 Pair: TypeAlias = tuple[str, str]  # what the user asks for, and the answer
 _BREAK = "\x1e"  # between a request and its answer in a unit's text
+
+
+def request(form: str, topic: str) -> str:
+    """The user's request for a piece."""
+    return f"Write {'an' if form[0] in 'aeiou' else 'a'} {form} about {topic}."
+
+
+def write_piece(rng: Random, form: str, topic: str) -> str:
+    """A piece of LEAST_SENTENCES to MOST_SENTENCES sentences between its first and its last."""
+    layout, names = FORMS[form], {"topic": topic}
+    body = [
+        rng.choice(_ON_TOPIC).format(**names) if rng.random() < 0.4 else sentence(rng, "en")
+        for _ in range(rng.randint(LEAST_SENTENCES, MOST_SENTENCES))
+    ]
+    parts = [rng.choice(layout.opening), *body, rng.choice(layout.closing)]
+    text = ("\n" if layout.breaks else " ").join(part.format(**names) for part in parts)
+    return text[0].upper() + text[1:]
 
 
 def recall_piece(
@@ -58,8 +166,8 @@ def recall_piece(
     totals = np.cumsum([0, *counts])
     n = room.most(totals) - 1
     filler, filled = room.fill(int(totals[n]))
-    asked, answer = pairs[-1]
-    conversation, places = _mix(rng, others[:n], [*pairs[:-1], (asked, answer + filler)], n_needles)
+    ask, answer = pairs[-1]
+    conversation, places = _mix(rng, others[:n], [*pairs[:-1], (ask, answer + filler)], n_needles)
     messages = _to_messages(conversation)
     about = {
         PREFIX: prefix,
@@ -78,12 +186,12 @@ def _write_pairs(rng: Random, n_needles: int, form: str, topic: str) -> list[Pai
     needles: dict[str, None] = {}
     while len(needles) < n_needles:
         needles[write_piece(rng, form, topic)] = None
-    other_topic = rng.choice([one for one in TOPICS if one != topic])
-    other_form = rng.choice([one for one in FORMS if one != form])
+    other_topic = rng.choice([other for other in TOPICS if other != topic])
+    other_form = rng.choice([other for other in FORMS if other != form])
     near = [(form, other_topic), (other_form, topic)]
     first, last = [(request(*kind), write_piece(rng, *kind)) for kind in near]
-    asked = request(form, topic)
-    return [*((asked, text) for text in needles), first, (last[0], f"{last[1]}\n")]
+    repeated = request(form, topic)
+    return [*((repeated, text) for text in needles), first, (last[0], f"{last[1]}\n")]
 
 
 def _mix(
@@ -93,15 +201,15 @@ def _mix(
     their order; and where the needles stand."""
     places = sorted(rng.sample(range(len(others) + len(pairs)), len(pairs)))
     near = set(rng.sample(places, len(pairs) - n_needles))
-    needles = [place for place in places if place not in near]
+    needles = [position for position in places if position not in near]
     mixed = list(others)
-    for place, pair in sorted(zip([*needles, *sorted(near)], pairs, strict=True)):
-        mixed.insert(place, pair)
+    for position, pair in sorted(zip([*needles, *sorted(near)], pairs, strict=True)):
+        mixed.insert(position, pair)
     return mixed, needles
 
 
 def _draw_others(
-    rng: Random, order: QuestionOrder, resources: Resources, asked: str
+    rng: Random, order: QuestionOrder, resources: Resources, repeated: str
 ) -> tuple[list[Pair], list[int]]:
     """Requests with answers, and their tokens, enough for the sample's length, none of them for
     what is asked."""
@@ -116,13 +224,13 @@ def _draw_others(
 
     pool = resources.pool("pieces", order.language, make, measure=count_pair)
     numbers = pool.draw(rng, order.length, extra=math.ceil(order.length / len(KINDS)))
-    found = [
+    counted = [
         ((ask, answer), count)
         for text, count in zip(pool.texts(numbers), pool.counts(numbers).tolist(), strict=True)
         for ask, answer in [text.split(_BREAK)]
-        if ask != asked
+        if ask != repeated
     ]
-    return [pair for pair, _ in found], [count for _, count in found]
+    return [pair for pair, _ in counted], [count for _, count in counted]
 
 
 def _to_messages(conversation: list[Pair]) -> list[Message]:
@@ -139,7 +247,7 @@ def _to_messages(conversation: list[Pair]) -> list[Message]:
 def count_messages(counter: TokenCounter, draft: SampleDraft) -> int:
     """The tokens of all messages, each counted by itself."""
     earlier = read_messages(draft.context, "context")
-    return counter.whole(draft.query) + sum(counter.whole(one.content) for one in earlier)
+    return counter.whole(draft.query) + sum(counter.whole(message.content) for message in earlier)
 
 
 MRCR = TaskSet(

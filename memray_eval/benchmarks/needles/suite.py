@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks.needles.rules import RULES, rule_of
 from memray_eval.benchmarks.templates.records import check_own_record, check_record
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
@@ -61,9 +62,9 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     label = sample.metadata.get("label")
     if sample.task == "math_calc" and isinstance(label, list):
         max_tokens = min(_CALC_TOKENS_MAX, _SENTENCE_TOKENS + _TOKENS_A_VALUE * len(label))
-    said = f"{sample.context}\n\n{sample.query}" if sample.context else sample.query
+    content = f"{sample.context}\n\n{sample.query}" if sample.context else sample.query
     return Prompt(
-        messages=(Message(role="user", content=said),), max_tokens=max_tokens, is_cut=True
+        messages=(Message(role="user", content=content),), max_tokens=max_tokens, is_cut=True
     )
 
 
@@ -76,4 +77,6 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     scores_empty=True,
+    rules=RULES,
+    rule_of=rule_of,
 )

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Rule, Suite
 from memray_eval.benchmarks.templates import own_wording
 from memray_eval.benchmarks.templates.records import check_record
 from memray_eval.types import Candidate, Prompt, Sample
 
+VERSION = "NoLiMa 7532e4e"
 # The types of question of its published sets; a set of the user's may have others
 TASKS = ("onehop", "twohop", "direct")
 WORDING = own_wording(
@@ -38,6 +39,24 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return WORDING.ask({"context": sample.context or "", "input": sample.query})
 
 
+def contains(reply: str, answers: Sequence[str]) -> float:
+    """NoLiMa's score, as adobe-research/NoLiMa 7532e4e has it (evaluation/async_evaluate.py, the
+    metric `contains` of its run configurations): 1.0 if any of the answers is in the reply to the
+    letter, case counted. Raises ValueError without answers."""
+    if not answers:
+        raise ValueError("the sample has no answers to look for")
+    return float(any(answer in reply for answer in answers))
+
+
+RULES = {
+    "nolima_contains": Rule(
+        title="NoLiMa contains",
+        value_label="Accuracy",
+        about="Whether the reply holds a right answer to the letter, as NoLiMa scores.",
+        version=VERSION,
+        score=lambda sample, text: contains(text, sample.answers),
+    )
+}
 SUITE = Suite(
     description="NoLiMa: a needle that shares no words with the question about it, in a book",
     metrics=("semantic_correctness", "rule_score"),
@@ -46,4 +65,6 @@ SUITE = Suite(
     tasks=TASKS,
     has_contexts=True,
     scores_empty=True,
+    rules=RULES,
+    rule_of=lambda sample: "nolima_contains",
 )

@@ -10,27 +10,29 @@ from functools import lru_cache
 from typing import Any
 
 from memray_eval.benchmarks.conversations.conversation import (
+    Fault,
     Session,
     Turn,
     check_sessions,
+    find_lacking,
+    names_in,
     read_turn,
+    require,
     to_context,
 )
-from memray_eval.benchmarks.conversations.files import Fault, find_lacking, names_in, require
-from memray_eval.benchmarks.personamem.rules import LETTERS
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 
+LETTERS = "abcd"
 QUESTIONS, CONTEXTS = "questions_", "shared_contexts_"
-_NEEDED = (
+QUESTION_FIELDS = (
     "question_id",
     "question_type",
     "user_question_or_message",
     "correct_answer",
     "all_options",
-    "shared_context_id",
-    "end_index_in_shared_context",
 )
+_NEEDED = (*QUESTION_FIELDS, "shared_context_id", "end_index_in_shared_context")
 _KEPT = ("persona_id", "topic", "context_length_in_tokens", "distance_to_ref_in_blocks",
          "distance_to_ref_in_tokens")  # fmt: skip
 _OPTION = re.compile(r"^\s*\(([a-d])\)\s*(.*)\Z", re.DOTALL)
@@ -42,8 +44,8 @@ def find(path: str) -> list[PublishedFile] | None:
     if name.startswith(QUESTIONS) and name.endswith(".csv"):
         return [_with_contexts(path)]
     names = names_in(path)
-    tables = [one for one in names if one.startswith(QUESTIONS) and one.endswith(".csv")]
-    return [_with_contexts(f"{path.rstrip('/')}/{one}") for one in tables] or None
+    tables = [table for table in names if table.startswith(QUESTIONS) and table.endswith(".csv")]
+    return [_with_contexts(f"{path.rstrip('/')}/{table}") for table in tables] or None
 
 
 def _with_contexts(path: str) -> PublishedFile:
@@ -90,18 +92,18 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     yield PublishedQuestion(f"question {name}", fields, tuple(faults))
 
 
-def read_options(given: Any, faults: list[Fault]) -> dict[str, str]:
+def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
     """The options by their letters: of a list, as Python or JSON writes it, of texts that begin
     with (a) to (d)."""
     try:
-        listed = ast.literal_eval(given) if isinstance(given, str) else given
+        listed = ast.literal_eval(value) if isinstance(value, str) else value
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         listed = None
     texts = listed if isinstance(listed, list) and all(isinstance(o, str) for o in listed) else []
-    parsed = [found for text in texts if (found := _OPTION.match(text))]
-    options = {found[1]: found[2].strip() for found in parsed}
+    parsed = [match for text in texts if (match := _OPTION.match(text))]
+    options = {match[1]: match[2].strip() for match in parsed}
     if not options or len(options) != len(texts) or list(options) != list(LETTERS[: len(options)]):
-        faults.append(("all_options", f"must be a list of (a), (b), ... texts: {given!r:.80}"))
+        faults.append(("all_options", f"must be a list of (a), (b), ... texts: {value!r:.80}"))
         return {}
     return options
 
@@ -114,8 +116,8 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
     except ValueError:
         end = 0
     if end < 1:
-        given = raw["end_index_in_shared_context"]
-        faults.append(("end_index_in_shared_context", f"must be a whole number, not {given!r}"))
+        value = raw["end_index_in_shared_context"]
+        faults.append(("end_index_in_shared_context", f"must be a whole number, not {value!r}"))
         return None
     try:
         places = _places(file)
@@ -124,8 +126,8 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
             return None
         messages = _messages(file, places[wanted])
         if end > len(messages):
-            told = f"is {end}, and the context has {len(messages)} messages"
-            faults.append(("end_index_in_shared_context", told))
+            fault = f"is {end}, and the context has {len(messages)} messages"
+            faults.append(("end_index_in_shared_context", fault))
             return None
         return to_context(check_sessions(_sessions(messages[:end])))
     except (OSError, ValueError, RecursionError) as error:
@@ -135,7 +137,7 @@ def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str
 
 @lru_cache(4)
 def _places(path: str) -> dict[str, int]:
-    """Where the line of each context begins, in bytes; only its key is parsed."""
+    """The offset of each context's line, in bytes; only its key is parsed."""
     filesystem, inner = locate(path)
     places, position, decoder = dict[str, int](), 0, json.JSONDecoder()
     with open_reader(filesystem, inner) as file:
@@ -152,8 +154,8 @@ def _messages(path: str, start: int) -> tuple[Turn, ...]:
     """The messages of the context whose line begins there."""
     filesystem, inner = locate(path)
     with open_reader(filesystem, inner, start) as file:
-        found = json.loads(file.readline().decode("utf-8-sig"))
-    messages = next(iter(found.values())) if isinstance(found, dict) and found else None
+        context = json.loads(file.readline().decode("utf-8-sig"))
+    messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):
         raise ValueError("a context must be a list of messages")
     return tuple(
@@ -164,7 +166,7 @@ def _messages(path: str, start: int) -> tuple[Turn, ...]:
 
 def _sessions(messages: tuple[Turn, ...]) -> list[Session]:
     """The blocks that the context is made of: one begins at each system message."""
-    starts = [place for place, one in enumerate(messages) if one.speaker == "system" or not place]
+    starts = [index for index, turn in enumerate(messages) if turn.speaker == "system" or not index]
     return [
         Session(f"block {number}", "", messages[first:last])
         for number, (first, last) in enumerate(

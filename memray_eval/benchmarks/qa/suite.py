@@ -13,14 +13,14 @@ IN_TEXT = "Take the answer from the text alone."
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """What is asked for (one of PROMPTS, or a text file), the text, then the question; the text
+    """The task (one of PROMPTS, or a text file), the text, then the question; the text
     loses its middle where it is longer than the model's window."""
     task = PROMPTS.get(candidate.prompt) or prompt_text(candidate.prompt)
     if sample.context is None:
-        asked = f"{task}\n\n{sample.query}"
+        content = f"{task}\n\n{sample.query}"
     else:
-        asked = f"{task} {IN_TEXT}\n\n{sample.context}\n\nQuestion: {sample.query}"
-    message = Message(role="user", content=asked)
+        content = f"{task} {IN_TEXT}\n\n{sample.context}\n\nQuestion: {sample.query}"
+    message = Message(role="user", content=content)
     return Prompt(messages=(message,), is_cut=sample.context is not None)
 
 

@@ -1,4 +1,5 @@
-"""What the suites of published benchmarks share: text with places to fill, and how a task is asked.
+"""The shared parts of the suites of published benchmarks: text with places to fill, and how a task
+is asked.
 
 `records` reads the benchmarks' records, `files` the templates that a user has of a benchmark's own.
 """
@@ -51,20 +52,20 @@ def parse_dollars(text: str) -> Template:
     return Template(parts=tuple(_DOLLARED.split(text)))
 
 
-def check_places(template: Template, known: Collection[str], context: str = "context") -> Template:
+def check_places(template: Template, names: Collection[str], context: str = "context") -> Template:
     """The template as it is. Raises ValueError if it lacks the context's place or has one that
     nothing fills."""
     if context not in template.places:
         raise ValueError(f"has no place {context} for the context")
-    if unknown := [name for name in template.places if name not in known]:
+    if unknown := [name for name in template.places if name not in names]:
         raise ValueError(
-            f"has a place {unknown[0]} that nothing fills; there are: {', '.join(known)}"
+            f"has a place {unknown[0]} that nothing fills; there are: {', '.join(names)}"
         )
     return template
 
 
 class Wording(Frozen):
-    """How one task is asked: its template, how many tokens an answer may have, through the chat
+    """The prompt of one task: its template, how many tokens an answer may have, through the chat
     template or as plain text, and what ends an answer."""
 
     template: Template

@@ -1,9 +1,11 @@
-"""A benchmark's own prompt templates, in the files that the user has of it."""
+"""A benchmark's own prompts, in the files that the user has of it: templates of how it asks, and
+texts out of its Python code, which is parsed and never run."""
 
 from __future__ import annotations
 
+import ast
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -27,8 +29,8 @@ def find_beside(path: str, name: str) -> str | None:
     folder = (
         path.rstrip("/") if _kind(path) == fs.FileType.Directory else path.rpartition("/")[0] or "."
     )
-    found = (f"{folder}/{inner}{name}" for inner in ("", "config/", "prompts/"))
-    return next((file for file in found if _kind(file) == fs.FileType.File), None)
+    candidates = (f"{folder}/{inner}{name}" for inner in ("", "config/", "prompts/"))
+    return next((file for file in candidates if _kind(file) == fs.FileType.File), None)
 
 
 def is_file(path: str) -> bool:
@@ -54,15 +56,15 @@ def read_mapping(path: str, tasks: Collection[str]) -> dict[str, Any]:
     object, an unknown task."""
     text = read_text(path)
     try:
-        found = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
+        mapping = parse_yaml(text) if path.endswith((".yaml", ".yml")) else json.loads(text)
     except (json.JSONDecodeError, yaml.YAMLError, RecursionError) as error:
         raise ConfigError(f"templates: {path} is broken: {error}") from None
-    if not isinstance(found, dict) or not found:
+    if not isinstance(mapping, dict) or not mapping:
         raise ConfigError(f"templates: {path} must map each task to its value")
-    for task in found:
+    for task in mapping:
         if task not in tasks:
             raise ConfigError(f"templates: {path}: no task {task!r}; there are: {', '.join(tasks)}")
-    return found
+    return mapping
 
 
 def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> dict[str, Template]:
@@ -81,13 +83,13 @@ def read_templates(path: str, tasks: Collection[str], places: Sequence[str]) -> 
 
 def read_lengths(path: str, tasks: Collection[str]) -> dict[str, int]:
     """Output lengths in tokens by task. Raises ConfigError naming file and task."""
-    found = read_mapping(path, tasks)
-    for task, length in found.items():
+    lengths = read_mapping(path, tasks)
+    for task, length in lengths.items():
         if not isinstance(length, int) or isinstance(length, bool) or length < 1:
             raise ConfigError(
                 f"templates: {path}: {task}: must be a number of tokens above 0, not {length!r}"
             )
-    return found
+    return lengths
 
 
 def ask_with_templates(
@@ -127,6 +129,57 @@ def _adapt_with_template(
             f"{', '.join(sorted(tasks))}"
         )
     return fields
+
+
+def find_file(path: str, names: Sequence[str]) -> str:
+    """The file itself, or the first of these in the folder. Raises ConfigError if there is none."""
+    if is_file(path):
+        return path
+    prompt_file = next((file for name in names if (file := find_beside(path, name))), None)
+    if prompt_file is None:
+        raise ConfigError(f"templates: {path} has none of {', '.join(names)}")
+    return prompt_file
+
+
+def parse_python(path: str) -> ast.Module:
+    """The syntax of a file. Raises ConfigError for what is no Python."""
+    try:
+        return ast.parse(read_text(path))
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise ConfigError(f"templates: {path} is no Python code: {error}") from None
+
+
+def assigned_text(code: ast.AST, name: str) -> str | None:
+    """The text that is assigned to a name anywhere, the first where there are several."""
+    return next(_texts(ast.walk(code), name), None)
+
+
+def texts_by_condition(code: ast.AST, name: str) -> dict[str, str]:
+    """The texts that are assigned to a name in branches, by the words that the branch's condition
+    compares with; that of the other branch of `if not X` by the name X."""
+    texts: dict[str, str] = {}
+    for node in ast.walk(code):
+        if not isinstance(node, ast.If):
+            continue
+        if text := next(_texts(node.body, name), None):
+            words = (part.value for part in ast.walk(node.test) if isinstance(part, ast.Constant))
+            texts |= dict.fromkeys((word for word in words if isinstance(word, str)), text)
+        negated = isinstance(node.test, ast.UnaryOp) and isinstance(node.test.op, ast.Not)
+        if negated and (text := next(_texts(node.orelse, name), None)):
+            names = (part.id for part in ast.walk(node.test) if isinstance(part, ast.Name))
+            texts |= dict.fromkeys(names, text)
+    return texts
+
+
+def _texts(nodes: Iterable[ast.AST], name: str) -> Iterator[str]:
+    for node in nodes:
+        if (
+            isinstance(node, ast.Assign)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+            and any(isinstance(target, ast.Name) and target.id == name for target in node.targets)
+        ):
+            yield node.value.value
 
 
 def _kind(path: str) -> Any:

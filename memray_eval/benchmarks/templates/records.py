@@ -1,34 +1,73 @@
-"""Records of published benchmarks: whether one is of the kind, which task it belongs to, what is
-left of it."""
+"""Records of published benchmarks: how a suite reads them (`Published`), which task one belongs to,
+what is left of it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 from memray_eval.benchmarks.generator.question_order import length_label
 
 _PART = re.compile(r"-\d+-of-\d+$")  # train-00000-of-00001.parquet
 _PATH_PARTS = 3  # TASK.jsonl, TASK/data.parquet, TASK/test/0000.parquet
 _NAMES: dict[type, str] = {str: "text", int: "a whole number", list: "a list"}
+Row: TypeAlias = Mapping[str, Any]
 
 
-def is_own_record(raw: Mapping[str, Any]) -> bool:
-    """Whether a row is in our own format (a sample, or a row of a run) and no benchmark's
+def is_own_record(raw: Row) -> bool:
+    """Returns True if a row is in our own format (a sample, or a row of a run) and no benchmark's
     record."""
     return "query" in raw or "sample_id" in raw
 
 
-def undo_alias(raw: Mapping[str, Any], field: str, marks: Collection[str]) -> Mapping[str, Any]:
-    """A published record as it was, where it came with a response, so that its `field` was taken
-    for a query. It is told by the fields `marks`, which no row of ours has."""
-    if "query" not in raw or field in raw or any(mark not in raw for mark in marks):
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """The `adapt` of a published benchmark's suite: a row of our own format as it is, a record of
+    the benchmark as the fields of a Sample.
+
+    `kind` is what the records are called, `fields` are those that each of them has, with their
+    types (None: any). `read` makes a Sample's fields of a record in the file at a path; what a
+    record has besides `fields` and `used` is kept beside them, a response to judge perhaps.
+    `aliases` are fields that a record's response made a query of (`undo_alias`). `is_published`
+    tells a record from a row of ours; a row that is neither `lacks` something. `tasks` are those
+    that a row of ours may name, `check_own` is what else must hold of it. All raise ValueError that
+    says what is wrong."""
+
+    kind: str
+    read: Callable[[Row, str], Row]
+    fields: Mapping[str, type | None] = field(default_factory=dict)
+    used: Collection[str] = ()
+    tasks: Collection[str] = ()
+    aliases: Sequence[tuple[str, Collection[str]]] = ()
+    is_published: Callable[[Row], bool] = lambda raw: not is_own_record(raw)
+    lacks: str = ""
+    check_own: Callable[[Row], object] = lambda raw: None
+
+    def __call__(self, raw: Row, path: str) -> Row:
+        for name, marks in self.aliases:
+            raw = undo_alias(raw, name, marks)
+        if self.is_published(raw):
+            check_record(raw, self.kind, self.fields)
+            return {**drop_fields(raw, (*self.fields, *self.used)), **self.read(raw, path)}
+        if not is_own_record(raw):
+            raise ValueError(f"not a question of {self.kind}'s: it lacks {self.lacks}")
+        if self.tasks:
+            check_own_record(raw, self.tasks)
+        self.check_own(raw)
         return raw
-    return {field if name == "query" else name: value for name, value in raw.items()}
 
 
-def check_own_record(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[str, Any]:
+def undo_alias(raw: Row, name: str, marks: Collection[str]) -> Row:
+    """A published record as it was, if it came with a response, so that its field `name` was taken
+    for a query. It is known by the fields `marks`, which no row of ours has."""
+    if "query" not in raw or name in raw or any(mark not in raw for mark in marks):
+        return raw
+    return {name if key == "query" else key: value for key, value in raw.items()}
+
+
+def check_own_record(raw: Row, tasks: Collection[str]) -> Row:
     """A row of our own format as it is. Raises ValueError if it names a task that the suite lacks;
     naming none is allowed."""
     if raw.get("task"):
@@ -36,9 +75,9 @@ def check_own_record(raw: Mapping[str, Any], tasks: Collection[str]) -> Mapping[
     return raw
 
 
-def check_record(raw: Mapping[str, Any], kind: str, fields: Mapping[str, type | None]) -> None:
+def check_record(raw: Row, kind: str, fields: Mapping[str, type | None]) -> None:
     """Raises ValueError that says which `fields` a record lacks, or has with a wrong type (None:
-    any). A context may stand in a file of its own instead (`context_file`)."""
+    any). A context may be in a file of its own instead (`context_file`)."""
     missing = [
         name
         for name in fields
@@ -50,16 +89,12 @@ def check_record(raw: Mapping[str, Any], kind: str, fields: Mapping[str, type | 
             "has id and query"
         )
     for name, wanted in fields.items():
-        if (
-            wanted is not None
-            and name in raw
-            and (not isinstance(raw[name], wanted) or isinstance(raw[name], bool))
-        ):
-            raise ValueError(
-                f"{name}: must be {_NAMES[wanted]}, not {type(raw[name]).__name__} {raw[name]!r}"[
-                    :200
-                ]
-            )
+        value = raw.get(name)
+        if wanted is None or name not in raw:
+            continue
+        if not isinstance(value, wanted) or isinstance(value, bool):
+            message = f"{name}: must be {_NAMES[wanted]}, not {type(value).__name__} {value!r}"
+            raise ValueError(message[:200])
 
 
 def known_task(name: Any, tasks: Collection[str]) -> str:
@@ -69,19 +104,19 @@ def known_task(name: Any, tasks: Collection[str]) -> str:
     return name
 
 
-def task_of(raw: Mapping[str, Any], path: str, tasks: Collection[str]) -> str:
+def task_of(raw: Row, path: str, tasks: Collection[str]) -> str:
     """The task that a record names (`dataset` or `task`), else that its file or one of the two
     folders above is named after. Raises ValueError that lists the known ones."""
     named = raw.get("dataset") or raw.get("task")
     if named is not None:
         return known_task(named, tasks)
-    found = task_of_path(path, tasks)
-    if found is None:
+    task = task_of_path(path, tasks)
+    if task is None:
         raise ValueError(
             f"no task in the name of {path}; name the file or its folder after one of: "
             f"{', '.join(tasks)}"
         )
-    return found
+    return task
 
 
 def task_of_path(path: str, tasks: Collection[str]) -> str | None:
@@ -92,9 +127,7 @@ def task_of_path(path: str, tasks: Collection[str]) -> str | None:
     return None
 
 
-def query_of(
-    raw: Mapping[str, Any], task: str, statements: Mapping[str, str]
-) -> tuple[str, dict[str, str]]:
+def query_of(raw: Row, task: str, statements: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """A record's question, and what to note of it: a sample must ask something, so that a task
     whose records ask nothing (summaries, code) is stated in our words, and metadata keeps the empty
     input for the benchmark's own templates. Raises ValueError if the task has no such statement."""
@@ -105,7 +138,7 @@ def query_of(
     return statements[task], {"input": raw["input"]}
 
 
-def published_input(query: str, metadata: Mapping[str, Any]) -> str:
+def published_input(query: str, metadata: Row) -> str:
     """The input as the benchmark published it, for its own templates."""
     return str(metadata.get("input", query))
 
@@ -119,9 +152,8 @@ def chars_bucket(chars: int) -> str:
     return f"up to {length_label(upper)} characters"
 
 
-def drop_fields(raw: Mapping[str, Any], used: Collection[str]) -> dict[str, Any]:
-    """What a record has besides the fields `used`, a response to judge perhaps; its context in any
-    case."""
+def drop_fields(raw: Row, used: Collection[str]) -> dict[str, Any]:
+    """The fields of a record besides those `used`; its context in any case."""
     return {
         name: value
         for name, value in raw.items()

@@ -84,11 +84,11 @@ def reference(sample: Sample) -> Reference:
 def options(sample: Sample) -> dict[str, str]:
     """The options of a multiple-choice question by their letters, from its metadata (`options`,
     `choices` or `choice_A` ...); empty where it has none."""
-    found: Any = sample.metadata.get("options") or sample.metadata.get("choices")
-    if isinstance(found, Mapping):
-        return {str(letter): str(text) for letter, text in found.items()}
-    if isinstance(found, Sequence) and not isinstance(found, str):
-        return dict(zip(_LETTERS, map(str, found), strict=False))
+    listed: Any = sample.metadata.get("options") or sample.metadata.get("choices")
+    if isinstance(listed, Mapping):
+        return {str(letter): str(text) for letter, text in listed.items()}
+    if isinstance(listed, Sequence) and not isinstance(listed, str):
+        return dict(zip(_LETTERS, map(str, listed), strict=False))
     return {
         letter: str(sample.metadata[key])
         for letter in _LETTERS
@@ -111,11 +111,11 @@ def _place_tokens(bare: str) -> list[tuple[str, int, int]]:
     """The tokens of a bare text, each with where it begins and ends there."""
     return [
         (
-            _canonical_number(found["number"]) if found["number"] else found[0].strip("_"),
-            *found.span(),
+            _canonical_number(match["number"]) if match["number"] else match[0].strip("_"),
+            *match.span(),
         )
-        for found in _TOKEN.finditer(bare)
-        if found[0].strip("_")
+        for match in _TOKEN.finditer(bare)
+        if match[0].strip("_")
     ]
 
 
@@ -141,13 +141,13 @@ class _Said:
         return [word for word, _, _ in self._read("plain")[1]]
 
     def _states(self, way: str, answer: str) -> bool:
-        text, said = self._read(way)
+        text, placed = self._read(way)
         wanted = [word for word, _, _ in _place_tokens(answer)]
         return any(
             not is_denied(
                 text[max(0, start - LOOKS_BACK) : start], text[end : end + LOOKS_ON], self.question
             )
-            for start, end in _find_places(said, wanted)
+            for start, end in _find_places(placed, wanted)
         )
 
     def _read(self, way: str) -> tuple[str, list[tuple[str, int, int]]]:
@@ -160,14 +160,14 @@ class _Said:
 
 
 def _find_places(
-    said: Sequence[tuple[str, int, int]], wanted: Sequence[str]
+    placed: Sequence[tuple[str, int, int]], wanted: Sequence[str]
 ) -> Iterator[tuple[int, int]]:
     """Where the wanted tokens stand in what was said, next to each other."""
-    for first in range(len(said) - len(wanted) + 1 if wanted else 0):
-        if said[first][0] == wanted[0] and [
-            word for word, _, _ in said[first : first + len(wanted)]
+    for first in range(len(placed) - len(wanted) + 1 if wanted else 0):
+        if placed[first][0] == wanted[0] and [
+            word for word, _, _ in placed[first : first + len(wanted)]
         ] == list(wanted):
-            yield said[first][1], said[first + len(wanted) - 1][2]
+            yield placed[first][1], placed[first + len(wanted) - 1][2]
 
 
 def is_given(sample: Sample, response: str) -> bool:
@@ -181,51 +181,41 @@ def is_given(sample: Sample, response: str) -> bool:
         numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))
         wanted = " ".join(_canonical_number(answer) for answer in answers)
         return f" {wanted} " in f" {numbers} "
-    said = _Said(response, sample.query)
+    reading = _Said(response, sample.query)
     if kind == "all":
-        return all(_gives(said, answer) for answer in answers)
+        return all(_gives(reading, answer) for answer in answers)
     # the letters of answers that are options, and the options of answers that are letters
     named = options(sample)
     letters = [letter for letter, text in named.items() if text.strip() in answers]
     texts = [named[answer] for answer in answers if answer in named]
-    return any(_gives(said, answer) for answer in (*answers, *letters, *texts))
+    return any(_gives(reading, answer) for answer in (*answers, *letters, *texts))
 
 
-def _gives(said: _Said, answer: str) -> bool:
+def _gives(reading: _Said, answer: str) -> bool:
     if len(answer) == 1 and answer in _LETTERS:
-        return _find_letter(said.response) == answer
+        return _find_letter(reading.response) == answer
     wanted = tokens(answer)
     if len(wanted) == 1 and wanted[0] in _YES_NO:
-        return next((word for word in said.words() if word in _YES_NO), "") == wanted[0]
-    return said.gives(answer)
+        return next((word for word in reading.words() if word in _YES_NO), "") == wanted[0]
+    return reading.gives(answer)
 
 
 def _find_letter(response: str) -> str:
     """The letter that a response settles on, "" for none: the last that it says is its answer, else
     the first that it marks, those that it denies left out."""
-    told = [
-        found[1]
-        for found in _SAYS_LETTER.finditer(response)
-        if not _is_denied_letter(response, found)
-    ]
-    if told:
-        return told[-1]
-    return next(
-        (
-            found[1]
-            for found in _MARKS_LETTER.finditer(response)
-            if not _is_denied_letter(response, found)
-        ),
-        "",
-    )
+    if stated := _letters_not_denied(_SAYS_LETTER, response):
+        return stated[-1]
+    return next(iter(_letters_not_denied(_MARKS_LETTER, response)), "")
 
 
-def _is_denied_letter(response: str, found: re.Match[str]) -> bool:
-    before, after = (
-        response[max(0, found.start() - LOOKS_BACK) : found.start()],
-        response[found.end() : found.end() + LOOKS_ON],
-    )
-    return is_denied(_ARTICLE.sub("", before.casefold()), after.casefold(), "")
+def _letters_not_denied(pattern: re.Pattern[str], response: str) -> list[str]:
+    letters = []
+    for match in pattern.finditer(response):
+        before = response[max(0, match.start() - LOOKS_BACK) : match.start()].casefold()
+        after = response[match.end() : match.end() + LOOKS_ON].casefold()
+        if not is_denied(_ARTICLE.sub("", before), after, ""):
+            letters.append(match[1])
+    return letters
 
 
 def _drop_accents(text: str) -> str:

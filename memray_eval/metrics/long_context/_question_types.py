@@ -115,11 +115,11 @@ CRITERIA: Mapping[tuple[str, str], TypeCriteria] = {
 
 def criteria_of(sample: Sample, severity: Severity) -> str:
     """What a judge is told of the sample's type; "" for samples of other suites."""
-    found = CRITERIA.get((sample.suite, sample.task))
+    criteria = CRITERIA.get((sample.suite, sample.task))
     if sample.metadata.get("unanswerable") is True:
-        found = _UNANSWERABLE
+        criteria = _UNANSWERABLE
     elif sample.suite == "personamem":
-        found = _CHOICE
-    if found is None:
+        criteria = _CHOICE
+    if criteria is None:
         return ""
-    return f"This type of question\n- {found.both}\n- {getattr(found, severity)}"
+    return f"This type of question\n- {criteria.both}\n- {getattr(criteria, severity)}"

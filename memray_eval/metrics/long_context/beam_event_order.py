@@ -55,21 +55,21 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EventOrderJud
     content words it has."""
     events, order = [stems(item) for item in items_of(sample)], list[int]()
     for line in re.split(r"\n+|(?<=[.;,])\s*(?=\d+[.)])", response.text):
-        said = stems(line)
-        if not said:
+        words = stems(line)
+        if not words:
             continue
         fits = (
             number
             for number, wanted in enumerate(events, 1)
-            if number not in order and wanted and len(wanted & said) >= _MATCH * len(wanted)
+            if number not in order and wanted and len(wanted & words) >= _MATCH * len(wanted)
         )
         order.append(next(fits, 0))
     return EventOrderJudgment(reason="words in common", order=order)
 
 
 def measure(judgment: EventOrderJudgment, sample: Sample, response: Response) -> MetricValue:
-    found = order_score(len(items_of(sample)), judgment.order)
-    return MetricValue(found.tau, {"f1": found.f1, "final": found.final})
+    score = order_score(len(items_of(sample)), judgment.order)
+    return MetricValue(score.tau, {"f1": score.f1, "final": score.final})
 
 
 def aggregate(columns: Columns) -> Aggregates:

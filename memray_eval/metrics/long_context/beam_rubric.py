@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, Field, field_validator
 
-from memray_eval.benchmarks.beam.judge_prompts import TASK, fill_official
-from memray_eval.benchmarks.beam.rules import as_code, as_paper
+from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context.abstention import is_unanswerable
@@ -54,15 +53,15 @@ def items_of(sample: Sample) -> list[str]:
 
 def calls(rubric: str, sample: Sample, response: Response) -> list[tuple[Message, ...]]:
     """One call an item."""
-    made: list[tuple[Message, ...]] = []
+    prompts: list[tuple[Message, ...]] = []
     for item in items_of(sample):
         official = fill_official(rubric, item, response.text)
         if official is not None:
-            made.append((Message(role="user", content=official),))
+            prompts.append((Message(role="user", content=official),))
             continue
         sections = {"QUESTION": sample.query, "CRITERION": item, "RESPONSE": response.text}
-        made.append(judge_messages(rubric, sections))
-    return made
+        prompts.append(judge_messages(rubric, sections))
+    return prompts
 
 
 def join(judgments: Sequence[ItemJudgment]) -> RubricJudgment:
@@ -73,22 +72,22 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> RubricJudgmen
     """By the share of an item's content words whose stems stand in the response: 1 from 0.8 on,
     0.5 from 0.4 on. Of a question that cannot be answered: 1 where the response says that it does
     not know."""
-    said, found = stems(response.text), []
+    words, judgments = stems(response.text), []
     for item in items_of(sample):
         wanted = stems(item.partition(":")[2] or item)
-        share = len(wanted & said) / len(wanted) if wanted else 0.0
+        share = len(wanted & words) / len(wanted) if wanted else 0.0
         score = 1.0 if share >= _MOST else 0.5 if share >= _SOME else 0.0
         if is_unanswerable(sample):
             score = float(says_unknown(response.text))
-        found.append(ItemJudgment(reason="words in common", score=score))
-    return RubricJudgment(items=found)
+        judgments.append(ItemJudgment(reason="words in common", score=score))
+    return RubricJudgment(items=judgments)
 
 
 def measure(
     judgment: RubricJudgment | ItemJudgment, sample: Sample, response: Response
 ) -> MetricValue:
     items = judgment.items if isinstance(judgment, RubricJudgment) else [judgment]
-    scores = [one.score for one in items]
+    scores = [item.score for item in items]
     return MetricValue(as_paper(scores), {AS_CODE: as_code(scores, sample.task)})
 
 

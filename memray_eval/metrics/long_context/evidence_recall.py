@@ -28,11 +28,11 @@ def found_evidence(sample: Sample) -> list[int] | None:
         ids = {*retrieved_ids(retrieved)} - {""}
         if ids or not retrieved:
             return [
-                place
-                for place, (turn, session) in enumerate(evidence)
+                number
+                for number, (turn, session) in enumerate(evidence)
                 if turn in ids
                 or session in ids
-                or (not turn and any(one.startswith(f"{session}:") for one in ids))
+                or (not turn and any(id_.startswith(f"{session}:") for id_ in ids))
             ]
     shown = sample.metadata.get(SHOWN)
     return list(shown) if isinstance(shown, list) else None
@@ -47,8 +47,8 @@ def applies(sample: Sample) -> str | None:
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
-    found, pieces = found_evidence(sample) or [], len(sample.metadata[EVIDENCE])
-    return MetricValue(len(found) / pieces, {FOUND: float(len(found)), PIECES: float(pieces)})
+    hits, pieces = found_evidence(sample) or [], len(sample.metadata[EVIDENCE])
+    return MetricValue(len(hits) / pieces, {FOUND: float(len(hits)), PIECES: float(pieces)})
 
 
 METRIC = ComputedMetric(

@@ -6,7 +6,7 @@ says which rules it averages. A sample's metadata.rule picks another one."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.rules import RULES, rule_name, score_by_rule, scorer
+from memray_eval.benchmarks.rules import all_rules, rule_name, score_by_rule, scorer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -22,7 +22,7 @@ def applies(sample: Sample) -> str | None:
         return None
     return (
         f"suite {sample.suite!r} has no rule for task {sample.task!r}; metadata.rule picks one of: "
-        f"{', '.join(RULES)}"
+        f"{', '.join(all_rules())}"
     )
 
 

@@ -14,7 +14,7 @@ stands in between, and the middle of a long list of numbers, it cannot judge."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, NamedTuple
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
@@ -77,111 +77,58 @@ Be lenient.
 - Where the reference is code: CORRECT if the response's code serves the same purpose, up to small slips.
 """  # noqa: E501
 
+EXAMPLES = """
+QUESTION: Who repaired the lighthouse lamp?
+ACCEPTED_ANSWERS: Marta Oduya
+RESPONSE: It was the keeper's niece, Ms Oduya, who got the lamp to work again.
+-> CORRECT: the same person, in other words
+
+QUESTION: 故事里有几只猫？
+ACCEPTED_ANSWERS: ["3", "三只", "三"]
+RESPONSE: 一共有三只小猫。
+-> CORRECT: one of the accepted answers
+
+QUESTION: What number is hidden in the text?
+ACCEPTED_ANSWERS: 7351902
+RESPONSE: The hidden number is 73519021.
+-> INCORRECT: one digit more is another number
+
+QUESTION: Where was the treaty signed?
+ACCEPTED_ANSWERS: ["Aldermoor", "the town hall of Aldermoor"]
+RESPONSE: They signed it in Aldermoor.
+-> CORRECT: one of the accepted answers is enough
+
+QUESTION: Why does the captain turn back? (A) fog (B) mutiny (C) illness (D) ice
+ACCEPTED_ANSWERS: ["B", "B. mutiny"]
+RESPONSE: Because his crew rises against him.
+-> CORRECT: that is option B in other words
+
+QUESTION: What is the capital of the island?
+ACCEPTED_ANSWERS: Port Selwyn
+RESPONSE: I'm sorry, the passage does not tell.
+-> INCORRECT: a refusal, though there is an answer
+
+QUESTION: In which year did the mill burn down?
+ACCEPTED_ANSWERS: 1874
+RESPONSE: It was either 1871 or 1874.
+-> {hedged}: it hedges between a wrong and the right year
+
+QUESTION: Which metal is the bell made of?
+ACCEPTED_ANSWERS: bronze
+RESPONSE: The chapter first dwells on the tower, its masons and the dispute over its cost, which the council settled only years later. As for the bell, the founder's ledger leaves no doubt: it was cast in bronze, and it still hangs there.
+-> CORRECT: long, but it settles on bronze
+
+QUESTION: Which magic numbers are given for amber-otter?
+REQUIRED_ANSWERS: ["4410273", "9038812"]
+RESPONSE: 4410273
+-> INCORRECT: one of two required answers is missing
+"""  # noqa: E501
 CORRECT: Literal["CORRECT"] = "CORRECT"
 INCORRECT: Literal["INCORRECT"] = "INCORRECT"
-_Verdict = Literal["CORRECT", "INCORRECT"]
-
-
-class _Example(NamedTuple):
-    question: str
-    answers: str
-    response: str
-    strict: _Verdict
-    lenient: _Verdict
-    why: str
-    section: str = SECTION["any"]
-
-
-EXAMPLES = (
-    _Example(
-        "Who repaired the lighthouse lamp?",
-        "Marta Oduya",
-        "It was the keeper's niece, Ms Oduya, who got the lamp to work again.",
-        CORRECT,
-        CORRECT,
-        "the same person, in other words",
-    ),
-    _Example(
-        "故事里有几只猫？",
-        '["3", "三只", "三"]',
-        "一共有三只小猫。",
-        CORRECT,
-        CORRECT,
-        "one of the accepted answers",
-    ),
-    _Example(
-        "What number is hidden in the text?",
-        "7351902",
-        "The hidden number is 73519021.",
-        INCORRECT,
-        INCORRECT,
-        "one digit more is another number",
-    ),
-    _Example(
-        "Where was the treaty signed?",
-        '["Aldermoor", "the town hall of Aldermoor"]',
-        "They signed it in Aldermoor.",
-        CORRECT,
-        CORRECT,
-        "one of the accepted answers is enough",
-    ),
-    _Example(
-        "Why does the captain turn back? (A) fog (B) mutiny (C) illness (D) ice",
-        '["B", "B. mutiny"]',
-        "Because his crew rises against him.",
-        CORRECT,
-        CORRECT,
-        "that is option B in other words",
-    ),
-    _Example(
-        "What is the capital of the island?",
-        "Port Selwyn",
-        "I'm sorry, the passage does not tell.",
-        INCORRECT,
-        INCORRECT,
-        "a refusal, though there is an answer",
-    ),
-    _Example(
-        "In which year did the mill burn down?",
-        "1874",
-        "It was either 1871 or 1874.",
-        INCORRECT,
-        CORRECT,
-        "it hedges between a wrong and the right year",
-    ),
-    _Example(
-        "Which metal is the bell made of?",
-        "bronze",
-        "The chapter first dwells on the tower, its masons and the dispute over its cost, which "
-        "the council settled only years later. As for the bell, the founder's ledger leaves no "
-        "doubt: it was cast in bronze, and it still hangs there.",
-        CORRECT,
-        CORRECT,
-        "long, but it settles on bronze",
-    ),
-    _Example(
-        "Which magic numbers are given for amber-otter?",
-        '["4410273", "9038812"]',
-        "4410273",
-        INCORRECT,
-        INCORRECT,
-        "one of two required answers is missing",
-        SECTION["all"],
-    ),
-)
-
-
-def _rubric(criteria: str, is_strict: bool) -> str:
-    """Criteria and the examples with the verdicts that follow from them."""
-    shown = "\n\n".join(
-        f"QUESTION: {one.question}\n{one.section}: {one.answers}\nRESPONSE: {one.response}\n"
-        f"-> {one.strict if is_strict else one.lenient}: {one.why}"
-        for one in EXAMPLES
-    )
-    return f"{criteria.strip()}\n\nExamples\n{shown}"
-
-
-RUBRICS = {"strict": _rubric(STRICT, is_strict=True), "lenient": _rubric(LENIENT, is_strict=False)}
+RUBRICS = {
+    name: f"{criteria.strip()}\n\nExamples\n{EXAMPLES.strip().replace('{hedged}', hedged)}"
+    for name, criteria, hedged in (("strict", STRICT, INCORRECT), ("lenient", LENIENT, CORRECT))
+}
 
 
 class CorrectnessJudgment(BaseModel):
@@ -264,9 +211,9 @@ def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
     """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
     surrounding space."""
     right = reference(sample)
-    said = response.text.strip().casefold()
+    reply = response.text.strip().casefold()
     accepted = right.answers if right.kind == "any" else (right.text,)
-    is_same = any(said == answer.strip().casefold() for answer in accepted)
+    is_same = any(reply == answer.strip().casefold() for answer in accepted)
     return CorrectnessJudgment(
         reasoning="no judge's verdict: compared to the letter",
         verdict=CORRECT if is_same else INCORRECT,

@@ -4,6 +4,7 @@ judge."""
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -14,7 +15,6 @@ from pydantic import ValidationError
 from memray_eval.metric import RULES, rubric_digest, score_by_rules, score_by_verdict
 from memray_eval.metrics.long_context._correctness import is_given, options, reference, tokens
 from memray_eval.metrics.long_context.semantic_correctness import (
-    EXAMPLES,
     METRIC,
     READ_CHARS,
     RUBRICS,
@@ -125,11 +125,16 @@ def test_every_rubric_is_another_prompt_and_its_digest_says_so() -> None:
 
 
 def test_the_rubrics_differ_where_they_should() -> None:
-    apart = [example for example in EXAMPLES if example.strict != example.lenient]
-    assert [example.response for example in apart] == ["It was either 1871 or 1874."]
-    for name, rubric in RUBRICS.items():
-        for example in EXAMPLES:
-            assert f"RESPONSE: {example.response}\n-> {getattr(example, name)}: " in rubric
+    strict, lenient = (
+        RUBRICS[name].partition("\n\nExamples\n")[2].split("\n\n") for name in ("strict", "lenient")
+    )
+    assert len(strict) == len(lenient) == 9
+    apart = [pair for pair in zip(strict, lenient, strict=True) if pair[0] != pair[1]]
+    assert len(apart) == 1
+    for example, verdict in zip(apart[0], ("INCORRECT", "CORRECT"), strict=True):
+        assert f"RESPONSE: It was either 1871 or 1874.\n-> {verdict}: " in example
+    for example in strict + lenient:
+        assert re.search(r"\nRESPONSE: .+\n-> (IN)?CORRECT: .", example)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,14 @@ from pydantic import BaseModel
 from scipy.stats import kendalltau
 
 from memray_eval.benchmarks import Answered, get_suite
-from memray_eval.benchmarks.beam.judge_prompts import fill_official, read_official
-from memray_eval.benchmarks.beam.rules import as_code, as_paper, kendall_tau_b, order_score
+from memray_eval.benchmarks.beam.rules import (
+    as_code,
+    as_paper,
+    fill_official,
+    kendall_tau_b,
+    order_score,
+    read_official,
+)
 from memray_eval.benchmarks.beam.suite import overall, prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader

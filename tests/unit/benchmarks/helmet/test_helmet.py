@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.helmet.rules import read_answer, substring_match
-from memray_eval.benchmarks.helmet.suite import TASKS, adapt, prompt
+from memray_eval.benchmarks.helmet.suite import TASKS, adapt, prompt, read_answer, substring_match
 from memray_eval.datasets.answers import rename_aliases
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics

@@ -8,8 +8,14 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import all_suites
-from memray_eval.benchmarks.long_context.names import BENCHMARKS, as_published
-from memray_eval.benchmarks.long_context.suite import SUITES, TASKS, adapt, prompt
+from memray_eval.benchmarks.long_context.suite import (
+    BENCHMARKS,
+    SUITES,
+    TASKS,
+    adapt,
+    as_published,
+    prompt,
+)
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Candidate, Response, Sample

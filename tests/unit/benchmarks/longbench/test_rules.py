@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from memray_eval.benchmarks.longbench import rules as longbench
 from memray_eval.benchmarks.longbench.rouge import lcs, rouge_l
-from memray_eval.benchmarks.rules import LONGBENCH, RULES, rule_name
+from memray_eval.benchmarks.rules import all_rules, rule_name
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Response, Sample, Score
@@ -290,8 +290,8 @@ def test_four_tasks_score_the_first_line_only() -> None:
 
 
 def test_rule_score_names_its_rule_and_its_version() -> None:
-    assert len(LONGBENCH) == 21
-    assert set(LONGBENCH.values()) <= set(RULES)
+    assert len(longbench.RULE_OF_TASK) == 21
+    assert set(longbench.RULE_OF_TASK.values()) <= set(all_rules())
     score = scored("rule_score", sample("passage_count", "5"), "5 or 6")
     assert (score.value, score.judge, score.status) == (0.5, "count, LongBench 2e00731", "scored")
     assert scored("count", sample("anything", "5"), "5").judge == "count, LongBench 2e00731"
@@ -302,7 +302,7 @@ def test_metadata_picks_another_rule_and_a_wrong_one_is_an_error() -> None:
     assert scored("rule_score", asked, "five").value == pytest.approx(2 / 3)
     wrong = scored("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
     assert wrong.status == "error"
-    assert "no rule 'f1'; there are: qa_f1, " in (wrong.error or "")
+    assert "no rule 'f1'; there are: babilong, " in (wrong.error or "")
 
 
 def test_a_task_without_a_rule_is_not_applicable() -> None:
@@ -329,7 +329,7 @@ assert isinstance(RULES_METRIC, ComputedMetric)
 
 
 def test_no_answers_score_0_as_in_the_original() -> None:
-    for task, name in LONGBENCH.items():
+    for task, name in longbench.RULE_OF_TASK.items():
         if not name.endswith("_zh"):
             assert scored("rule_score", sample(task, classes=["x"]), "Paragraph 5").value == 0.0
 

@@ -57,12 +57,12 @@ def test_the_gate_of_chinese_keywords() -> None:
 
 def test_facts_have_longbenchs_f1_and_dureader_a_rouge_without_common_words() -> None:
     for text in ("Ludwig Beethoven", "Beethoven", "", "a beethoven!"):
-        assert rules.RULES["factrecall_en"](text, "Ludwig Beethoven", "x") == qa_f1(
+        assert rules.TASK_RULES["factrecall_en"](text, "Ludwig Beethoven", "x") == qa_f1(
             text, ["Ludwig Beethoven"]
         )
     for text in ("贝多芬", "路德维希·贝多芬", "无"):
-        assert rules.RULES["factrecall_zh"](text, "贝多芬", "x") == qa_f1_zh(text, ["贝多芬"])
-    rouge = rules.RULES["dureader_mixup"]
+        assert rules.TASK_RULES["factrecall_zh"](text, "贝多芬", "x") == qa_f1_zh(text, ["贝多芬"])
+    rouge = rules.TASK_RULES["dureader_mixup"]
     assert rouge("发动机可以使用汽油", "发动机的汽油", None) == pytest.approx(
         rouge("发动机使用汽油", "发动机汽油", None)
     )

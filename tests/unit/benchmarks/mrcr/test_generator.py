@@ -10,8 +10,7 @@ from memray_eval.benchmarks.generator.generate import samples
 from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.mrcr.generator import MRCR, ORDINALS
-from memray_eval.benchmarks.mrcr.rules import prefix_ratio
-from memray_eval.benchmarks.mrcr.suite import prompt
+from memray_eval.benchmarks.mrcr.suite import prefix_ratio, prompt
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Message, Sample

@@ -7,8 +7,8 @@ from random import Random
 
 import pytest
 
-from memray_eval.benchmarks.mrcr.pieces import FORMS, TOPICS, write_piece
-from memray_eval.benchmarks.mrcr.rules import prefix_ratio
+from memray_eval.benchmarks.mrcr.generator import FORMS, TOPICS, write_piece
+from memray_eval.benchmarks.mrcr.suite import prefix_ratio
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Response, Sample, Score

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from memray_eval.benchmarks.babilong import rules as babilong
-from memray_eval.benchmarks.needles import ruler_rules as ruler
+from memray_eval.benchmarks.needles import rules as ruler
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Response, Sample, Score

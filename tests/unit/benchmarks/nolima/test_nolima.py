@@ -11,8 +11,7 @@ import pytest
 
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
-from memray_eval.benchmarks.nolima.generator import samples
-from memray_eval.benchmarks.nolima.needle_sets import read_books, read_needle_set
+from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
 from memray_eval.benchmarks.nolima.suite import adapt, prompt
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import ComputedMetric, score_by_code

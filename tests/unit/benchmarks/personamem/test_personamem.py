@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem.rules import letter_score
-from memray_eval.benchmarks.personamem.suite import adapt, prompt
+from memray_eval.benchmarks.personamem.suite import adapt, letter_score, prompt
 from memray_eval.benchmarks.rules import score_by_rule
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader

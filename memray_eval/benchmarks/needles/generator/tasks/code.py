@@ -9,10 +9,14 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import (
+    IntArray,
+    QuestionOrder,
+    distinct,
+    integers,
+)
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.seeded_random import IntArray, distinct, integers
 from memray_eval.benchmarks.generator.token_counter import LINE
 
 WORDS = {
@@ -52,21 +56,14 @@ class Costs(NamedTuple):
 
 
 def code_run(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
-    """Sample i has LEVELS[i modulo 5] levels. Functions stand in the order of their numbers."""
+    """Sample i has LEVELS[i modulo 5] levels. Functions are in the order of their numbers."""
     rng, words, levels = order.rng(), WORDS[order.language], LEVELS[order.number % len(LEVELS)]
     limit = max(400, order.length // NUMBERED * 2)
     numbers = np.array(distinct(rng, limit // 2, limit), np.int64) + 1
     added = integers(rng, len(numbers), HIGHEST - LOWEST + 1)
     x = rng.randint(-10, 10)
     query = words["query"].format(number=numbers[0], x=x)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     costs = _costs(resources, limit)
     a_level = _a_level(costs, numbers, spec.room, levels)
     level, called = _levels(rng, len(numbers), levels, a_level)
@@ -95,7 +92,8 @@ def _costs(resources: Resources, limit: int) -> Costs:
 
 
 def _a_level(costs: Costs, numbers: IntArray, room: int, levels: int) -> int:
-    """How many functions each level gets. Raises TooShort if the most levels did not get enough."""
+    """The number of functions of each level. Raises TooShort if the most levels did not get
+    enough."""
     mean = float(costs.name[numbers].mean() + costs.call[numbers].mean() + costs.to_call.mean())
     functions = min(int(LEVELLED * room / mean), len(numbers))
     if functions < LEAST_A_LEVEL * max(LEVELS):

@@ -8,16 +8,10 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import (
-    Unit,
-    insert_needles,
-    nearest_cut,
-    scatter,
-)
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut, scatter
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import word_of
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, CHARACTERS, NOUNS
 from memray_eval.errors import ConfigError
 
@@ -62,21 +56,16 @@ LIVES = {
         "a school in {year}. "
         '"{book}" is the only book by {name}, who moved to {home} in old age.\n',
         'Document: Readers of "{book}" know {name} as its author, but few know that {name} was '
-        "born in {birthplace} and was a "
-        "{trade}. The teacher of {name} was {teacher}. The school of {name} was founded in "
-        "{year}; the last years were spent "
-        "in {home}.\n",
+        "born in {birthplace} and was a {trade}. The teacher of {name} was {teacher}. The school "
+        "of {name} was founded in {year}; the last years were spent in {home}.\n",
     ),
     "zh": (
-        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在{"
-        "year}年创办了一所学校。"
-        "{name}晚年住在{home}。\n",
-        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学校，"
-        "至今仍在。"
-        "《{book}》是{name}唯一的著作，晚年{name}搬到了{home}。\n",
+        "文档：{name}出生在{birthplace}，父亲是{trade}。{name}师从{teacher}，著有《{book}》，并在"
+        "{year}年创办了一所学校。{name}晚年住在{home}。\n",
+        "文档：{trade}{name}来自{birthplace}。{name}的老师是{teacher}。{year}年，{name}办起了学"
+        "校，至今仍在。《{book}》是{name}唯一的著作，晚年{name}搬到了{home}。\n",
         "文档：《{book}》的作者是{name}。很少有人知道，{name}生于{birthplace}，做过{trade}，老师是"
-        "{teacher}。"
-        "{name}创办的学校始于{year}年，{name}的晚年在{home}度过。\n",
+        "{teacher}。{name}创办的学校始于{year}年，{name}的晚年在{home}度过。\n",
     ),
 }
 TRADES = {
@@ -108,9 +97,9 @@ def qa(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
 def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     rng, words = order.rng(), WORDS[order.language]
     pool = resources.pool("lives", order.language, _lives(order.language, resources.seed))
-    asked, *others = pool.draw(rng, order.length, extra=1)
+    target, *others = pool.draw(rng, order.length, extra=1)
     fact = rng.randrange(len(FACTS))
-    unit = pool.unit(asked)
+    unit = pool.unit(target)
     answer = unit.values[fact]
     others = [
         number
@@ -119,18 +108,11 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     ]
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
-    own, totals = int(pool.counts([asked])[0]), pool.totals(others)
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
+    own, totals = int(pool.counts([target])[0]), pool.totals(others)
     n = spec.most(totals + own, LEAST_OTHERS)
-    place = nearest_cut(totals[:n], order.depth or 0)
-    body = insert_needles(pool.texts(others[:n]), [(place, unit.text)])
+    cut = nearest_cut(totals[:n], order.depth or 0)
+    body = insert_needles(pool.texts(others[:n]), [(cut, unit.text)])
     return spec.finish(body, own + int(totals[n - 1]), (answer,))
 
 
@@ -156,9 +138,9 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
             _town(rng, language),
         )
         name = _name(scattered(number % names), language)
-        told = dict(zip(FACTS, values, strict=True))
+        facts = dict(zip(FACTS, values, strict=True))
         return Unit(
-            rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **told),
+            rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **facts),
             name,
             values,
         )
@@ -181,11 +163,11 @@ def _town(rng: Random, language: str) -> str:
 
 def _digits(number: int, *places: Sequence[str]) -> list[str]:
     """A number written with other digits at each place, the lowest first."""
-    found = []
+    written = []
     for digits in places:
         number, digit = divmod(number, len(digits))
-        found.append(digits[digit])
-    return found
+        written.append(digits[digit])
+    return written
 
 
 def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
@@ -193,23 +175,16 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     other documents come first, then the other questions' documents."""
     rng, words = order.rng(), WORDS[order.language]
     library = resources.library(words["document"])
-    asked = order.number % len(resources.questions)
-    gold, own = library.gold[asked], list(library.own[asked])
+    question = order.number % len(resources.questions)
+    gold, own = library.gold[question], list(library.own[question])
     rng.shuffle(own)
-    query = words["query"].format(question=resources.questions[asked].question)
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    query = words["query"].format(question=resources.questions[question].question)
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     others = library.others(rng, order.length, known={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:
         raise ConfigError(
-            f"--documents: question {asked + 1} has {len(drawn)} other documents; it takes "
+            f"--documents: question {question + 1} has {len(drawn)} other documents; it takes "
             f"{LEAST_OTHERS} or more"
         )
     costs = int(library.counts[gold].sum())
@@ -225,6 +200,6 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     rng.shuffle(taken)
     places = [rng.randrange(n + 1) for _ in gold]
     places[0] = nearest_cut(np.cumsum(library.counts[taken]), order.depth or 0)
-    needles = [(place, library.texts[number]) for place, number in zip(places, gold, strict=True)]
+    needles = [(cut, library.texts[number]) for cut, number in zip(places, gold, strict=True)]
     body = insert_needles([library.texts[number] for number in taken], needles)
-    return spec.finish(body, int(totals[n - 1]), resources.questions[asked].answers)
+    return spec.finish(body, int(totals[n - 1]), resources.questions[question].answers)

@@ -10,10 +10,14 @@ from random import Random
 import numpy as np
 
 from memray_eval.benchmarks.generator.pools import Pool, Unit, scatter
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import (
+    IntArray,
+    QuestionOrder,
+    shuffle,
+    word_of,
+)
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec, TooShort
-from memray_eval.benchmarks.generator.seeded_random import IntArray, shuffle, word_of
 from memray_eval.benchmarks.generator.token_counter import LINE
 from memray_eval.benchmarks.needles.generator.words import CHARACTERS, CONSONANTS, LETTERS, VOWELS
 
@@ -84,9 +88,7 @@ def _cwe(
         common=words["and"].join(pool.unit(number).key for number in shown[:n]),
     )
     query = words["cwe_query"].format(n=COMMON)
-    spec = SampleSpec(
-        resources.counter, order.language, order.length - slack, head, words["cwe_closing"], query
-    )
+    spec = SampleSpec(order, resources, slack, head, words["cwe_closing"], query)
     times = np.full(len(drawn), seldom)
     times[:COMMON] = often
     items = np.cumsum(times)
@@ -110,7 +112,7 @@ def _number_words(texts: list[str], listed: IntArray) -> str:
 
 @lru_cache(maxsize=2)
 def _places(n: int) -> list[str]:
-    return [f"{place}." for place in range(1, n + 1)]
+    return [f"{number}." for number in range(1, n + 1)]
 
 
 def _coined_words(language: str, resources: Resources) -> Pool:
@@ -120,8 +122,8 @@ def _coined_words(language: str, resources: Resources) -> Pool:
     scattered = scatter(size**3, resources.seed, "coined", language)
 
     def make(_: Random, number: int) -> Unit:
-        place = scattered(number)
-        word = sounds[place % size] + sounds[place // size % size] + sounds[place // size**2]
+        spread = scattered(number)
+        word = sounds[spread % size] + sounds[spread // size % size] + sounds[spread // size**2]
         return Unit(f" {word}\n", word)
 
     measure = resources.counter.after
@@ -137,7 +139,7 @@ def fwe(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     pool = _random_words(order.language, resources)
     drawn = pool.sample(rng, math.isqrt(order.length) + 1)
     head, closing, query = (words[f"fwe_{part}"] for part in ("head", "closing", "query"))
-    spec = SampleSpec(resources.counter, order.language, order.length - slack, head, closing, query)
+    spec = SampleSpec(order, resources, slack, head, closing, query)
     costs = np.concatenate([[resources.counter.known("...", NOTHING)], pool.counts(drawn)])
     ends = resources.counter.known(LINE, "...") + resources.counter.known("...", LAST)
     n = _most_items(spec, costs, ends)

@@ -15,10 +15,9 @@ from memray_eval.benchmarks.generator.pools import (
     nearest_cut,
     scatter,
 )
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import uuid4
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 
 WORDS = {
@@ -51,7 +50,7 @@ LEAST_LINES = 4
 
 
 class Variant(NamedTuple):
-    """What is hidden where: `keys` keys with `values` values each, of which the question asks for
+    """A variant of the task: `keys` keys with `values` values each, of which the question asks for
     `asked` keys."""
 
     haystack: Literal["noise", "essay", "decoys"]
@@ -129,10 +128,10 @@ def _among_decoys(
     has."""
     rng = order.rng()
     pool = _decoys(variant, order.language, resources)
-    asked, *others = pool.draw(rng, order.length, extra=1)
-    unit = pool.unit(asked)
+    target, *others = pool.draw(rng, order.length, extra=1)
+    unit = pool.unit(target)
     spec = _make_spec(variant, order, resources, slack, [unit.key])
-    own, totals = int(pool.counts([asked])[0]), pool.totals(others)
+    own, totals = int(pool.counts([target])[0]), pool.totals(others)
     n = spec.most(totals + own, LEAST_LINES)
     texts = pool.texts(others[:n])
     body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), unit.text)])
@@ -140,16 +139,14 @@ def _among_decoys(
 
 
 def _make_spec(
-    variant: Variant, order: QuestionOrder, resources: Resources, slack: int, asked: list[str]
+    variant: Variant, order: QuestionOrder, resources: Resources, slack: int, keys: list[str]
 ) -> SampleSpec:
     words = WORDS[order.language]
     kind = words[variant.value]
     form = "one" if variant.n_needed == 1 else "several"
-    query = words[form].format(kind=kind, key=words["and"].join(asked), n=variant.n_needed)
+    query = words[form].format(kind=kind, key=words["and"].join(keys), n=variant.n_needed)
     head = words["head"].format(kind=kind)
-    return SampleSpec(
-        resources.counter, order.language, order.length - slack, head, words["closing"], query
-    )
+    return SampleSpec(order, resources, slack, head, words["closing"], query)
 
 
 def _key(language: str, number: int) -> str:
@@ -161,12 +158,12 @@ def _key(language: str, number: int) -> str:
 
 def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     """Different values, none of which the user's text happens to hold."""
-    found: list[str] = []
-    while len(found) < variant.keys * variant.values:
+    values: list[str] = []
+    while len(values) < variant.keys * variant.values:
         value = str(rng.randint(LOWEST, HIGHEST)) if variant.value == "number" else uuid4(rng)
-        if value not in found and value not in text:
-            found.append(value)
-    return found
+        if value not in values and value not in text:
+            values.append(value)
+    return values
 
 
 def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:

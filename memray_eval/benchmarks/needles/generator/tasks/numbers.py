@@ -7,21 +7,11 @@ from functools import cache
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import IntArray, QuestionOrder, integers
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
-from memray_eval.benchmarks.generator.seeded_random import IntArray, integers
 from memray_eval.benchmarks.generator.token_counter import LINE
 
-KINDS = (
-    "largest",
-    "second_largest",
-    "third_largest",
-    "smallest",
-    "second_smallest",
-    "third_smallest",
-    "median",
-)
 FIND = {
     "en": {
         "head": "Below is a long list of integers.\n",
@@ -48,6 +38,7 @@ FIND = {
         "median": "所有数的中位数",
     },
 }
+KINDS = tuple(FIND["en"])[3:]  # what follows head, closing and query
 CALC = {
     "en": {
         "head": "Below is a long expression of additions and subtractions.\n",
@@ -74,14 +65,7 @@ def math_find(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     middle two, a float."""
     rng, words, kind = order.rng(), FIND[order.language], KINDS[order.number % len(KINDS)]
     query = words["query"].format(what=words[kind])
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        query,
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     table = resources.counter.table
     first, following = table("{}", NUMBERS, LINE), table(", {}", NUMBERS, "1")
     is_low = kind.endswith("smallest") or (kind == "median" and rng.random() < 0.5)
@@ -120,14 +104,7 @@ def math_calc(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     """All values stay within 0 to 99: an operand that would lead out is taken modulo what is left,
     plus one."""
     rng, words = order.rng(), CALC[order.language]
-    spec = SampleSpec(
-        resources.counter,
-        order.language,
-        order.length - slack,
-        words["head"],
-        words["closing"],
-        words["query"],
-    )
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], words["query"])
     table = resources.counter.table
     costs = np.concatenate([table(" + {}", NUMBERS, "1"), table(" - {}", NUMBERS, "1")])
     start = rng.randrange(100)

@@ -44,9 +44,7 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     example = "".join(_chain(shown, other))
     head = words["head"].format(example=example, value=other, names=words["and"].join(shown))
     query = words["query"].format(value=value, n=len(names))
-    spec = SampleSpec(
-        resources.counter, order.language, order.length - slack, head, words["closing"], query
-    )
+    spec = SampleSpec(order, resources, slack, head, words["closing"], query)
     noise = resources.noise(order.language)
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
     totals, own = noise.totals(lines), int(resources.counter.lines(chain).sum())
@@ -57,10 +55,10 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
 
 
 def _names(rng: Random, n: int, letters: int) -> list[str]:
-    found: dict[str, None] = {}
-    while len(found) < n:
-        found["".join(rng.choices(CAPITALS, k=letters))] = None
-    return list(found)
+    names: dict[str, None] = {}
+    while len(names) < n:
+        names["".join(rng.choices(CAPITALS, k=letters))] = None
+    return list(names)
 
 
 def _chain(names: list[str], value: str) -> list[str]:

@@ -15,9 +15,8 @@ from memray_eval.benchmarks.generator.generate import (
     whole_adds_up,
 )
 from memray_eval.benchmarks.generator.plan import Plan
-from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.resources import QuestionedText, Resources
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
-from memray_eval.benchmarks.generator.user_texts import QuestionedText
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES, TASKS
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer

@@ -1,0 +1,103 @@
+"""One thing to find: a number in a text of nothing but noise (passkey: 5 digits, number_string: 10
+digits in runs), and a value in a JSON object of random UUIDs (kv_retrieval)."""
+
+from __future__ import annotations
+
+from random import Random
+
+from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
+from memray_eval.benchmarks.generator.resources import Resources
+from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
+from memray_eval.benchmarks.generator.token_counter import LINE
+
+NUMBER = {
+    "en": {
+        "head": "One thing worth knowing is hidden in the text below. Find it and keep it in "
+        "mind.\n",
+        "closing": "This is the end of the text.",
+        "needle": "The {what} is {number}. Keep it in mind: {number} is the {what}.\n",
+        "query": "What is the {what} in the text above? Reply with the number only.",
+        "passkey": "pass key",
+        "number_string": "long number",
+    },
+    "zh": {
+        "head": "下面的文字里藏着一条有用的信息，请找到并记住它。\n",
+        "closing": "文字到此结束。",
+        "needle": "{what}是{number}。请记住，{number}就是{what}。\n",
+        "query": "上文中的{what}是什么？请只回答数字。",
+        "passkey": "通行密码",
+        "number_string": "长数字",
+    },
+}
+PAIRS = {
+    "en": {
+        "head": "Below is a JSON object of keys and values.\n",
+        "query": 'What value does the key "{key}" have in the JSON object above? Reply with the '
+        "value only.",
+    },
+    "zh": {
+        "head": "下面是一个由键和值组成的JSON对象。\n",
+        "query": "在上面的JSON对象中，键“{key}”的值是什么？请只回答这个值。",
+    },
+}
+LEAST_LINES, LEAST_PAIRS = 2, 2
+
+
+def passkey(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
+    rng = order.rng()
+    return _hide_number(str(rng.randint(10_000, 99_999)), order, resources, slack, rng)
+
+
+def number_string(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
+    rng = order.rng()
+    digits = [str(rng.randrange(10)) for _ in range(5)]
+    for _ in range(5):
+        position = rng.randrange(len(digits))
+        digits.insert(position, digits[position])
+    return _hide_number("".join(digits), order, resources, slack, rng)
+
+
+def _hide_number(
+    number: str, order: QuestionOrder, resources: Resources, slack: int, rng: Random
+) -> SampleDraft:
+    words = NUMBER[order.language]
+    what = words[order.task]
+    needle = words["needle"].format(what=what, number=number)
+    query = words["query"].format(what=what)
+    spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
+    noise = resources.noise(order.language)
+    lines = noise.draw(rng, order.length)
+    totals, own = noise.totals(lines), resources.counter.line(needle)
+    n = spec.most(totals + own, LEAST_LINES)
+    texts = noise.texts(lines[:n])
+    body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), needle)])
+    return spec.finish(body, int(totals[n - 1]) + own, (number,))
+
+
+def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
+    """The asked pair is the one at `depth` percent of all pairs: at 0 the first, at 100 the last,
+    which has no comma."""
+    rng, words = order.rng(), PAIRS[order.language]
+    pool = resources.pool("pairs", "", _pair)
+    target, last, *others = pool.draw(rng, order.length, extra=2)
+    if order.depth == 100:
+        last = target
+    key, value = pool.unit(target).key, pool.unit(target).values[0]
+    closing = pool.unit(last).text.rstrip(",\n") + "\n}"
+    query = words["query"].format(key=key)
+    spec = SampleSpec(order, resources, slack, words["head"], closing, query)
+    own = [] if order.depth == 100 else [target]
+    totals = (
+        resources.counter.known(LINE, "{\n") + int(pool.counts(own).sum()) + pool.totals(others)
+    )
+    n = spec.most(totals, LEAST_PAIRS)
+    lines = pool.texts(others[:n])
+    for number in own:
+        lines.insert(min(n, round((order.depth or 0) / 100 * (n + 1))), pool.unit(number).text)
+    return spec.finish("{\n" + "".join(lines), int(totals[n - 1]), (value,))
+
+
+def _pair(rng: Random, _: int) -> Unit:
+    key, value = uuid4(rng), uuid4(rng)
+    return Unit(f'"{key}": "{value}",\n', key, (value,))

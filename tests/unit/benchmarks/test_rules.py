@@ -1,0 +1,34 @@
+"""The benchmarks' own rules as their suites declare them: each a metric, and one for a task."""
+
+from __future__ import annotations
+
+import pytest
+
+from memray_eval.benchmarks import all_suites
+from memray_eval.benchmarks.rules import all_rules, rule_name, scorer
+from memray_eval.metrics import all_metrics
+from memray_eval.types import Sample
+
+WITH_RULES = [name for name, suite in all_suites().items() if suite.rules]
+
+
+def test_each_declared_rule_is_a_metric_of_its_name() -> None:
+    assert len(all_rules()) == sum(len(suite.rules) for suite in all_suites().values()) == 25
+    for name, rule in all_rules().items():
+        metric = all_metrics()[name]
+        assert (metric.family, metric.about) == ("long_context", rule.about)
+        assert metric.title == f"{rule.title} ({rule.version})"
+        assert scorer(name) == f"{name}, {rule.version}"
+
+
+@pytest.mark.parametrize("suite", WITH_RULES)
+def test_a_suite_with_rules_has_one_for_each_of_its_tasks(suite: str) -> None:
+    for task in all_suites()[suite].tasks:
+        asked = Sample(id="1", query="q", suite=suite, task=task)
+        assert rule_name(asked) in all_rules(), task
+
+
+@pytest.mark.parametrize("suite", ["beam", "longmemeval"])
+def test_a_suite_whose_own_score_is_a_judges_has_no_rule(suite: str) -> None:
+    assert rule_name(Sample(id="1", query="q", suite=suite, task="qa")) is None
+    assert rule_name(Sample(id="1", query="q", suite="chat", task="qa")) == "ruler_any"
