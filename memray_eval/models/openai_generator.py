@@ -77,7 +77,8 @@ class OpenAIGenerator:
         async with self._slots:
             started = time.perf_counter()
             response = await self._answer(prompt, candidate, is_chat)
-            return response.model_copy(update={**form, "duration_s": time.perf_counter() - started})
+            times = {"duration_s": time.perf_counter() - started, "ended_s": time.time()}
+            return response.model_copy(update={**form, **times})
 
     async def _answer(self, prompt: Prompt, candidate: Candidate, is_chat: bool) -> Response:
         for left in reversed(range(STREAM_TRIES)):

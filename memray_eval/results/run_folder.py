@@ -333,7 +333,8 @@ class RunFolder:
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
+        """Reads a part: all of it in one request, in the columns of RECORD_SCHEMA (those that an
+        older version did not write are null), or some of its columns, named as in Parquet
         (scores.list.element.status)."""
         with (
             translate_cloud_errors(self.path),
@@ -341,6 +342,10 @@ class RunFolder:
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
             table = pq.ParquetFile(source).read(columns=columns)
+        for field in RECORD_SCHEMA if columns is None else ():
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        table = table if columns else table.select(RECORD_SCHEMA.names)
         return table.replace_schema_metadata(None)
 
     def read_parts(

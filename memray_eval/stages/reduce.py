@@ -39,7 +39,7 @@ _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are sp
 _SCORE = "scores.list.element"
 _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
 # records of older versions lack these
-_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks")
+_OF_ENGINE = ("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks", "ended_s")
 _OF_UNITS = (
     "candidate",
     "model",
@@ -80,6 +80,15 @@ SELECT prompt_form, count(*) FROM units
 WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
+# None for a candidate of whose answers any has no known time, or one of no known session
+_SPANS = """
+SELECT candidate, CASE WHEN sum(unknown) = 0 THEN sum(span_s) END
+FROM (SELECT candidate, max(ended_s) - min(ended_s - duration_s) AS span_s,
+             count_if(output_tokens > 0 AND (session = 0 OR ended_s - duration_s IS NULL)) AS unknown
+      FROM units GROUP BY candidate, session)
+GROUP BY candidate
+"""
+
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -97,10 +106,11 @@ class Reduced:
 
 
 def reduce_records(
-    records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None
+    records: pads.Dataset, metrics: Sequence[Metric], sessions: Sequence[float]
 ) -> Reduced:
-    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `generation_s` is the
-    wall time of generation, for tokens per second."""
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `sessions` are the
+    times at which those of the run started, in order: tokens per second are counted within each,
+    so that a pause between two of them takes no time."""
     files = list(records.get_fragments())
     is_local = isinstance(records.filesystem, pafs.LocalFileSystem)
     with ThreadPoolExecutor(_LOCAL_FILES_AT_ONCE if is_local else _FILES_AT_ONCE) as pool:
@@ -124,7 +134,7 @@ def reduce_records(
         candidates = sorted(units["candidate"].unique().to_pylist())
         summaries = pool.map(summarise_one, product(metrics, candidates))
         # While the pool summarises
-        generation = tuple(_summarise_generation(units, generation_s))
+        generation = tuple(_summarise_generation(units, sessions))
         causes = tuple(_merge_causes([block.causes for block in found]))
         return Reduced(
             n_units=units.num_rows,
@@ -420,9 +430,14 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
+def _summarise_generation(
+    units: pa.Table, sessions: Sequence[float]
+) -> Iterator[GenerationSummary]:
+    started = pc.subtract(units["ended_s"], units["duration_s"]).to_numpy()
+    session = np.searchsorted(np.asarray(sessions, np.float64), started, side="right")
     with duckdb.connect() as database:
-        database.register("units", units)
+        database.register("units", units.append_column("session", pa.array(session)))
+        spans = dict(database.execute(_SPANS).fetchall())
         for row in database.execute(_GENERATION).fetchall():
             (
                 name,
@@ -447,7 +462,7 @@ def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[Ge
                 n_failed=failed,
                 prompt_tokens=int(prompt),
                 output_tokens=int(output),
-                output_tokens_per_s=generated_tokens_per_s(int(output), generation_s),
+                output_tokens_per_s=generated_tokens_per_s(int(output), spans[name]),
                 ttft_s_mean=ttft,
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,

@@ -170,7 +170,8 @@ class Response(Frozen):
     `thinking` is what stood between <think> marks, which `text` no longer holds, in
     `thinking_blocks` blocks. `prompt_form` says whether it was asked through its chat template
     (`chat`) or with plain text (`plain`); `truncated_tokens` were cut out of the prompt's middle;
-    `cached_tokens` of the prompt came from the engine's prefix cache."""
+    `cached_tokens` of the prompt came from the engine's prefix cache. `ended_s` is when the answer
+    was whole, in seconds since 1970: throughput is counted over a candidate's own requests."""
 
     text: str = ""
     thinking: str = ""
@@ -184,6 +185,7 @@ class Response(Frozen):
     output_tokens: int | None = None
     ttft_s: float | None = None
     duration_s: float | None = None
+    ended_s: float | None = None
 
     @property
     def is_empty(self) -> bool:
