@@ -132,7 +132,7 @@ def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]], judged:
 def _format_interval(one: MetricSummary) -> str:
     found = _PLAIN.of_metric(one)
     digits = digits_of(one.scale)
-    return NOTHING if found is None else f"{found.low:.{digits}f}, {found.high:.{digits}f}"
+    return NOTHING if found is None else f"{found.low:z.{digits}f}, {found.high:z.{digits}f}"
 
 
 def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:

@@ -266,8 +266,8 @@ def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
         return f"no {metric.figure.whole}" if is_over_nothing and metric.figure.whole else NOTHING
     if line.form in _SCALED:
         return _SCALED[line.form](value, metric)
-    return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(
-        line.form, f"{value:.4f}"
+    return {"count": f"{value:z.0f}", "average": f"{value:z.2f}", "percent": f"{value:.1%}"}.get(
+        line.form, f"{value:z.4f}"
     )
 
 
@@ -277,7 +277,7 @@ def _bar(count: float, total: int) -> str:
 
 
 _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
-    "of_scale": lambda value, metric: f"{value:.2f}/{metric.scale[1]:.2f}",
+    "of_scale": lambda value, metric: f"{value:z.2f}/{metric.scale[1]:z.2f}",
     "step": lambda value, metric: f"{value:g}/{metric.scale[1]:g}",
     "bar": lambda value, metric: _bar(value, metric.n_scored),
 }

@@ -144,7 +144,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     rule, and what the levels mean."""
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
-        average = NOTHING if decision.average is None else f"{decision.average:.4f}"
+        average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
     yield from align_columns(rows)
@@ -267,12 +267,12 @@ def _reach_verdict(
     """Returns the verdict and its reasons. A figure that is too low decides even if others are
     missing. `unmovable` metrics are not listed as areas to improve."""
     low = [
-        f"{name} {figure:.4f} is below {METRIC_FROM}"
+        f"{name} {figure:z.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()
         if _is_below(figure, METRIC_FROM)
     ]
     if _is_below(average, TEST_FROM):
-        low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
+        low.insert(0, f"average {average:z.4f} is below {TEST_FROM}")
     if low:
         return "needs_revision", low
     if average is None or None in figures.values():
@@ -281,21 +281,21 @@ def _reach_verdict(
             f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking
         ]
     weak = [
-        f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
+        f"{name}: average {figure:z.4f} is below {DEPLOY_FROM}"
         for name, figure in averages.items()
         if _is_below(figure, DEPLOY_FROM)
     ]
     if not weak:
         return "deploy", [
-            f"average {average:.4f} is {DEPLOY_FROM} or more",
+            f"average {average:z.4f} is {DEPLOY_FROM} or more",
             f"no metric is below {METRIC_FROM}",
         ]
     areas = [
-        f"to improve: {name} {figure:.4f}"
+        f"to improve: {name} {figure:z.4f}"
         for name, figure in figures.items()
         if _is_below(figure, DEPLOY_FROM) and name not in unmovable
     ]
-    return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
+    return "ab_test", [f"average {average:z.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
 def _is_below(figure: float | None, bound: float) -> bool:

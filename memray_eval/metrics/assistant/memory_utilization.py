@@ -98,9 +98,7 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
         return next((key for key in alike if _fold(key) == _fold(said)), said)
 
     cited = dict.fromkeys(map(name_of, judgment.cited_keys))
-    evidence = [
-        one.model_copy(update={"key": name_of(one.key)}) for one in judgment.evidence
-    ]
+    evidence = [one.model_copy(update={"key": name_of(one.key)}) for one in judgment.evidence]
     kept = [key for key in cited if key in known]
     text = QuotedText(response.text)
     quotes = {citation.key: citation.quote for citation in evidence}
