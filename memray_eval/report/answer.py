@@ -109,7 +109,8 @@ def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
     overall = [one for one in decide(means_of(summary)) if not one.scenario]
     for decision in overall:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
-        yield f"{decision.candidate}: {NAMES[decision.verdict]}{why}."
+        marked = f" ({decision.mark})" if decision.mark else ""
+        yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
         return
     if len(known) == 1:
         yield f"{_figure(known[0])}."
