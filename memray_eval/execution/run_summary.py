@@ -103,6 +103,7 @@ def _summarise_records(
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         causes=reduced.causes,
+        replaced=reduced.replaced,
         decided=telemetry.decided,
         cost_usd=spending_so_far(folder, plan.n_before + 1).usd if spec.calls_judges else None,
         prompt_cache=reduced.prompt_cache,

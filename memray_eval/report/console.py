@@ -3,7 +3,7 @@ the tables of seeds 001 and 004 below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
@@ -18,6 +18,7 @@ from memray_eval.report.tables import disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
+    Cause,
     GenerationSummary,
     MetricSummary,
     Summary,
@@ -119,7 +120,10 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     )
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
-        yield from cause_lines(summary)
+        yield from cause_lines(summary.causes)
+    if summary.replaced:
+        yield f"Verdicts Replaced: {sum(one.n_units for one in summary.replaced)}, as judges failed"
+        yield from cause_lines(summary.replaced)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
@@ -134,14 +138,14 @@ def _header_lines(summary: Summary) -> Iterator[str]:
         yield from _prompt_lines(candidate)
 
 
-def cause_lines(summary: Summary) -> Iterator[str]:
+def cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
     """Lists why units failed, the most frequent cause first, with one example of each."""
-    for cause in summary.causes[:CAUSES_SHOWN]:
+    for cause in causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
             f": {cause.example}" if cause.example != cause.cause else ""
         )
-    if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
+    if (rest := len(causes) - CAUSES_SHOWN) > 0:
         yield f"  and {rest} other causes; summary.json lists them"
 
 

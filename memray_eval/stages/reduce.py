@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import duckdb
 import numpy as np
@@ -30,7 +30,7 @@ from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.pooled import part_columns
 from memray_eval.stages.rates import generated_tokens_per_s
-from memray_eval.types import Cause, GenerationSummary, MetricSummary, PromptCacheUse
+from memray_eval.types import FALLBACKS, Cause, GenerationSummary, MetricSummary, PromptCacheUse
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
@@ -102,6 +102,7 @@ class Reduced:
     generation: tuple[GenerationSummary, ...]
     metrics: tuple[MetricSummary, ...]
     causes: tuple[Cause, ...] = ()
+    replaced: tuple[Cause, ...] = ()
     prompt_cache: PromptCacheUse | None = None
 
 
@@ -142,6 +143,7 @@ def reduce_records(
             generation=generation,
             metrics=tuple(summaries),
             causes=causes,
+            replaced=tuple(_merge_causes([block.replaced for block in found])),
             prompt_cache=_sum_cache(block.cache for block in found),
         )
 
@@ -202,11 +204,12 @@ class _Causes(NamedTuple):
 
 class _Block(NamedTuple):
     """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
-    why units failed, and the sums of _OF_CACHE."""
+    why units failed and why judges did whose verdicts were replaced, and the sums of _OF_CACHE."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
     causes: _Causes
+    replaced: _Causes
     cache: tuple[float, ...]
 
 
@@ -255,7 +258,8 @@ def _reduce_block(
     outcomes = _split_by_metric(scores, names, _encode(batch["candidate"]), unit, ranks, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
-    errors = pc.struct_field(scores, "error").filter(pa.array(counted))
+    told = pc.struct_field(scores, "error")
+    errors = told.filter(pa.array(counted))
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
     texts = pa.concat_arrays([batch["error"].drop_null(), errors])
     there = {field.name for field in scores.type}
@@ -263,8 +267,15 @@ def _reduce_block(
         float(pc.sum(pc.struct_field(scores, name)).as_py() or 0) if name in there else 0.0
         for name in _OF_CACHE
     )
-    causes = _find_causes(rows, texts, ids)
-    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes, cache)
+    stood_in = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
+    replaced = np.flatnonzero(np.isin(names["judge"].codes, stood_in))
+    return _Block(
+        pa.record_batch(columns, schema=_UNITS),
+        list(outcomes),
+        _find_causes(rows, texts, ids),
+        _find_causes(unit[replaced], told.take(pa.array(replaced)), ids),
+        cache,
+    )
 
 
 def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:

@@ -317,10 +317,10 @@ class CountingJudge:
 
 
 def judged(*judges: CountingJudge) -> list[Score]:
-    record = Record(unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER)
-    return list(
-        asyncio.run(judge_record(record, metrics(), dict.fromkeys(FAMILY, judges))).scores
+    record = Record(
+        unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER
     )
+    return list(asyncio.run(judge_record(record, metrics(), dict.fromkeys(FAMILY, judges))).scores)
 
 
 def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:

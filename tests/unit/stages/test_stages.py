@@ -288,8 +288,11 @@ def test_throughput_is_unknown_where_an_answers_time_is(record: Record, tmp_path
     known = [timed(record, "8b", 1000.0, 10.0, 333)]
     old = timed(record, "8b", 1010.0, 10.0, 333)
     timeless = old.response and old.response.model_copy(update={"ended_s": None})
-    assert throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path, [990.0])[
-        "8b"
-    ] is None
+    assert (
+        throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path, [990.0])[
+            "8b"
+        ]
+        is None
+    )
     # answers that another run generated
     assert throughputs(known, tmp_path, [2000.0]) == {"8b": None}

@@ -4,8 +4,8 @@ import json
 from statistics import fmean
 
 from memray_eval.benchmarks.memory.suite import prompt
-from memray_eval.metrics.assistant import memory_utilization
 from memray_eval.metrics._shared.memory import candidate_keys
+from memray_eval.metrics.assistant import memory_utilization
 from memray_eval.text_processing.sample_text import draw_order, memory_entries, memory_lines
 from memray_eval.types import Candidate, Response, Sample
 from memray_eval.types.json_text import field_to_json
@@ -47,7 +47,10 @@ def test_a_place_in_memory_gives_no_role_away() -> None:
         order, asked = (
             draw_order(sample, keys) for keys in (sample.memory, candidate_keys(sample))
         )
-        for role, keys in (("required", sample.required_keys), ("forbidden", sample.forbidden_keys)):
+        for role, keys in (
+            ("required", sample.required_keys),
+            ("forbidden", sample.forbidden_keys),
+        ):
             places[role] += [order.index(key) / (len(order) - 1) for key in keys if key in order]
         for place, key in enumerate(asked):
             places["known" if key in order else "absent"].append(place / (len(asked) - 1))
