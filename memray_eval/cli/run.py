@@ -119,7 +119,7 @@ def generate(
         bool,
         typer.Option(
             "--json",
-            help="Also write responses_{model}_{timestamp}.json beside it.",
+            help="Also write responses_{model}_{timestamp}.json beside it, one a candidate.",
             rich_help_panel=OUTPUT,
         ),
     ] = False,
@@ -136,10 +136,11 @@ def generate(
     finished = _run(job, generate_only=True)
     show(finished.folder.path)
     if as_json:
-        stamp, name = time.strftime("%Y%m%d_%H%M%S", time.gmtime()), job.candidates[0].name
-        path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
-        export_responses(path, finished.folder.each(), name, stamp)
-        show(path)
+        stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime())
+        for name in (candidate.name for candidate in job.candidates):
+            path = f"{job.out}/responses_{_to_file_name(name)}_{stamp}.json"
+            export_responses(path, finished.folder.each(), name, stamp)
+            show(path)
     exit_if_failed(finished)
 
 

@@ -126,7 +126,7 @@ def _tell_labels(session: LabelSession, path: str) -> None:
     for name in ("kappa", "alpha_ordinal") if found["figures"] else ():
         if (value := found["figures"][name]["value"]) is not None:
             title, n_shared = name.replace("_", ", "), found["n_shared"]
-            say(f"  {title} between raters {value:.3f}, on {n_shared} units")
+            say(f"  {title} between raters {value:z.3f}, on {n_shared} units")
     if found["n_units"] and not path:
         path = "labels.csv"
         write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"

@@ -57,7 +57,9 @@ def _summarise_records(
     stages = telemetry.stages
     # A session that only did a part cannot say how fast the whole was generated.
     generation_s = None if plan.before else stages["generate"].span_s
-    reduced = reduce_records(records, spec.metrics, generation_s)
+    sessions = [one.get("started_s") for one in plan.before.get("sessions", ())]
+    known = [*(started for started in sessions if started is not None), plan.started]
+    reduced = reduce_records(records, spec.metrics, known)
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
     batches = _batch_figures(folder, records) if spec.calls_judges else None
@@ -108,6 +110,7 @@ def _summarise_records(
         ),
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
         causes=reduced.causes,
+        replaced=reduced.replaced,
         decided=telemetry.decided,
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,

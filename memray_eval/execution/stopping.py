@@ -176,7 +176,7 @@ def describe_decision(decision: EarlyDecision) -> str:
     ends = f"[{decision.low:.3g}, {decision.high:.3g}]"
     what = f"{decision.estimate:.3g} {ends} for {decision.of}"
     if decision.rule.startswith("compare"):
-        what = f"{decision.of} differs by {decision.estimate:+.3g} {ends}"
+        what = f"{decision.of} differs by {decision.estimate:+z.3g} {ends}"
     return (
         f"decided: {decision.rule} after {decision.n_looked_at:,} samples ({what}, "
         f"{decision.level:.0%} at all looks together)"

@@ -26,9 +26,9 @@ class FunctionGenerator:
         async with self._slots:
             started = time.perf_counter()
             response = await self._ask(prompt)
-            took_s = time.perf_counter() - started
+            times = {"duration_s": time.perf_counter() - started, "ended_s": time.time()}
             form = "chat" if prompt.is_chat else "plain"
-            return response.model_copy(update={"prompt_form": form, "duration_s": took_s})
+            return response.model_copy(update={"prompt_form": form, **times})
 
     async def _ask(self, prompt: Prompt) -> Response:
         messages = [message.model_dump() for message in prompt.messages]

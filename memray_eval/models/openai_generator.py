@@ -109,7 +109,8 @@ class OpenAIGenerator:
                 response = await self._parameters.ask(parameters, asked_set(parameters), answer)
             except JudgeError as error:  # a refusal that names no parameter of ours
                 response = Response(error=f"{type(error).__name__}: {error}")
-            return response.model_copy(update={"prompt_form": "chat" if is_chat else "plain"})
+            form = "chat" if is_chat else "plain"
+            return response.model_copy(update={"prompt_form": form, "ended_s": time.time()})
 
     async def _answer(
         self,

@@ -98,7 +98,7 @@ def _gain(pair: QualityPair, scale: tuple[float, float]) -> str:
     """By how much the best of a pair (a) is better, in the metric's own scale."""
     best, digits = swap_sides(pair), digits_of(scale)
     gain, low, high = (
-        None if points is None else f"{points / 100 * (scale[1] - scale[0]):.{digits}f}"
+        None if points is None else f"{points / 100 * (scale[1] - scale[0]):z.{digits}f}"
         for points in (best.difference, best.low, best.high)
     )
     between = "" if low is None or high is None else f" [{low}, {high}]"
@@ -109,7 +109,8 @@ def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
     overall = [one for one in decide(means_of(summary)) if not one.scenario]
     for decision in overall:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
-        yield f"{decision.candidate}: {NAMES[decision.verdict]}{why}."
+        marked = f" ({decision.mark})" if decision.mark else ""
+        yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
         return
     if len(known) == 1:
         yield f"{_figure(known[0])}."
@@ -133,14 +134,14 @@ def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
             ends = sorted(sign * end for end in group.interval)
             yield (
                 f" It stands out in {split.by} {group.group or 'unnamed'}: {split.metric} is "
-                f"{abs(group.difference):.{digits}f} [{ends[0]:.{digits}f}, {ends[1]:.{digits}f}] "
+                f"{abs(group.difference):z.{digits}f} [{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}] "
                 f"{'higher' if sign > 0 else 'lower'} than over all."
             )
 
 
 def _figure(one: MetricSummary) -> str:
     found, digits = _PLAIN.of_metric(one), digits_of(one.scale)
-    between = f" [{found.low:.{digits}f}, {found.high:.{digits}f}]" if found else ""
+    between = f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]" if found else ""
     estimate = ", an estimate" if one.n_estimated else ""
     figure = format_figure(one.figure, one.scale)
     return f"{name_figure(one)} {figure}{between} of {one.scale[1]:g}{estimate}"

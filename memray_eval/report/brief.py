@@ -12,10 +12,10 @@ from memray_eval.report.adjusted.lines import adjusted_lines
 from memray_eval.report.answer import answer
 from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.intervals import Intervals
-from memray_eval.report.marks import NOTHING, digits_of, format_figure, name_figure
+from memray_eval.report.marks import NOTHING, digits_of, fallbacks_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
+from memray_eval.types import FALLBACKS, JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _PLAIN = Intervals()
@@ -55,6 +55,7 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
         yield from _wrap(f"{which}: {advice.reason}")
     if lines := [part for line in no_answer_lines(summary) for part in _wrap(f"{line}.")]:
         yield from ("", *lines)
+    yield from _replaced_verdicts(summary)
     yield from _failures(summary)
     notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
     if notes:
@@ -138,21 +139,30 @@ def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]], judged:
 def _format_interval(one: MetricSummary) -> str:
     found = _PLAIN.of_metric(one)
     digits = digits_of(one.scale)
-    return NOTHING if found is None else f"{found.low:.{digits}f}, {found.high:.{digits}f}"
+    return NOTHING if found is None else f"{found.low:z.{digits}f}, {found.high:z.{digits}f}"
 
 
 def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """Who scored most units, and _EST where any of them is an offline estimate."""
+    """Who scored most units, _EST where any of them is an offline estimate, and how many a rule
+    scored in place of a judge that failed."""
+    stood_in = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(one).items()]
     judges = sorted(
-        (name for name in one.judges if name not in WITHOUT_CALL or {*one.judges} <= WITHOUT_CALL),
+        (
+            name
+            for name in one.judges
+            if name not in FALLBACKS and (name not in WITHOUT_CALL or {*one.judges} <= WITHOUT_CALL)
+        ),
         key=lambda name: -one.judges[name],
     )
-    if not judges:
+    if not judges and not stood_in:
         return "not applicable" if one.n == one.n_not_applicable and one.n else "nobody"
+    if not judges:
+        return ", ".join(stood_in)
     others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
-    estimate = f" {_EST}" if one.n_estimated else ""
+    others += f" {_EST}" if one.n_estimated else ""
+    others += "".join(f", {told}" for told in stood_in)
     name = judges[0].partition("+")[0] if is_estimate(judges[0]) else judges[0]
-    return f"{_shorten(name, width - len(others) - len(estimate))}{others}{estimate}"
+    return f"{_shorten(name, max(width - len(others), _JUDGE_WIDTH))}{others}"
 
 
 def _legend(summary: Summary) -> Iterator[str]:
@@ -202,6 +212,18 @@ def describe_temperatures(summary: Summary) -> list[str]:
     names = ", ".join(f"{name} at {at}" for name, at in told.items())
     is_same = len(set(told.values())) == 1
     return [f"judged at {next(iter(told.values()))}" if is_same else names]
+
+
+def _replaced_verdicts(summary: Summary) -> Iterator[str]:
+    """How many verdicts judges failed to give, and the most frequent cause."""
+    if not summary.replaced:
+        return
+    first, *others = summary.replaced
+    n, most = sum(one.n_units for one in summary.replaced), f"{first.n_units:,} x " * bool(others)
+    yield ""
+    yield from _wrap(
+        f"Judge calls failed on {n:,} answers, which rules scored instead: {most}{first.cause}"
+    )
 
 
 def _failures(summary: Summary) -> Iterator[str]:

@@ -3,7 +3,7 @@ the tables of seeds 001 and 004 below."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
 from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
@@ -21,6 +21,7 @@ from memray_eval.report.tables import disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
+    Cause,
     GenerationSummary,
     MetricSummary,
     Summary,
@@ -125,7 +126,10 @@ def _header_lines(summary: Summary) -> Iterator[str]:
     )
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
-        yield from cause_lines(summary)
+        yield from cause_lines(summary.causes)
+    if summary.replaced:
+        yield f"Verdicts Replaced: {sum(one.n_units for one in summary.replaced)}, as judges failed"
+        yield from cause_lines(summary.replaced)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
@@ -141,14 +145,14 @@ def _header_lines(summary: Summary) -> Iterator[str]:
         yield from _prompt_lines(candidate)
 
 
-def cause_lines(summary: Summary) -> Iterator[str]:
+def cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
     """Lists why units failed, the most frequent cause first, with one example of each."""
-    for cause in summary.causes[:CAUSES_SHOWN]:
+    for cause in causes[:CAUSES_SHOWN]:
         yield f"  {cause.n_units} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
             f": {cause.example}" if cause.example != cause.cause else ""
         )
-    if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
+    if (rest := len(causes) - CAUSES_SHOWN) > 0:
         yield f"  and {rest} other causes; summary.json lists them"
 
 
@@ -273,8 +277,8 @@ def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
         return f"no {metric.figure.whole}" if is_over_nothing and metric.figure.whole else NOTHING
     if line.form in _SCALED:
         return _SCALED[line.form](value, metric)
-    return {"count": f"{value:.0f}", "average": f"{value:.2f}", "percent": f"{value:.1%}"}.get(
-        line.form, f"{value:.4f}"
+    return {"count": f"{value:z.0f}", "average": f"{value:z.2f}", "percent": f"{value:.1%}"}.get(
+        line.form, f"{value:z.4f}"
     )
 
 
@@ -284,7 +288,7 @@ def _bar(count: float, total: int) -> str:
 
 
 _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
-    "of_scale": lambda value, metric: f"{value:.2f}/{metric.scale[1]:.2f}",
+    "of_scale": lambda value, metric: f"{value:z.2f}/{metric.scale[1]:z.2f}",
     "step": lambda value, metric: f"{value:g}/{metric.scale[1]:g}",
     "bar": lambda value, metric: _bar(value, metric.n_scored),
 }

@@ -3,8 +3,9 @@ decision guideline, for each scenario and over all.
 
 The seed's levels leave gaps (such as 0.8 to 0.9); here each level reaches up to the next. Its
 guideline is read like this: the average is that of overall_quality; a candidate is deployed if it
-reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. The
-guideline covers all scenarios, so a run of only some gets a verdict on each, but none over all."""
+reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. A judge
+that answers in the seed's own form gives the overall score alone: the averages then decide, and the
+decision says so, as where overall_quality is the one metric of a run. The guideline covers all scenarios, so a run of only some gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 
@@ -59,7 +60,7 @@ class ScenarioMeans(Frozen):
     """The mean of each metric, 0-1, over one candidate's responses in one scenario; None if nothing
     was scored. `n` counts the scores of each metric, and `fixed` those that the rules would have
     given to any answer. Of all `n_scored` scores of the family, `estimates` are offline estimates,
-    and `fallbacks` were given by a rule because the judge failed."""
+    `fallbacks` were given by a rule because the judge failed, and `failures` are not among them."""
 
     candidate: str
     scenario: str
@@ -69,11 +70,13 @@ class ScenarioMeans(Frozen):
     n_scored: int = 0
     estimates: int = 0
     fallbacks: int = 0
+    failures: int = 0
 
 
 class Decision(Frozen):
     """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
-    `average` is the mean of overall_quality, None if it was not scored. `caveats` name the metrics
+    `average` is the mean of overall_quality over the scenario's answers, in all the mean of the
+    scenarios; None if it was not scored. `caveats` name the metrics
     that no answer could have moved, because rules scored them. `n_scenarios` counts the SCENARIOS
     that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
     `is_by_rules` whether rules gave any of it."""
@@ -117,12 +120,13 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
 
 
 def _count_scores(task: TaskSummary) -> dict[str, int]:
-    """Counts the family's scores in a scenario, and those of them that no judge gave."""
+    """Counts the family's scores in a scenario, those of them that no judge gave, and failures."""
     family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
-    return {
+    counts = {
         name: sum(getattr(metric, name) for metric in family)
         for name in ("n_scored", "estimates", "fallbacks")
     }
+    return counts | {"failures": sum(metric.n_failed for metric in family)}
 
 
 def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
@@ -144,7 +148,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
     rule, and what the levels mean."""
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
-        average = NOTHING if decision.average is None else f"{decision.average:.4f}"
+        average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
     yield from align_columns(rows)
@@ -160,6 +164,7 @@ def lines(decisions: Sequence[Decision]) -> Iterator[str]:
         "more."
     )
     yield f"needs revision: less, or the mean of any metric below {METRIC_FROM}."
+    yield "average: of overall_quality; in all scenarios the mean of theirs, each counting once."
     yield from (f"{level.name} (from {level.at_least:g}): {level.meaning}" for level in LEVELS)
 
 
@@ -176,8 +181,9 @@ def _describe_scope(decision: Decision) -> str:
 def _decide_scenario(means: ScenarioMeans) -> Decision:
     average = means.means.get(OVERALL)
     figures = {name: means.means.get(name) for name in METRICS}
+    alone = _has_overall_alone([means])
     verdict, reasons = _reach_verdict(
-        average, {means.scenario: average}, figures, _unmovable_metrics([means])
+        average, {means.scenario: average}, figures, _unmovable_metrics([means]), alone=alone
     )
     return Decision(
         candidate=means.candidate,
@@ -199,7 +205,14 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
     average = _mean(list(averages.values()))
     not_run = [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
-    verdict, reasons = _reach_verdict(average, averages, figures, _unmovable_metrics(scenarios))
+    verdict, reasons = _reach_verdict(
+        average,
+        averages,
+        figures,
+        _unmovable_metrics(scenarios),
+        alone=_has_overall_alone(scenarios),
+        what="the mean of the scenarios",
+    )
     if not_run:
         verdict = "undecided"
         reasons = [
@@ -220,11 +233,21 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
 
 
 def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
-    return mark(
-        *(
-            sum(getattr(each, name) for each in scenarios)
-            for name in ("n_scored", "estimates", "fallbacks")
-        )
+    counts = (
+        sum(getattr(each, name) for each in scenarios)
+        for name in ("n_scored", "estimates", "fallbacks")
+    )
+    alone = "by the overall score alone" if _has_overall_alone(scenarios) else ""
+    return ", ".join(filter(None, (alone, mark(*counts))))
+
+
+def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
+    """Whether overall_quality is all that there is, and nothing failed."""
+    return not any(
+        means.failures
+        or means.means.get(OVERALL) is None
+        or any(means.means.get(name) is not None for name in METRICS)
+        for means in scenarios
     )
 
 
@@ -263,39 +286,43 @@ def _reach_verdict(
     averages: Mapping[str, float | None],
     figures: Mapping[str, float | None],
     unmovable: Collection[str],
+    *,
+    alone: bool,
+    what: str = "average",
 ) -> tuple[Verdict, list[str]]:
-    """Returns the verdict and its reasons. A figure that is too low decides even if others are
-    missing. `unmovable` metrics are not listed as areas to improve."""
+    """Returns the verdict and its reasons, in which the average is called `what`. A figure that is
+    too low decides even if others are missing; if there is an overall score `alone`, it decides.
+    `unmovable` metrics are not listed as areas to improve."""
     low = [
-        f"{name} {figure:.4f} is below {METRIC_FROM}"
+        f"{name} {figure:z.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()
         if _is_below(figure, METRIC_FROM)
     ]
     if _is_below(average, TEST_FROM):
-        low.insert(0, f"average {average:.4f} is below {TEST_FROM}")
+        low.insert(0, f"{what} {average:z.4f} is below {TEST_FROM}")
     if low:
         return "needs_revision", low
-    if average is None or None in figures.values():
+    if average is None or (None in figures.values() and not alone):
         lacking = [name for name, figure in {OVERALL: average, **figures}.items() if figure is None]
         return "undecided", [
             f"no mean of {name}: it was not computed, or not scored throughout" for name in lacking
         ]
     weak = [
-        f"{name}: average {figure:.4f} is below {DEPLOY_FROM}"
+        f"{name}: average {figure:z.4f} is below {DEPLOY_FROM}"
         for name, figure in averages.items()
         if _is_below(figure, DEPLOY_FROM)
     ]
     if not weak:
         return "deploy", [
-            f"average {average:.4f} is {DEPLOY_FROM} or more",
-            f"no metric is below {METRIC_FROM}",
+            f"{what} {average:z.4f} is {DEPLOY_FROM} or more",
+            *([] if alone else [f"no metric is below {METRIC_FROM}"]),
         ]
     areas = [
-        f"to improve: {name} {figure:.4f}"
+        f"to improve: {name} {figure:z.4f}"
         for name, figure in figures.items()
         if _is_below(figure, DEPLOY_FROM) and name not in unmovable
     ]
-    return "ab_test", [f"average {average:.4f} is {TEST_FROM} or more", *weak, *areas]
+    return "ab_test", [f"{what} {average:z.4f} is {TEST_FROM} or more", *weak, *areas]
 
 
 def _is_below(figure: float | None, bound: float) -> bool:

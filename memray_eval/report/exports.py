@@ -9,6 +9,7 @@ from contextlib import ExitStack
 from tempfile import TemporaryFile
 from typing import IO, Any, TypeAlias
 
+from memray_eval.metric import ratio
 from memray_eval.metrics.instruction.instruction_quality import result
 from memray_eval.report.atomic_file import write_atomically
 from memray_eval.results.schema import RESPONSE_COLUMNS
@@ -17,7 +18,7 @@ from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]
 PREVIEW_CHARACTERS = 100
-INSTRUCTION = "instruction_quality"
+INSTRUCTION, GROUNDEDNESS = "instruction_quality", "groundedness"
 
 
 def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
@@ -36,11 +37,10 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
 
 
 def export_responses(path: str, records: Iterable[Record], model: str, stamp: str) -> None:
-    """Writes seed 000's responses file: model, timestamp, and every sample with its response, under
-    `results`."""
-    _write_results(
-        path, {"model": model, "timestamp": stamp}, (_answer_row(record) for record in records)
-    )
+    """Writes seed 000's responses file of a candidate: model, timestamp, and every sample with its
+    response, under `results`."""
+    rows = (_answer_row(record) for record in records if record.candidate.name == model)
+    _write_results(path, {"model": model, "timestamp": stamp}, rows)
 
 
 def export_evaluation(path: str, records: Iterable[Record], summary: Summary) -> None:
@@ -123,8 +123,20 @@ def evaluated_row(record: Record) -> dict[str, Any]:
             **row,
             "estimate": score.is_estimate,
             **(json.loads(score.judgment) if score.judgment else {}),
+            **_counted_figures(score),
         }
     return {**_answer_row(record), "scores": scores}
+
+
+def _counted_figures(score: Score) -> dict[str, Any]:
+    """What is counted of a judgment that states figures of its own, under the names of seed 000's
+    fields; the judge's are kept as `judge_` and the name."""
+    if score.metric != GROUNDEDNESS or score.value is None:
+        return {}
+    rate = ratio(score.parts.get("hallucinated", 0), score.parts.get("claims", 0), 0.0)
+    counted = {"groundedness_score": score.value, "hallucination_rate": rate}
+    stated = json.loads(score.judgment) if score.judgment else {}
+    return counted | {f"judge_{name}": stated[name] for name in counted if name in stated}
 
 
 def _test_row(

@@ -57,7 +57,7 @@ def format_figure(figure: Figure, scale: tuple[float, float]) -> str:
     "no claims" where there were none, NOTHING where nothing was scored."""
     if figure.value is None:
         return f"no {figure.whole}" if figure.whole else NOTHING
-    return f"{figure.value:.{digits_of(scale)}f}"
+    return f"{figure.value:z.{digits_of(scale)}f}"
 
 
 def digits_of(scale: tuple[float, float]) -> int:

@@ -263,14 +263,14 @@ def why_not_shown(pair: QualityPair) -> str:
     span = (
         ""
         if pair.low is None or pair.high is None
-        else f", interval {pair.low:.1f} to {pair.high:.1f}"
+        else f", interval {pair.low:z.1f} to {pair.high:z.1f}"
     )
     more = (
         f"about {round_up(pair.more):,} more would show one of this size"
         if pair.more
         else "no number of them would show it"
     )
-    return f"{pair.difference:+.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
+    return f"{pair.difference:+z.1f}pts on {prompts}{span}; {more}".replace(".0pts", "pts")
 
 
 def round_up(count: int) -> int:
@@ -289,4 +289,4 @@ def _gain_and_slowdown(
 
 
 def _format_points(points: float) -> str:
-    return f"{points:.1f}".removesuffix(".0") + "pts"
+    return f"{points:z.1f}".removesuffix(".0") + "pts"

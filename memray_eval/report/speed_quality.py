@@ -39,7 +39,7 @@ def recommendation_lines(summary: Summary, found: Recommendation) -> Iterator[st
     whole = {row.candidate: row for row in summary.performance if row.task is None}
     fastest = [f"{whole[name].tokens_per_s:.1f} tok/s" for name in found.fastest]
     best = [
-        append_mark(f"{whole[name].quality:.1f}/100", performance_mark(whole[name]))
+        append_mark(f"{whole[name].quality:z.1f}/100", performance_mark(whole[name]))
         for name in found.best
     ]
     yield from _list_names("Fastest Model:", found.fastest, *fastest[:1])
@@ -102,12 +102,14 @@ def _pair_lines(found: Recommendation, whole: Mapping[str, Performance]) -> Iter
     width = max(_NAME_WIDTH, *(len(pair.b) for pair in pairs))
     for pair in pairs:
         span = (
-            "" if pair.low is None or pair.high is None else f" [{pair.low:+.1f}, {pair.high:+.1f}]"
+            ""
+            if pair.low is None or pair.high is None
+            else f" [{pair.low:+z.1f}, {pair.high:+z.1f}]"
         )
         figure = (
             NOTHING
             if pair.difference is None
-            else f"{pair.difference:+.1f}{span} points on {pair.n}"
+            else f"{pair.difference:+z.1f}{span} points on {pair.n}"
         )
         more = "" if pair.more is None else f"; ~{round_up(pair.more):,} more would tell"
         row = whole.get(pair.b)

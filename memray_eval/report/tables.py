@@ -142,8 +142,10 @@ def format_interval(mean: float | None, found: Interval | None, digits: int) -> 
     """Formats an interval as half its width, or as its ends if it is not symmetric."""
     if mean is None or found is None:
         return ""
-    below, above = f"{mean - found.low:.{digits}f}", f"{found.high - mean:.{digits}f}"
-    return f"± {above}" if below == above else f"{found.low:.{digits}f} to {found.high:.{digits}f}"
+    below, above = f"{mean - found.low:z.{digits}f}", f"{found.high - mean:z.{digits}f}"
+    return (
+        f"± {above}" if below == above else f"{found.low:z.{digits}f} to {found.high:z.{digits}f}"
+    )
 
 
 def _task_row(task: TaskSummary) -> Row:
@@ -190,8 +192,7 @@ def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
 def _agreement_figures(agreement: Agreement | None) -> Row:
     if agreement is None:
         return NOTHING, NOTHING
-    # + 0.0: no "-0.00"
-    kappa = NOTHING if agreement.kappa is None else f"{round(agreement.kappa, 2) + 0.0:.2f}"
+    kappa = NOTHING if agreement.kappa is None else f"{agreement.kappa:z.2f}"
     return _format_percent(agreement.share), kappa
 
 
@@ -295,4 +296,4 @@ _format_mean = _formatter(".4f")
 
 
 def _format_hundredths(value: float | None) -> str:
-    return NOTHING if value is None else f"{value * 100:.2f}"
+    return NOTHING if value is None else f"{value * 100:z.2f}"

@@ -333,8 +333,9 @@ class RunFolder:
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
-        (scores.list.element.status); a column that an older version did not write is null."""
+        """Reads a part: all of it in one request, in the columns of RECORD_SCHEMA (those that an
+        older version did not write are null), or some of its columns, named as in Parquet
+        (scores.list.element.status)."""
         with (
             translate_cloud_errors(self.path),
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,

@@ -63,6 +63,7 @@ RESPONSE_COLUMNS = {
     "output_tokens": ("output_tokens", pa.int64()),
     "ttft_s": ("ttft_s", pa.float64()),
     "duration_s": ("duration_s", pa.float64()),
+    "ended_s": ("ended_s", pa.float64()),
 }
 
 _SAMPLE_COLUMNS = [
@@ -293,7 +294,8 @@ def _escape_lone_surrogates(record: Record) -> Record:
 def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
-        fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
+        # What parts of older versions lack is null
+        fields = {field: row.get(column) for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
         response = Response.model_validate(
             {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}

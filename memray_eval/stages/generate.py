@@ -53,6 +53,8 @@ def engine_response(row: Mapping[str, Any]) -> Response:
     metrics = row.get("metrics") or {}
     ttft_s = metrics.get("first_token_latency")
     decode_s = (metrics.get("last_token_ts") or 0.0) - (metrics.get("first_token_ts") or 0.0)
+    duration_s = None if ttft_s is None else ttft_s + decode_s
+    arrived_s = metrics.get("arrival_time")  # the one time of them that is of the wall clock
     return Response(
         **split_thinking(row["generated_text"])._asdict(),
         finish_reason=row["finish_reason"],
@@ -60,6 +62,7 @@ def engine_response(row: Mapping[str, Any]) -> Response:
         cached_tokens=row["num_cached_tokens"],
         output_tokens=len(row["generated_tokens"]),
         ttft_s=ttft_s,
-        duration_s=None if ttft_s is None else ttft_s + decode_s,
+        duration_s=duration_s,
+        ended_s=arrived_s + duration_s if arrived_s and duration_s is not None else None,
         **prompt,
     ).with_cause()

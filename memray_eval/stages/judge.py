@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import Awaitable, Container, Iterable, Mapping, Sequence
+from copy import copy
 from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 
 from pydantic import BaseModel, Field
@@ -80,7 +81,7 @@ async def judge_record(
     of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made
     has ended."""
     options = asking or JudgingOptions()
-    asked = prompts_of_record(record, metrics, judges, options)
+    asked = _share_calls(prompts_of_record(record, metrics, judges, options), metrics)
     scores = await _gather_all(
         _score(record, metric, judges, options, asked.get(metric.name, ()))
         for metric in _missing_metrics(record, metrics)
@@ -96,6 +97,45 @@ class Asked(NamedTuple):
 
 
 AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Score]
+
+
+class _SharingJudge:
+    """A judge that is asked the same question once for all metrics of a record: what it came to is
+    the first one's, with all that it took, and the others' at no cost."""
+
+    def __init__(self, judge: Judge, made: dict[Any, asyncio.Task[Verdict]], place: int) -> None:
+        self.name, self._judge, self._made, self._place = judge.name, judge, made, place
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        key = self.name, self._place, judgment, tuple(messages)
+        if (call := self._made.get(key)) is None:
+            self._made[key] = asyncio.create_task(self._judge.judge(messages, judgment))
+            return await self._made[key]
+        try:
+            verdict = await call
+        except JudgeError as error:
+            mine = copy(error)  # the first one's tells what it took
+            mine.set_tokens(Usage())
+            mine.cost_usd = mine.saved_usd = mine.calls = 0
+            raise mine from error
+        free = {"usage": Usage(), "cost_usd": 0.0, "saved_usd": 0.0, "latency_s": 0.0}
+        return verdict.model_copy(update={**free, "cached": True, "calls": 0})
+
+
+def _share_calls(asked: AskedByMetric, metrics: Sequence[Metric]) -> AskedByMetric:
+    """Has metrics that share a judgment share their calls, whether or not calls are remembered."""
+    judgments = {one.name: one.judgment for one in metrics if isinstance(one, JudgedMetric)}
+    sharing = Counter(judgments[name] for name in asked)
+    made: dict[Any, asyncio.Task[Verdict]] = {}
+    return {
+        name: each
+        if isinstance(each, Score) or sharing[judgments[name]] == 1
+        else [
+            Asked(_SharingJudge(judge, made, place), calls)
+            for place, (judge, calls) in enumerate(each)
+        ]
+        for name, each in asked.items()
+    }
 
 
 def prompts_of_record(

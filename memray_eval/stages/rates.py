@@ -21,10 +21,11 @@ def period_per_s(count: int, seconds: float) -> float | None:
     return _divide(count, seconds)
 
 
-def generated_tokens_per_s(output_tokens: int, generation_s: float | None) -> float | None:
+def generated_tokens_per_s(output_tokens: int, span_s: float | None) -> float | None:
     """A candidate's throughput: the output tokens of all its answers, over the seconds from the
-    first start of generating to its last end. Answers that are generated side by side add up."""
-    return _divide(output_tokens, generation_s)
+    start of its first request to the end of its last one, added up over the run's sessions. Answers
+    that are generated side by side add up."""
+    return _divide(output_tokens, span_s)
 
 
 def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> float | None:

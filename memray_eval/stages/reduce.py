@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, product
-from typing import Any, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import duckdb
 import numpy as np
@@ -30,7 +30,7 @@ from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA
 from memray_eval.stages.pooled import part_columns
 from memray_eval.stages.rates import generated_tokens_per_s
-from memray_eval.types import Cause, GenerationSummary, MetricSummary, PromptCacheUse
+from memray_eval.types import FALLBACKS, Cause, GenerationSummary, MetricSummary, PromptCacheUse
 
 MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
@@ -41,7 +41,7 @@ _CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "par
 # records of older versions lack these
 _OF_LATER = (
     *("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks"),
-    *("no_answer", "raised_max_tokens"),
+    *("no_answer", "raised_max_tokens", "ended_s"),
 )
 _OF_UNITS = (
     "candidate",
@@ -80,6 +80,15 @@ _TALLY = """
 SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
+# None for a candidate of whose answers any has no known time, or one of no known session
+_SPANS = """
+SELECT candidate, CASE WHEN sum(unknown) = 0 THEN sum(span_s) END
+FROM (SELECT candidate, max(ended_s) - min(ended_s - duration_s) AS span_s,
+             count_if(output_tokens > 0 AND (session = 0 OR ended_s - duration_s IS NULL)) AS unknown
+      FROM units GROUP BY candidate, session)
+GROUP BY candidate
+"""
+
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -93,14 +102,16 @@ class Reduced:
     generation: tuple[GenerationSummary, ...]
     metrics: tuple[MetricSummary, ...]
     causes: tuple[Cause, ...] = ()
+    replaced: tuple[Cause, ...] = ()
     prompt_cache: PromptCacheUse | None = None
 
 
 def reduce_records(
-    records: pads.Dataset, metrics: Sequence[Metric], generation_s: float | None
+    records: pads.Dataset, metrics: Sequence[Metric], sessions: Sequence[float]
 ) -> Reduced:
-    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `generation_s` is the
-    wall time of generation, for tokens per second."""
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `sessions` are the
+    times at which those of the run started, in order: tokens per second are counted within each,
+    so that a pause between two of them takes no time."""
     files = list(records.get_fragments())
     is_local = isinstance(records.filesystem, pafs.LocalFileSystem)
     with ThreadPoolExecutor(_LOCAL_FILES_AT_ONCE if is_local else _FILES_AT_ONCE) as pool:
@@ -124,7 +135,7 @@ def reduce_records(
         candidates = sorted(units["candidate"].unique().to_pylist())
         summaries = pool.map(summarise_one, product(metrics, candidates))
         # While the pool summarises
-        generation = tuple(_summarise_generation(units, generation_s))
+        generation = tuple(_summarise_generation(units, sessions))
         causes = tuple(_merge_causes([block.causes for block in found]))
         return Reduced(
             n_units=units.num_rows,
@@ -132,6 +143,7 @@ def reduce_records(
             generation=generation,
             metrics=tuple(summaries),
             causes=causes,
+            replaced=tuple(_merge_causes([block.replaced for block in found])),
             prompt_cache=_sum_cache(block.cache for block in found),
         )
 
@@ -192,11 +204,12 @@ class _Causes(NamedTuple):
 
 class _Block(NamedTuple):
     """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
-    why units failed, and the sums of _OF_CACHE."""
+    why units failed and why judges did whose verdicts were replaced, and the sums of _OF_CACHE."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
     causes: _Causes
+    replaced: _Causes
     cache: tuple[float, ...]
 
 
@@ -245,7 +258,8 @@ def _reduce_block(
     outcomes = _split_by_metric(scores, names, _encode(batch["candidate"]), unit, ranks, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
-    errors = pc.struct_field(scores, "error").filter(pa.array(counted))
+    told = pc.struct_field(scores, "error")
+    errors = told.filter(pa.array(counted))
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
     texts = pa.concat_arrays([batch["error"].drop_null(), errors])
     there = {field.name for field in scores.type}
@@ -253,8 +267,15 @@ def _reduce_block(
         float(pc.sum(pc.struct_field(scores, name)).as_py() or 0) if name in there else 0.0
         for name in _OF_CACHE
     )
-    causes = _find_causes(rows, texts, ids)
-    return _Block(pa.record_batch(columns, schema=_UNITS), list(outcomes), causes, cache)
+    stood_in = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
+    replaced = np.flatnonzero(np.isin(names["judge"].codes, stood_in))
+    return _Block(
+        pa.record_batch(columns, schema=_UNITS),
+        list(outcomes),
+        _find_causes(rows, texts, ids),
+        _find_causes(unit[replaced], told.take(pa.array(replaced)), ids),
+        cache,
+    )
 
 
 def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
@@ -420,9 +441,14 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[GenerationSummary]:
+def _summarise_generation(
+    units: pa.Table, sessions: Sequence[float]
+) -> Iterator[GenerationSummary]:
+    started = pc.subtract(units["ended_s"], units["duration_s"]).to_numpy()
+    session = np.searchsorted(np.asarray(sessions, np.float64), started, side="right")
     with duckdb.connect() as database:
-        database.register("units", units)
+        database.register("units", units.append_column("session", pa.array(session)))
+        spans = dict(database.execute(_SPANS).fetchall())
         for row in database.execute(_GENERATION).fetchall():
             (
                 name,
@@ -453,7 +479,7 @@ def _summarise_generation(units: Any, generation_s: float | None) -> Iterator[Ge
                 n_failed=failed,
                 prompt_tokens=int(prompt),
                 output_tokens=int(output),
-                output_tokens_per_s=generated_tokens_per_s(int(output), generation_s),
+                output_tokens_per_s=generated_tokens_per_s(int(output), spans[name]),
                 ttft_s_mean=ttft,
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,

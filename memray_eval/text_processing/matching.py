@@ -122,6 +122,9 @@ _ABBREVIATION = re.compile(
     r"\b(?:dr|mr|mrs|ms|prof|st|vs|e\.g|i\.e|approx|no|etc|a\.m|p\.m)\.$", re.IGNORECASE
 )
 _BULLET = re.compile(r"^\s*(?:[-*•–]|\d{1,2}[.)])\s+")
+_MARKER = r"(?:\d{1,3}[.)]|[-*•–]|\#+)[^\S\n]+"
+_BREAK = re.compile(rf"\n(?:\s*\n[^\S\n]*(?:{_MARKER})*|[^\S\n]*(?:{_MARKER})+)")
+_HASH_LINE = re.compile(r"\n([^\S\n]*#+[^\S\n][^\n]*)")
 _UNSPACED = re.compile(r"[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff]")
 _WORD = re.compile(r"[^\W_]+(?:['’][^\W_]+)*")
 
@@ -269,6 +272,15 @@ def _whole(word: str) -> int:
 def _unit_after(text: str, end: int) -> str | None:
     found = _AFTER_NUMBER.match(text, end)
     return _UNIT_OF.get(found[1]) if found else None
+
+
+def mark_blocks(text: str, mark: str) -> str:
+    """The text with `mark` where a paragraph, a list item or a `#` header ends, and without the
+    markers of items and headers. Other line breaks, which only wrap running text, stay."""
+    lines = f"\n{text}"
+    if "#" in text:
+        lines = _HASH_LINE.sub(r"\n\1\n\n", lines)
+    return _BREAK.sub(mark, lines)
 
 
 def sentences(text: str) -> list[str]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from hashlib import blake2b
+
 from memray_eval.types import MemoryValue, Sample
+
+_SEED = "memory 1"  # another one would be another order, and other prompts
 
 
 def value_text(value: MemoryValue) -> str:
@@ -14,12 +19,29 @@ def value_text(value: MemoryValue) -> str:
     return str(value)
 
 
+def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
+    """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge,
+    executor and session, whatever order a file or a stage left them in. So a place gives away
+    neither a key's role nor where the sample has been."""
+    start = blake2b(f"{_SEED}\0{sample.id}\0".encode("utf-8", "surrogatepass"), digest_size=8)
+
+    def drawn(key: str) -> bytes:
+        digest = start.copy()
+        digest.update(key.encode("utf-8", "surrogatepass"))
+        return digest.digest()
+
+    return sorted(keys, key=drawn)
+
+
+def memory_entries(sample: Sample) -> list[tuple[str, str]]:
+    """The user's memory as keys and the texts of their values, in the order that `draw_order`
+    draws."""
+    return [(key, value_text(sample.memory[key])) for key in draw_order(sample, sample.memory)]
+
+
 def memory_lines(sample: Sample) -> str:
-    """The user's memory, a line per key."""
-    return (
-        "\n".join(f"{key}: {value_text(value)}" for key, value in sample.memory.items())
-        or "(empty)"
-    )
+    """The user's memory, a line per key, in the order of `memory_entries`."""
+    return "\n".join(f"{key}: {text}" for key, text in memory_entries(sample)) or "(empty)"
 
 
 def history_lines(sample: Sample) -> str:

@@ -196,7 +196,8 @@ class Response(Frozen):
     the engine's prefix cache. `no_answer` is why the text is blank though nothing failed, and
     `refusal` what the model said in a field of that name in place of an answer.
     `raised_max_tokens` is the limit with which it was asked once more for want of an answer: tokens
-    and duration are those of both."""
+    and duration are those of both. `ended_s` is when the answer was whole, in seconds since 1970:
+    throughput is counted over a candidate's own requests."""
 
     text: str = ""
     thinking: str = ""
@@ -216,6 +217,7 @@ class Response(Frozen):
     output_tokens: int | None = None
     ttft_s: float | None = None
     duration_s: float | None = None
+    ended_s: float | None = None
 
     @property
     def is_empty(self) -> bool:

@@ -544,7 +544,7 @@ class Summary(Frozen):
     `tasks` and `macro` are there where samples name their tasks or a rule was compared with the
     judge, `heat_maps` where they name length and depth. `n_disagreements` units are listed in the
     file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
-    frequent first. `headline` names the metric that stands for quality. `performance` is there
+    frequent first, as do those of the `replaced` verdicts, which a rule gave since the judge failed. `headline` names the metric that stands for quality. `performance` is there
     where a run has several candidates, or its suite is about both; `recommendation` where there are
     several, `sweeps` where some differ in temperature alone. `differences` are there where a run
     has several candidates: for each metric, every other candidate (b) against the best (a); the
@@ -583,6 +583,7 @@ class Summary(Frozen):
     notes: tuple[str, ...] = ()
     temperatures: dict[str, str] = Field(default_factory=dict)
     causes: tuple[Cause, ...] = ()
+    replaced: tuple[Cause, ...] = ()
     cost_usd: float | None = None
     unpriced_calls: int = 0
     batches: BatchFigures | None = None

@@ -1,6 +1,6 @@
 """What the product makes of stored run folders, kept byte for byte: figures in every export, and
-the words of console, help and page. `pytest tests/golden --refresh-goldens` writes them again: read the
-diff before you commit it."""
+the words of console, help and page. `pytest tests/golden --refresh-goldens` writes them again: read
+the diff before you commit it."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from functools import cache
 from typing import NamedTuple
 
 from memray_eval.benchmarks.longbench.rules import segment
-from memray_eval.text_processing.matching import NUMBER_WORD, quantities, sentences
+from memray_eval.text_processing.matching import NUMBER_WORD, mark_blocks, quantities, sentences
 
 _UNSPACED = "\u0e00-\u0eff\u3005-\u3007\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"  # noqa: E501
 # Letters, and the marks and joiners that Python does not count among \w though words of many
@@ -112,9 +112,11 @@ def chinese_words(text: str) -> list[str]:
 
 
 def sentences_of(text: str) -> list[str]:
-    """Sentences and list items, also those that end with 。！？; pieces without any word left out."""  # noqa: E501
+    """Sentences, headers and list items, also those that end with 。！？; pieces without any word
+    left out. A line break in running text ends none."""
+    blocks = mark_blocks("\n".join(text.splitlines()), "\0").replace("\n", " ").replace("\0", "\n")
     return [
-        sentence for sentence in sentences(_FULL_STOP.sub("\n", text)) if _WORD.search(sentence)
+        sentence for sentence in sentences(_FULL_STOP.sub("\n", blocks)) if _WORD.search(sentence)
     ]
 
 

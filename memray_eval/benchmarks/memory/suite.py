@@ -4,7 +4,7 @@ remembers."""
 from __future__ import annotations
 
 from memray_eval.benchmarks import Suite
-from memray_eval.text_processing.sample_text import value_text
+from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
 _ROLE = """You are a warm, careful health assistant who knows this user from earlier conversations.
@@ -24,11 +24,9 @@ MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """A system message with the memory as User Profile, then traits and emotion where given; the
-    history; the query."""
-    lines = [
-        f"- {key.replace('_', ' ')}: {value_text(value)}" for key, value in sample.memory.items()
-    ]
+    """A system message with the memory as User Profile, in an order that tells nothing, then traits
+    and emotion where given; the history; the query."""
+    lines = [f"- {key.replace('_', ' ')}: {text}" for key, text in memory_entries(sample)]
     profile = "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
     parts = [_ROLE, profile, _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))

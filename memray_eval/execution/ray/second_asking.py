@@ -34,7 +34,9 @@ async def ask_again(
     rows = table.filter(pa.array(asked))
     place = rows.schema.get_field_index(SAMPLING)
     pairs = zip(rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True)
-    raised = [json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs]
+    raised = [
+        json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs
+    ]
     field = rows.schema.field(place)
     found = await ask(rows.set_column(place, field, pa.array(raised, field.type)))
     second = found.column(ANSWER).combine_chunks()

@@ -7,6 +7,9 @@ cited; recall = TP / |R|, 1 when nothing is required; F1 = 2PR / (P + R), 0 when
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+
 import numpy as np
 from pydantic import BaseModel, Field
 
@@ -23,6 +26,7 @@ from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.memory import candidate_keys, find_citations, matching_texts
 from memray_eval.ports import FloatArray, Vectors
+from memray_eval.text_processing.sample_text import draw_order
 from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
 
 RUBRIC = """
@@ -50,10 +54,10 @@ class MemoryUtilizationJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    """The judge sees the names of all keys that count, in alphabetical order: their roles
-    (required, forbidden) would tell it what to find, and without the names of those that memory
-    lacks it could only guess them."""
-    keys = "\n".join(sorted(candidate_keys(sample)))
+    """The judge sees the names of all keys that count, in an order drawn from the sample's id:
+    their roles (required, forbidden) would tell it what to find, and without the names of those
+    that memory lacks it could only guess them."""
+    keys = "\n".join(draw_order(sample, candidate_keys(sample)))
     return judge_messages(RUBRIC, {"KEYS": keys, **with_memory(sample, response)})
 
 
@@ -75,22 +79,37 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     )
 
 
+def _fold(key: str) -> str:
+    """A key's name whatever its case and what parts its words."""
+    return re.sub(r"[\s_\-\u2010-\u2015]+", "", key.casefold())
+
+
 def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Response) -> Verified:
     """Takes out keys that neither memory nor the lists know (part `invented_keys`: they are neither
     TP nor FP). Of the others, each counts as cited as the judge said; one whose quote the response
-    does not hold is unverified. A key without a quote is neither: there is nothing to look for."""
-    known = set(candidate_keys(sample))
-    kept = [key for key in dict.fromkeys(judgment.cited_keys) if key in known]
+    does not hold is unverified. A key without a quote is neither: there is nothing to look for.
+    The judge may write a key's name in another case, or part its words otherwise ("Daytime
+    Sleep")."""
+    known = candidate_keys(sample)
+    folds = Counter(map(_fold, known))
+
+    def name_of(said: str) -> str:
+        alike = () if said in known or folds[_fold(said)] != 1 else known
+        return next((key for key in alike if _fold(key) == _fold(said)), said)
+
+    cited = dict.fromkeys(map(name_of, judgment.cited_keys))
+    evidence = [one.model_copy(update={"key": name_of(one.key)}) for one in judgment.evidence]
+    kept = [key for key in cited if key in known]
     text = QuotedText(response.text)
-    quotes = {citation.key: citation.quote for citation in judgment.evidence}
-    shown = {citation.key for citation in judgment.evidence if text.holds(citation.quote)}
+    quotes = {citation.key: citation.quote for citation in evidence}
+    shown = {citation.key for citation in evidence if text.holds(citation.quote)}
     return Verified(
-        judgment.model_copy(update={"cited_keys": kept}),
+        judgment.model_copy(update={"cited_keys": kept, "evidence": evidence}),
         pieces=sum(key in quotes for key in kept),
         unverified=tuple(
             f"{key}: {quotes[key]}" for key in kept if key in quotes and key not in shown
         ),
-        parts={INVENTED: len(set(judgment.cited_keys) - known)},
+        parts={INVENTED: len(cited) - len(kept)},
     )
 
 

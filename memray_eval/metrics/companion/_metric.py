@@ -1,9 +1,8 @@
 """The seven metrics of a companion's reply, made of one judgment. Source: seed 002.
 
-All seven ask a judge the same question in the same words, with the same schema: its key in the
-memory of calls is the same, and while one of them asks, the others wait for that call. So a
-response costs one call a judge, whichever of the seven are wanted, as long as one judge is asked
-for all (and calls are remembered: with `judging.cache: off` each metric pays its own).
+All seven ask a judge the same question in the same words, with the same schema: the judge stage
+makes that call once a response. So a response costs one call a judge, whichever of the seven are
+wanted, as long as one judge is asked for all; the first of them tells what it cost.
 
 A judge that answers in free text gives one score for the whole reply. Only overall_quality takes
 it; of the six dimensions such a judge has said nothing, and their measure raises Refused rather

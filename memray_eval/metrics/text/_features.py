@@ -41,6 +41,7 @@ from memray_eval.config.problems import nearest
 from memray_eval.config.sections import WordList
 from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.types import Response, Sample
 
 TRANSITIONS = frozenset(
@@ -120,9 +121,6 @@ _SENTENCE_END = re.compile(
     r"""[.!?…。！？](?<![.!?…。！？]{2})[.!?…。！？]*+["'”’)\]*_]*+(?:\s+|\Z)"""
 )
 _UNSPACED_ENDS = "。！？"
-_MARKER = r"(?:\d{1,3}[.)]|[-*•]|\#+)[^\S\n]+"
-_BREAK = re.compile(rf"\n(?:\s*\n[^\S\n]*(?:{_MARKER})*|[^\S\n]*(?:{_MARKER})+)")
-_HASH_LINE = re.compile(r"\n([^\S\n]*#+[^\S\n][^\n]*)")
 _LIST_ITEM = re.compile(r"\n[^\S\n]*+(?:\d++\.|[-*•])")
 _HASH_HEADER = re.compile(r"\n#++\s+.")
 _CAPITAL_LINE = re.compile(r"\n[A-Z]")
@@ -221,10 +219,7 @@ def _sentences(text: str) -> list[list[str]]:
         for mark in _UNSPACED_ENDS:
             text = text.replace(mark, f"{mark} ")
     if "\n" in text or not text[0].isalpha():
-        lines = f"\n{text}"
-        if "#" in text:
-            lines = _HASH_LINE.sub(r"\n\1\n\n", lines)
-        text = _BREAK.sub(" . ", lines)
+        text = mark_blocks(text, " . ")
     pieces = _SENTENCE_END.split(text)
     sentences = [
         piece.split() for piece in pieces if piece and (piece[0].isalnum() or _LETTER.search(piece))

@@ -39,21 +39,21 @@ def describe_adjusted(one: MetricSummary, found: AdjustedFigure) -> Iterator[str
     digits = digits_of(one.scale)
     own = "of its own answers" if found.is_own else f"of {found.labelled}"
     if found.sensitivity is not None and found.specificity is not None:
-        by = f"sensitivity {found.sensitivity:.2f}, specificity {found.specificity:.2f}"
+        by = f"sensitivity {found.sensitivity:z.2f}, specificity {found.specificity:z.2f}"
     else:
-        by = f"lambda {found.tuning or 0.0:.2f}"
+        by = f"lambda {found.tuning or 0.0:z.2f}"
         by += "" if found.is_own else ", if these answers are like the labelled ones"
     yield (
-        f"{format_adjusted(one)} adjusted, the mean of the answers {found.raw or 0.0:.{digits}f} "
+        f"{format_adjusted(one)} adjusted, the mean of the answers {found.raw or 0.0:z.{digits}f} "
         f"raw; by {found.n_labels:,} labels {own} ({found.method}: {by})."
     )
     if found.needed and found.least_half_width is not None:
         more = ", ".join(
-            f"{each.more:,} more about ± {each.half_width:.{digits}f}" for each in found.needed
+            f"{each.more:,} more about ± {each.half_width:z.{digits}f}" for each in found.needed
         )
         yield (
             f"Labels like these would give: {more}; no number of them less than ± "
-            f"{found.least_half_width:.{digits}f} with this many answers."
+            f"{found.least_half_width:z.{digits}f} with this many answers."
         )
 
 
@@ -65,6 +65,6 @@ def format_adjusted(one: MetricSummary) -> str:
     between = (
         ""
         if found.low is None or found.high is None
-        else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+        else f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]"
     )
-    return f"{found.value:.{digits}f}{between}"
+    return f"{found.value:z.{digits}f}{between}"

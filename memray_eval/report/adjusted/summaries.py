@@ -289,7 +289,7 @@ def _checked(found: Correction) -> Correction | Refusal:
         and (slope := youden(labels)) < MIN_YOUDEN
     ):
         reason = (
-            f"sensitivity + specificity - 1 of this judge is {slope:.2f} by these labels, below "
+            f"sensitivity + specificity - 1 of this judge is {slope:z.2f} by these labels, below "
             f"{MIN_YOUDEN}: it hardly tells right from wrong"
         )
     return Refusal(labelled=found.labelled, reason=reason) if reason else found

@@ -82,9 +82,9 @@ def _difference_row(row: MetricComparison) -> Sequence[str]:
     interval = (
         NOTHING
         if found.low is None or found.high is None
-        else f"[{found.low:+.4f}, {found.high:+.4f}]"
+        else f"[{found.low:+z.4f}, {found.high:+z.4f}]"
     )
-    means = (_figure(found.mean_a), _figure(found.mean_b), _figure(found.difference, "+.4f"))
+    means = (_figure(found.mean_a), _figure(found.mean_b), _figure(found.difference, "+z.4f"))
     return (
         name_figure(row),
         str(found.n),
@@ -100,7 +100,7 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
     return (
         name_figure(row),
         _figure(found.stderr),
-        _figure(found.effect_size, "+.2f"),
+        _figure(found.effect_size, "+z.2f"),
         f"{found.wins}/{found.ties}/{found.losses}",
         NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
         str(row.only_a),
@@ -143,10 +143,10 @@ def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> It
             (
                 one.group or f"(no {comparison.by})",
                 str(one.n),
-                _figure(one.difference, "+.4f"),
+                _figure(one.difference, "+z.4f"),
                 NOTHING
                 if one.low is None or one.high is None
-                else f"[{one.low:+.4f}, {one.high:+.4f}]",
+                else f"[{one.low:+z.4f}, {one.high:+z.4f}]",
                 "*" if one.is_shown else "",
             )
             for one in largest[:GROUPS_SHOWN]
@@ -218,18 +218,18 @@ def how_measured(comparison: Comparison) -> str:
 def adjusted_row(one: AdjustedDifference) -> tuple[str, ...]:
     """The cells of an adjusted difference, under ADJUSTED_HEADS."""
     between = (
-        NOTHING if one.low is None or one.high is None else f"[{one.low:+.4f}, {one.high:+.4f}]"
+        NOTHING if one.low is None or one.high is None else f"[{one.low:+z.4f}, {one.high:+z.4f}]"
     )
     return (
         one.metric,
         f"{one.n:,}",
         _figure(one.mean_a),
         _figure(one.mean_b),
-        _figure(one.difference, "+.4f"),
+        _figure(one.difference, "+z.4f"),
         between,
         f"{one.n_labels:,} of {one.labelled} ({one.method})",
     )
 
 
-def _figure(value: float | None, form: str = ".4f") -> str:
+def _figure(value: float | None, form: str = "z.4f") -> str:
     return NOTHING if value is None else f"{value:{form}}"

@@ -66,4 +66,4 @@ def _describe_failure(gate: Gate, metric: MetricComparison) -> str:
     if not SIGNS[gate.sign](difference, gate.bound):
         return ""
     mark = f" ({metric.mark})" if metric.mark else ""
-    return f"{gate.text}: {metric.other} differs by {difference:+.4f}{mark}"
+    return f"{gate.text}: {metric.other} differs by {difference:+z.4f}{mark}"

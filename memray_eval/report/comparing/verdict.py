@@ -63,10 +63,10 @@ def _difference(row: MetricComparison) -> str:
     ends = (
         ""
         if found.low is None or found.high is None
-        else f" [{found.low:.{digits}f}, {found.high:.{digits}f}]"
+        else f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]"
     )
     estimate = ", est." if row.mark else ""
-    return f"{name_figure(row)} {found.difference:+.{digits}f}{ends}{estimate}"
+    return f"{name_figure(row)} {found.difference:+z.{digits}f}{ends}{estimate}"
 
 
 def _how_small(rows: Sequence[MetricComparison]) -> str:

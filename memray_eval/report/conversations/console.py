@@ -73,7 +73,7 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
                 if figure is None
                 else _points(figure.mean)
                 if figure.low is None or figure.high is None
-                else f"{_points(figure.mean)} [{100 * figure.low:.1f}, {100 * figure.high:.1f}]"
+                else f"{_points(figure.mean)} [{100 * figure.low:z.1f}, {100 * figure.high:z.1f}]"
                 for figure in figures
             )
             rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
@@ -90,7 +90,7 @@ def one_arm_lines(one: ArmSummary) -> Iterator[str]:
             n = one.n_abstention if what == "unanswerable" else one.n - one.n_abstention
             yield f"{what} alone (n {n:,}): {told or NOTHING}"
     if one.agreement is not None:
-        kappa = "-" if one.agreement.kappa is None else f"{one.agreement.kappa:.2f}"
+        kappa = "-" if one.agreement.kappa is None else f"{one.agreement.kappa:z.2f}"
         yield (
             f"{one.judge_metric} and {one.rule_metric} agree on {one.agreement.share:.1%} of "
             f"{one.agreement.n:,} answers, kappa {kappa}"
@@ -120,8 +120,8 @@ def _errata_lines(one: ArmSummary) -> Iterator[str]:
 
 
 def _share(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.3f}"
+    return NOTHING if value is None else f"{value:z.3f}"
 
 
 def _points(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.2f}"
+    return NOTHING if value is None else f"{100 * value:z.2f}"

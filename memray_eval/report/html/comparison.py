@@ -290,17 +290,17 @@ def _changed_unit(
 
 
 def _format_signed(value: float | None, digits: int = 4) -> str:
-    return NOTHING if value is None else f"{value:+.{digits}f}"
+    return NOTHING if value is None else f"{value:+z.{digits}f}"
 
 
 def _format_interval(row: MetricComparison) -> str:
     low, high = row.paired.low, row.paired.high
-    return "" if low is None or high is None else f"{low:+.4f} to {high:+.4f}"
+    return "" if low is None or high is None else f"{low:+z.4f} to {high:+z.4f}"
 
 
 def _format_ends(found: Interval | None) -> str:
-    return "" if found is None else f"{found.low:.4f} to {found.high:.4f}"
+    return "" if found is None else f"{found.low:z.4f} to {found.high:z.4f}"
 
 
 def _format_p(value: float | None) -> str:
-    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:.3f}"
+    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:z.3f}"

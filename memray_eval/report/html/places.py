@@ -91,8 +91,8 @@ def _row(split: Split, one: GroupFigure, axis: Axis) -> PlaceRow:
     width, digits = _width(split), digits_of(split.scale)
     ends = one.interval and Interval(*(end / width for end in one.interval))
     name = label(one.group) or f"no {label(split.by)}"
-    figure = f"{one.difference:+.{digits}f}"
-    low, high = (f"{end:+.{digits}f}" for end in one.interval) if one.interval else ("", "")
+    figure = f"{one.difference:+z.{digits}f}"
+    low, high = (f"{end:+z.{digits}f}" for end in one.interval) if one.interval else ("", "")
     hint = f"{name}: {figure}" + (f" between {low} and {high}" if low else "")
     plot = forest_row(one.difference / width, ends, axis, one.is_shown, hint)
     return PlaceRow(name, f"{one.n:,}", plot, figure, low, high, one.is_shown)

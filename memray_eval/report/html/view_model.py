@@ -102,7 +102,7 @@ def label(name: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    return NOTHING if value is None else f"{value:.{digits}f}"
+    return NOTHING if value is None else f"{value:z.{digits}f}"
 
 
 def percent(value: float | None) -> str:
@@ -110,7 +110,7 @@ def percent(value: float | None) -> str:
 
 
 def dollars(value: float) -> str:
-    return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:.4f}"
+    return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:z.4f}"
 
 
 def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
@@ -263,7 +263,7 @@ def _task_cell(
         one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale, level), 3
     )
     hint = (
-        f"{f'{one.mean:.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
+        f"{f'{one.mean:z.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
     )
     figure = append_mark(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
     return Cell(figure, _percent_of_scale(one.mean, scale), hint)
@@ -429,5 +429,5 @@ def juries(summary: Summary) -> Iterator[tuple[str, str]]:
         if apart := metric.extras.get("disagreement"):
             yield (
                 f"{label(metric.metric)} ({metric.candidate})",
-                f"{apart:.2f} apart on a scale of {metric.scale[1]:g}",
+                f"{apart:z.2f} apart on a scale of {metric.scale[1]:g}",
             )

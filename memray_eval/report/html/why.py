@@ -157,7 +157,7 @@ def _row(
         answers.append(describe_answer(side, said.text, said.error, one.scores, chosen.metric))
     digits = digits_of(scale)
     told = [
-        f"{value:.0f}" if abs(value - round(value)) <= TIE else f"{value:.{digits}f}"
+        f"{value:z.0f}" if abs(value - round(value)) <= TIE else f"{value:z.{digits}f}"
         for value in values
     ]
     change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"

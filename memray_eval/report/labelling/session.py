@@ -37,7 +37,7 @@ from memray_eval.report.reading import readable
 from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-from memray_eval.text_processing.sample_text import value_text
+from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 
 LEASE_S = 300.0  # how long a unit that one tab shows is not given to another of the same rater
@@ -254,7 +254,7 @@ class LabelSession:
             "id": record.unit_id,
             "place": place,
             "query": sample.query,
-            "memory": [[key, value_text(value)] for key, value in sample.memory.items()],
+            "memory": [list(entry) for entry in memory_entries(sample)],
             "required": sample.required_keys,
             "forbidden": sample.forbidden_keys,
             "history": [[turn.role, turn.content] for turn in sample.history],

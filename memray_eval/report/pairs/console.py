@@ -88,7 +88,7 @@ def judge_lines(found: Criterion) -> Iterator[str]:
     if found.longer_share.n:
         odds, told = found.odds_of_double_length, "what length itself does cannot be told"
         if odds.value is not None:
-            times = f"{odds.value:.2f} [{odds.low:.2f}, {odds.high:.2f}]"
+            times = f"{odds.value:z.2f} [{odds.low:z.2f}, {odds.high:z.2f}]"
             told = f"twice the length multiplies the odds by {times}"
         yield (
             f"length: the longer answer wins {percent(found.longer_share.value)}"
@@ -158,18 +158,18 @@ def format_strength(one: Standing) -> str:
     if not one.ties and not (one.wins and one.losses):
         return "all won" if one.wins else "all lost"
     ends = one.strength_interval
-    return f"{one.strength:+.2f}" + (f" [{ends.low:+.2f}, {ends.high:+.2f}]" if ends else "")
+    return f"{one.strength:+z.2f}" + (f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else "")
 
 
 def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{100 * value:.1f} %"
+    return NOTHING if value is None else f"{100 * value:z.1f} %"
 
 
 def format_ends(rate: Rate) -> str:
     """An interval in percent; "" where there is none."""
     if rate.low is None or rate.high is None:
         return ""
-    return f"{100 * rate.low:.1f} to {100 * rate.high:.1f}"
+    return f"{100 * rate.low:z.1f} to {100 * rate.high:z.1f}"
 
 
 def _ends(rate: Rate) -> str:

@@ -12,7 +12,7 @@ from memray_eval.metric import EmbeddedMetric, JudgedMetric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.assistant import groundedness, memory_utilization, relevance
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
-from memray_eval.metrics.assistant.memory_utilization import MemoryUtilizationJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.types import Response, Sample
 
 ANSWER = Response(text="x")
@@ -52,13 +52,7 @@ def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sampl
     asked = memory_utilization.prompt(sample, ANSWER)
     keys = asked[1].content.split("KEYS")[1].split(">")[1].split("<")[0].split()
     # Age is not in memory
-    assert keys == [
-        "age",
-        "caffeine_intake",
-        "known_condition",
-        "name",
-        "sleep_hours_avg",
-    ]
+    assert sorted(keys) == ["age", "caffeine_intake", "known_condition", "name", "sleep_hours_avg"]
     roles = {"required_keys": (), "forbidden_keys": ("age", "name"), "neutral_keys": ()}
     assert memory_utilization.prompt(sample.model_copy(update=roles), ANSWER) == asked
 
@@ -68,6 +62,26 @@ def test_a_neutral_key_that_memory_lacks_counts_nowhere_and_is_not_invented(samp
     judgment = MemoryUtilizationJudgment(cited_keys=["sleep_hours_avg", "ferritin_level"])
     assert memory_utilization.verify(judgment, asked, ANSWER).parts == {"invented_keys": 0}
     assert used(asked, "sleep_hours_avg", "ferritin_level") == used(asked, "sleep_hours_avg")
+
+
+@pytest.mark.parametrize("said", ["Sleep Hours Avg", "sleep-hours-avg", "SLEEPHOURS_avg"])
+def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
+    sample: Sample, said: str
+) -> None:
+    evidence = [KeyCitation(key=said, quote=ANSWER.text[:20])]
+    judgment = MemoryUtilizationJudgment(cited_keys=[said, "sleep_hours_avg"], evidence=evidence)
+    found = memory_utilization.verify(judgment, sample, ANSWER)
+    assert isinstance(found.judgment, MemoryUtilizationJudgment)
+    assert found.judgment.cited_keys == ["sleep_hours_avg"]
+    assert (found.parts, found.pieces, found.unverified) == ({"invented_keys": 0}, 1, ())
+
+
+def test_two_keys_that_differ_in_case_alone_are_told_apart_by_their_exact_names() -> None:
+    two = Sample(id="s", query="q", memory={"Job": "1", "job": "2"}, required_keys=("job",))
+    judgment = MemoryUtilizationJudgment(cited_keys=["job", "JOB"])
+    found = memory_utilization.verify(judgment, two, ANSWER)
+    assert isinstance(found.judgment, MemoryUtilizationJudgment)
+    assert (found.judgment.cited_keys, found.parts) == (["job"], {"invented_keys": 1})
 
 
 def test_nothing_required_is_full_recall() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from memray_eval.config.sections import MetricOptions
-from memray_eval.errors import Refused
+from memray_eval.errors import JudgeError, Refused, Unavailable
 from memray_eval.metric import (
     FIXED,
     RULES,
@@ -41,7 +41,7 @@ from memray_eval.metrics.companion._metric import (
 )
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import judge_record
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
 
 FAMILY = (OVERALL, *METRIC_OF.values())
 SAMPLE = Sample(id="s", query="I'm sad about work", memory={"name": "Ada"})
@@ -300,3 +300,51 @@ def test_what_was_remembered_is_read_again() -> None:
         pickle.loads(pickle.dumps(metrics()[1].measure))(FULL, SAMPLE, ANSWER).value
         == SIX["appropriateness"]
     )
+
+
+class CountingJudge:
+    """Remembers no call, as with --no-cache."""
+
+    def __init__(self, error: JudgeError | None = None) -> None:
+        self.name, self.calls, self._error = "a/b", 0, error
+
+    async def judge(self, messages: Any, judgment: Any) -> Verdict:
+        self.calls += 1
+        await asyncio.sleep(0)
+        if self._error is not None:
+            raise self._error
+        return Verdict(judgment=FULL, judge=self.name, usage=Usage(input_tokens=9), cost_usd=0.5)
+
+
+def judged(*judges: CountingJudge) -> list[Score]:
+    record = Record(
+        unit_id="u", sample=SAMPLE, candidate=Candidate(name="c", model="m"), response=ANSWER
+    )
+    return list(asyncio.run(judge_record(record, metrics(), dict.fromkeys(FAMILY, judges))).scores)
+
+
+def test_all_seven_share_one_call_whether_or_not_calls_are_remembered() -> None:
+    judge = CountingJudge()
+    scores = judged(judge)
+    assert (judge.calls, len(scores)) == (1, 7)
+    assert {score.metric: score.value for score in scores}[OVERALL] == SUM
+    assert [score.calls for score in scores] == [1, *[0] * 6]
+    assert [score.cached for score in scores] == [False, *[True] * 6]
+    assert sum(score.cost_usd for score in scores) == 0.5
+    assert sum(score.usage.input_tokens for score in scores) == 9
+
+
+def test_repeats_are_calls_of_their_own() -> None:
+    judges = CountingJudge(), CountingJudge()
+    assert {score.value is not None for score in judged(*judges)} == {True}
+    assert [judge.calls for judge in judges] == [1, 1]
+
+
+def test_a_shared_call_that_failed_is_paid_once_and_fails_all_seven() -> None:
+    error = Unavailable("down")
+    error.cost_usd, error.calls, error.input_tokens = 0.5, 3, 9
+    judge = CountingJudge(error)
+    scores = judged(judge)
+    assert (judge.calls, {score.status for score in scores}) == (1, {"error"})
+    assert {score.error for score in scores} == {"Unavailable: down"}
+    assert [(score.cost_usd, score.calls) for score in scores] == [(0.5, 3), *[(0.0, 0)] * 6]

@@ -91,7 +91,7 @@ def finished(path: Path, rows: list[Record]) -> RunFolder:
     folder = RunFolder(str(path))
     folder.create()
     folder.write_part(to_table(rows))
-    reduced = reduce_records(folder.records(), METRICS, None)
+    reduced = reduce_records(folder.records(), METRICS, ())
     broken = break_down(folder.records(), METRICS)
     summary = Summary(
         run_id="r", suite="memory", n_samples=len(rows) // 2, n_invalid=0, n_units=len(rows),
@@ -291,3 +291,33 @@ def test_an_older_summary_shows_the_ratio_that_it_has() -> None:
     )  # fmt: skip
     assert old.figure == Figure(average="micro", value=0.4, whole="claims")
     assert MetricSummary.model_validate_json(old.model_dump_json()) == old
+
+
+@pytest.mark.parametrize(
+    ("judges", "told"),
+    [
+        ({"fake/m": 8, "string_match": 4}, "fake/m, 4 by string match"),
+        ({"string_match": 12}, "12 by string match"),  # a dead judge
+        ({"fake/m": 9, "zero": 2, "default": 1}, "fake/m, 2 set to zero, 1 set to the default"),
+    ],
+)
+def test_how_many_were_scored_in_place_of_a_judge_and_why(
+    judges: dict[str, int], told: str
+) -> None:
+    (metric,) = (one for one in twelve().metrics if one.metric == "coherence")
+    causes = [
+        Cause(cause=cause, n_units=n, example=cause, unit_id="u")
+        for cause, n in (("Unavailable: h refused the connection", 3), ("Malformed: no verdict", 1))
+    ]
+    shown = metric.model_copy(update={"judges": judges, "n_estimated": 0})
+    summary = twelve().model_copy(update={"metrics": (shown,), "replaced": tuple(causes)})
+    screen = render_brief(summary, "r")
+    assert screen.split("coherence ")[-1].splitlines()[0].endswith(told)
+    said = " ".join(screen.split())
+    assert (
+        "Judge calls failed on 4 answers, which rules scored instead: 3 x Unavailable: h refused "
+        "the connection" in said
+    )
+    assert "2 x" not in said
+    assert "1 x Malformed: no verdict" in render(summary)
+    assert "Judge calls failed" not in render_brief(twelve(), "r")

@@ -271,3 +271,30 @@ def test_a_decision_over_estimates_says_so() -> None:
     told = list(lines([one]))
     assert told[1].endswith("A/B candidate (estimate)")
     assert told[3] == "a, basic: A/B candidate (estimate)"
+
+
+@pytest.mark.parametrize("others", [dict.fromkeys(METRICS), {}])
+@pytest.mark.parametrize(
+    ("overall", "verdict"), [(0.8, "deploy"), (0.65, "ab_test"), (0.5, "needs_revision")]
+)
+def test_an_overall_score_alone_decides_and_the_decision_says_so(
+    overall: float, verdict: str, others: dict[str, None]
+) -> None:
+    """A judge in the seed's own form gives no other figure; nor does --metrics overall_quality."""
+    alone = ScenarioMeans(
+        candidate="a", scenario="basic", means={OVERALL: overall, **others}, n_scored=4
+    )
+    *each, every = decide(with_all(alone))
+    assert {one.verdict for one in (*each, every)} == {verdict}
+    assert {one.mark for one in (*each, every)} == {"by the overall score alone"}
+    assert not any("no metric is below" in reason for reason in every.reasons)
+    assert any("(by the overall score alone)" in line for line in lines([every]))
+    failed = alone.model_copy(update={"failures": 1})
+    if overall > 0.6 and others:
+        assert {one.verdict for one in decide([failed])} == {"undecided"}
+
+
+def test_a_decision_names_what_its_average_is() -> None:
+    found = decide(with_all(means(0.55), means(0.615, "small_talk")))
+    assert found[0].reasons[0] == "average 0.5500 is below 0.6"
+    assert found[-1].reasons[0].startswith("the mean of the scenarios 0.6")

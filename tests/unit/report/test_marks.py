@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import get_args
 
 import pytest
 
+import memray_eval
 from memray_eval.config.sections import OnJudgeFailure
-from memray_eval.report.marks import mark
-from memray_eval.types import FALLBACKS, MetricSummary, is_estimate
+from memray_eval.report.marks import format_figure, mark
+from memray_eval.types import FALLBACKS, Figure, MetricSummary, is_estimate
 
 
 @pytest.mark.parametrize(
@@ -53,3 +56,15 @@ def test_a_summary_of_an_older_version_says_what_was_estimated() -> None:
     }  # fmt: skip
     found = MetricSummary.model_validate(older)
     assert (found.n_estimated, found.n_fallbacks) == (2, 1)
+
+
+def test_no_format_of_a_report_writes_a_negative_zero() -> None:
+    assert format_figure(Figure(value=-0.0001), (-1, 1)) == "0.000"
+    signed = re.compile(r"[\"':]\+(?!z)[,.]")  # "z" writes what rounds to zero as 0
+    written = [
+        f"{path}:{number}"
+        for path in sorted(Path(memray_eval.__file__).parent.rglob("*.py"))
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), start=1)
+        if signed.search(line)
+    ]
+    assert written == []

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE, from_table, to_table
 from memray_eval.types import (
     Candidate,
@@ -118,3 +122,17 @@ def test_scores_of_older_versions_used_no_prompt_cache(sample: Sample) -> None:
     table = pa.Table.from_pylist([row], schema=old)
     assert list(from_table(table)) == [record]
     assert list(from_table(table.cast(RECORD_SCHEMA))) == [record]
+
+
+def test_a_part_of_an_older_version_reads_with_what_it_lacks_as_null(
+    record: Record, tmp_path: Path
+) -> None:
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    folder.write_part(to_table([record]))
+    (name,) = folder.parts()
+    path = tmp_path / "run" / "records" / name
+    pq.write_table(pq.read_table(path).drop_columns(["ended_s"]), path)
+    assert folder.read_part(name).schema.names == RECORD_SCHEMA.names
+    assert list(from_table(folder.read_part(name))) == list(from_table(pq.read_table(path)))
+    assert list(folder.each()) == [record]

@@ -49,7 +49,7 @@ def failed(number: int, *errors: str, answer: str | None = None) -> Record:
 def reduced(folder: Path, *parts: list[Record]) -> Reduced:
     for number, part in enumerate(parts):
         pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return reduce_records(pads.dataset(folder), METRICS, None)
+    return reduce_records(pads.dataset(folder), METRICS, ())
 
 
 def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
@@ -115,3 +115,22 @@ def test_what_differs_by_unit_is_left_out_of_a_cause(error: str, cause: str) -> 
 def test_the_causes_of_a_column_are_those_of_its_texts(texts: list[str]) -> None:
     texts = [text.encode("utf-8", "backslashreplace").decode() for text in texts]
     assert list(causes_of(pa.array(texts, pa.string()))) == [cause_of(text) for text in texts]
+
+
+def test_why_judges_failed_whose_verdicts_were_replaced_is_counted(tmp_path: Path) -> None:
+    down, odd = "Unavailable: no answer: h refused the connection", "Malformed: no verdict"
+
+    def replaced(number: int, error: str) -> Record:
+        score = Score(
+            metric=METRICS[0].name, status="scored", value=1.0, judge="string_match", error=error
+        )
+        return failed(number).model_copy(update={"scores": (score,)})
+
+    judged = Score(metric=METRICS[0].name, status="scored", value=1.0, judge="a/b")
+    good = failed(9).model_copy(update={"scores": (judged,)})
+    found = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
+    assert (found.n_failed_units, found.causes) == (0, ())
+    assert [(one.cause, one.n_units, one.unit_id) for one in found.replaced] == [
+        (down, 2, "u1"),
+        (odd, 1, "u2"),
+    ]

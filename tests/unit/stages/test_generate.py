@@ -12,7 +12,12 @@ ASKED = {"prompt_form": "chat", "truncated_tokens": 7}
 
 
 def row(text: str = "text", **fields: Any) -> dict[str, Any]:
-    metrics = {"first_token_latency": 0.5, "first_token_ts": 10.0, "last_token_ts": 12.0}
+    metrics = {
+        "arrival_time": 1000.0,
+        "first_token_latency": 0.5,
+        "first_token_ts": 10.0,
+        "last_token_ts": 12.0,
+    }
     answer = {
         "generated_tokens": [1, 2, 3],
         "generated_text": text,
@@ -30,6 +35,7 @@ def row(text: str = "text", **fields: Any) -> dict[str, Any]:
 def test_what_the_engine_tells_is_in_the_response() -> None:
     response = engine_response(row())
     assert (response.finish_reason, response.ttft_s, response.duration_s) == ("stop", 0.5, 2.5)
+    assert response.ended_s == 1002.5
     assert (response.prompt_tokens, response.cached_tokens, response.output_tokens) == (30, 16, 3)
     assert (response.prompt_form, response.truncated_tokens) == ("chat", 7)
 

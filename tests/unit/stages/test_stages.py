@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.dataset as pads
+import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
@@ -235,13 +237,62 @@ def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> N
 
 
 def test_reduction_counts_a_unit_that_was_written_twice_once(record: Record, tmp_path: Any) -> None:
-    import pyarrow.parquet as pq
-
     (scored,) = asyncio.run(embed_records([record], MEMORY, FakeEmbedder()))
     for name in ("a", "b"):
         pq.write_table(to_table([scored]), tmp_path / f"{name}.parquet")
-    reduced = reduce_records(pads.dataset(tmp_path), MEMORY, generation_s=2.0)
+    reduced = reduce_records(pads.dataset(tmp_path), MEMORY, sessions=())
     assert (reduced.n_units, reduced.n_failed_units) == (1, 0)
     (metric,) = reduced.metrics
     assert (metric.n, metric.n_scored, metric.micro["tp"]) == (1, 1, 2.0)
-    assert reduced.generation[0].output_tokens_per_s == 5.0
+
+
+# As the audit's: two candidates behind one server, one after the other
+SLOW, FAST = 19.6, 33.3
+
+
+def timed(record: Record, name: str, started_s: float, seconds: float, tokens: int) -> Record:
+    times = {"duration_s": seconds, "ended_s": started_s + seconds, "output_tokens": tokens}
+    return record.model_copy(
+        update={
+            "unit_id": f"{name} {started_s}",
+            "candidate": record.candidate.model_copy(update={"name": name}),
+            "response": record.response and record.response.model_copy(update=times),
+        }
+    )
+
+
+def throughputs(records: list[Record], path: Path, sessions: list[float]) -> dict[str, Any]:
+    pq.write_table(to_table(records), path / "part.parquet")
+    found = reduce_records(pads.dataset(path / "part.parquet"), [], sessions).generation
+    return {one.candidate: one.output_tokens_per_s for one in found}
+
+
+def test_throughput_is_over_a_candidates_own_requests(record: Record, tmp_path: Path) -> None:
+    slow = [timed(record, "70b", 1000 + 10 * n, 10.0, 196) for n in range(3)]
+    fast = [timed(record, "8b", 1030 + 10 * n, 10.0, 333) for n in range(3)]
+    found = throughputs([*slow, *fast], tmp_path, [990.0])
+    assert found == {"70b": pytest.approx(SLOW), "8b": pytest.approx(FAST)}
+
+
+def test_answers_side_by_side_add_up(record: Record, tmp_path: Path) -> None:
+    both = [timed(record, "8b", 1000 + n, 10.0, 100) for n in (0, 1)]
+    assert throughputs(both, tmp_path, [990.0]) == {"8b": pytest.approx(200 / 11)}
+
+
+def test_a_pause_before_a_resumed_session_takes_no_time(record: Record, tmp_path: Path) -> None:
+    units = [timed(record, "8b", started, 10.0, 333) for started in (1000.0, 9000.0)]
+    assert throughputs(units, tmp_path, [990.0, 8990.0]) == {"8b": pytest.approx(FAST)}
+
+
+def test_throughput_is_unknown_where_an_answers_time_is(record: Record, tmp_path: Path) -> None:
+    known = [timed(record, "8b", 1000.0, 10.0, 333)]
+    old = timed(record, "8b", 1010.0, 10.0, 333)
+    timeless = old.response and old.response.model_copy(update={"ended_s": None})
+    assert (
+        throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path, [990.0])[
+            "8b"
+        ]
+        is None
+    )
+    # answers that another run generated
+    assert throughputs(known, tmp_path, [2000.0]) == {"8b": None}

@@ -11,7 +11,7 @@ function make(tag, options = {}, ...children) {
 }
 
 const words = (name) => name.replaceAll("_", " ");
-const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Math.round(value)) : value.toFixed(3));
+const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Math.round(value)) : (Number(value.toFixed(3)) || 0).toFixed(3));
 const titled = (title, ...nodes) => [make("h4", { text: title }), ...nodes];
 const isEmpty = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 

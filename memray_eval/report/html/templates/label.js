@@ -129,7 +129,7 @@ const agreement = () => attempt(async () => {
     lines.push(`On ${found.n_shared} units with two labels or more:`);
     for (const [key, name] of Object.entries(NAMES)) {
       const one = found.figures[key];
-      const digits = (value) => value.toFixed(2);
+      const digits = (value) => (Number(value.toFixed(2)) || 0).toFixed(2);
       const ends = one.low === null ? "" : ` [${digits(one.low)}, ${digits(one.high)}]`;
       lines.push(`${name}: ${one.value === null ? "cannot be told" : digits(one.value) + ends}`);
     }
