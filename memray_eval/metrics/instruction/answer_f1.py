@@ -3,7 +3,7 @@ benchmarks/instruction/answers.py."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.instruction.answers import compare
+from memray_eval.benchmarks.instruction.answers import compare, why_no_answer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -17,5 +17,6 @@ METRIC = ComputedMetric(
     value_label="F1",
     scale=(0, 1),
     requires=("query", "answers"),
+    applies=lambda sample: why_no_answer(sample.answers),
     measure=measure,
 )
