@@ -69,7 +69,7 @@ _SPACED = r"[1-9]\d?(?: \d{3}){1,8}|[1-9]\d\d(?: \d{3}){0,8} 000"
 _PLAIN = (
     rf"(?:[1-9]\d{{0,2}}(?:,\d{{3}})+(?:\.\d+)?{_END}(?!,\d)"  # 1,000.5
     rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?:\.\d+)?{_END}"  # 1,00,000
-    rf"|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+{_END}|[1-9]\d{{0,2}}(?:\.\d{{3}}){{2,}}(?!\.?\d)"  # 1.000,5
+    rf"|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+{_END}|[1-9]\d{{0,2}}(?:\.\d{{3}}){{2,}}(?!\.?\d)"
     rf"|[1-9]\d{{0,2}}(?:'\d{{3}})+(?:\.\d+)?{_END}"  # 1'000
     rf"|(?<!\d,)(?:0,\d+|\d+,(?:\d\d?|\d{{4,}}))(?![\d]|[,.]\d)"  # 2,5
     r"|\d+(?:\.\d+)?|\.\d+)"
@@ -123,6 +123,15 @@ _PLAIN_TEXT = str.maketrans({mark: None if mark in "'._-" else " " for mark in s
 _NEEDS_LOOK = re.compile(r"[\d%$#^]|--|\.\.|[<>]|\+\+|['._-]{2}")
 _EM_DASH = str.maketrans({mark: " - " for mark in "—―⸺"} | {"®": "", "™": "", "©": ""})
 _AREA = re.compile(r"\b([cdkm]?m|ft)\^([23])\b")
+_PHRASE = {
+    "--": " ",
+    "...": " ",
+    "per cent": "%",
+    "por ciento": "%",
+    "pour cent": "%",
+    "minus ": "-",
+}
+_PHRASES = re.compile(r"--|\.\.\.|\b(?:per cent|por ciento|pour cent)\b|\bminus (?=\d)")
 _MOST_DIGITS = 40  # of a number that is calculated with
 _MOST_POWER = 40
 
@@ -134,9 +143,7 @@ def tokens(text: str) -> tuple[str, ...]:
     if text.isascii() and not _NEEDS_LOOK.search(text):
         return _drop_articles(text.lower().translate(_PLAIN_TEXT).split())
     folded = _AREA.sub(r"\1\2", fold(_part_symbols(text.translate(_EM_DASH))))
-    folded = " ".join(
-        folded.replace("--", " ").replace("...", " ").replace("per cent", "%").split()
-    )
+    folded = " ".join(_PHRASES.sub(lambda found: _PHRASE[found[0]], folded).split())
     out: list[str] = []
     for found in _TOKEN.finditer(folded):
         if found["word"]:
@@ -219,9 +226,9 @@ def _values(found: re.Match[str], text: str, sign: str) -> list[str]:
         whole, _, rest = found["spaced"].partition(" ")
         return [_signed(sign, _canonical(whole)), _canonical(rest)]
     first = found["first"]
-    if "," in first and text[found.start() - 1 : found.start()] in ("[", "("):
-        if text[found.end() : found.end() + 1] in ("]", ")"):
-            return [_canonical(one) for one in first.split(",")]
+    around = text[max(0, found.start() - 1) : found.start()] + text[found.end() : found.end() + 1]
+    if "," in first and around in ("[]", "()"):  # a list
+        return [_canonical(one) for one in first.split(",")]
     number = _canonical(first)
     if found["power"] or found["exponent"]:
         return [_signed(sign, _raised(number, found["power"], found["exponent"]))]

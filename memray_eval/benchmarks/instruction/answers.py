@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
@@ -50,7 +51,7 @@ _IS_ANSWER = (
 _ANSWERS_ABROAD = (
     r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
     r"|ответ|(?<![不非别])(?:答案|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
-    r"|答え(?:は)?|正解(?:は)?|(?:정답|답)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
+    r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
     r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
 )
 _ANSWERS_ROMANCE = (
@@ -65,16 +66,18 @@ _WRONG_ABROAD = (
     r"\s*(?:ist (?:falsch|nicht)|kann nicht|est (?:fau|incor)|n['’]est|no es|es (?:fals|incor)"
     r"|不|错|錯|是错|是錯|(?:는|은|가|이)\s*(?:틀|아니|오답))"
 )
-_JOINING = "and or und oder et ou y o ed both beide 和 或 与 與 跟 및 또는 와 과 و أو".split()
-_BESIDE_LETTERS = frozenset((*_JOINING, "option", "options", "answer", "answers"))
+_IS = r"\b(?:it(?:['’]?s| is| must be)|i(?:['’]d| would) say|definitely|c['’]est|es la|(?:es|das) ist)"
+_JOINING = "and|or|und|oder|et|ou|y|o|ed"
+_JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
+_BESIDE_LETTERS = frozenset(
+    f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
+)
 _BOXED = re.compile(
     r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>(.*?)</answer>",
     re.IGNORECASE | re.DOTALL,
 )
-_LATEX = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\b\s*|[{}$]")
+_COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
 _DOLLARS = re.compile(r"\s*(\${1,2})([^$]+)\1\s*\.?\s*")
-_TWINS = {0xFF01 + place: 0x21 + place for place in range(94)}  # of full width
-_TWINS |= {0x24B6 + place: 0x41 + place for place in range(26)}  # Ⓐ
 _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
 _LATIN = str.maketrans("أابجده", "AABCDE")
 
@@ -123,9 +126,9 @@ def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
         either = "|".join(re.escape(word) for word in options)
         found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
         return Choice(found[1].lower(), found.start()) if found else None
-    text = _with_latin_letters(response)
+    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
-    if (lone := _lone_letters(text, letters)) is not None:
+    if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
     said = [
@@ -133,23 +136,36 @@ def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
         for match in readings.told.finditer(text)
     ]
     for match in _BOXED.finditer(text):
-        if inner := _LATEX.sub(" ", match[1] or match[2] or "").strip():
-            if choice := find_choice(inner, options):
-                said.append((match.end(), Choice(choice.option, match.start())))
-            elif _lone_letters(inner, letters):
-                return None
+        inner = (match[1] or match[2] or "").strip()
+        if choice := find_choice(inner, options):
+            said.append((match.end(), Choice(choice.option, match.start())))
+        elif _lone_letters(inner, letters):  # several
+            return None
     opens = readings.opening.match(text)
     first = Choice(_letter(opens), 0) if opens else None
-    if said:
-        end, last = max(said)
-        if readings.more.match(text, end):
-            return None
-        if first is not None and first.option == last.option:
-            return first
-        return next(choice for _, choice in sorted(said) if choice.option == last.option)
+    if not said:
+        return _unstated(
+            text, options, readings, opens and (opens.end(), Choice(_letter(opens), 0))
+        )
+    end, last = max(said)
+    if readings.more.match(text, end):
+        return None
+    if first is not None and first.option == last.option:
+        return first
+    return next(choice for _, choice in sorted(said) if choice.option == last.option)
+
+
+def _unstated(
+    text: str,
+    options: Mapping[str, str],
+    readings: _Readings,
+    opening: tuple[int, Choice] | None,
+) -> Choice | None:
+    """The option of a response that states none as its answer: see `find_choice`."""
     named = [Choice(_letter(match), match.start()) for match in readings.marked.finditer(text)]
-    if opens and first:
-        if readings.more.match(text, opens.end()) or _repeats_options(text, options):
+    if opening:
+        end, first = opening
+        if readings.more.match(text, end) or _repeats_options(text, options):
             return None
         if not _is_list(named, text, first):
             return first
@@ -163,6 +179,18 @@ def _with_latin_letters(text: str) -> str:
     if text.isascii():
         return text
     return _ARABIC.sub(lambda found: found[0].translate(_LATIN), text.translate(_TWINS))
+
+
+class _Twins(dict[int, str]):
+    """The ASCII character that one of full width, in a circle or of a mathematical alphabet is."""
+
+    def __missing__(self, code: int) -> str:
+        plain = unicodedata.normalize("NFKC", chr(code))
+        self[code] = plain if len(plain) == 1 and plain.isascii() else chr(code)
+        return self[code]
+
+
+_TWINS = _Twins()
 
 
 def _lone_letters(text: str, letters: str) -> list[Choice] | None:
@@ -250,7 +278,7 @@ def _readings(letters: str) -> _Readings:
     bare = rf"(?:[{plain}]{ends}|[{words}]{ends}(?!\s+(?!{_SAYS}\b)\w))"
     abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]])"
-    marks = r"[\s(\[*_\"“「【《:]{0,6}"
+    marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
     told = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
         rf"({closed}|{bare})"
@@ -258,6 +286,7 @@ def _readings(letters: str) -> _Readings:
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
         rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
         rf"|\bnot \(?[{letters}]\)?,? but (?:rather )?\(?({bare})"
+        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
         rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
         rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
         rf"|(?<![A-Za-z0-9'’-])({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
@@ -270,9 +299,10 @@ def _readings(letters: str) -> _Readings:
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"
         rf"|\*\*([{letters}])[.:)]?\*\*|^([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
     )
+    joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
     more = (
-        rf"[)\]*_\"”]*\s*(?:[,/&、+]|(?:{'|'.join(_JOINING)})\b)\s*(?:(?:and|or)\s)?[(\[*_]*"
-        rf"[{letters}](?=[)\]*_]*\s*(?:[.,;:/&、。]|$|(?:{'|'.join(_JOINING)})\b))"
+        rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
+        rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
     return _Readings(
         re.compile(told), re.compile(opening), re.compile(marked, re.MULTILINE), re.compile(more)
@@ -320,7 +350,7 @@ def _unwrap(response: str) -> str:
     if wrapped := _DOLLARS.fullmatch(response):
         response = wrapped[2]
     if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
-        return _LATEX.sub("", wrapped[1] or wrapped[2] or "")
+        return _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
     return response
 
 
