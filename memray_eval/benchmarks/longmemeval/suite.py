@@ -45,7 +45,8 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
         **drop_fields(raw, _USED),
         "task": known_task(raw["question_type"], TASKS),
         "query": raw.get("query") or raw.get("question"),
-        "answers": raw.get("answers") or [str(raw.get("answer", ""))],
+        "answers": raw.get("answers")
+        or ([str(raw["answer"])] if raw.get("answer") is not None else []),
         "unanswerable": ABSTENTION in name,
         "conversation": name.replace(ABSTENTION, ""),
     }
