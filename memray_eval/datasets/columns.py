@@ -183,7 +183,9 @@ def find_columns(
         ColumnMap(chosen, has_cells) if chosen or has_cells else None,
         guessed,
         _other_golds(columns, rows, guessed),
-        frozenset(Sample.model_fields) | (ROW_FIELDS if has_responses else frozenset()),
+        frozenset(Sample.model_fields)
+        | (ROW_FIELDS if has_responses else frozenset())
+        | (frozenset() if may_guess else {*columns}),  # the suite knows them
     )
 
 

@@ -26,7 +26,7 @@ _SUPERSCRIPTS = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+
 _SUPERSCRIPT = re.compile("[⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺]+")
 _THIN_GROUP = re.compile("(?<=\\d)[\u00a0\u202f\u2007\u2009](?=\\d{3}(?!\\d))")
 _DASHES = dict.fromkeys([*range(0x2010, 0x2016), 0x2212, 0xFE58, 0xFE63, 0xFF0D], "-")
-_QUOTES = {**dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0x02BC, 0xB4, 0x60), "'")}
+_QUOTES = {**dict.fromkeys((0x2018, 0x2019, 0x201A, 0x201B, 0x2032, 0x02BC), "'")}
 _QUOTES |= dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033, 0xAB, 0xBB), '"')
 _SEPARATORS = {0x066A: "%", 0x066B: ".", 0x066C: ",", 0x060C: ",", 0x0640: "", 0x2044: "/"}
 
@@ -64,13 +64,18 @@ def fold(text: str) -> str:
     return unicodedata.normalize("NFKC", text)
 
 
+def as_float(number: str) -> float:
+    """The value of a number as NUMBER finds it in a folded text."""
+    return float(_signed(number[:1], _canonical(number.lstrip("+-"))))
+
+
 _END = r"(?!\d)"
 _SPACED = r"[1-9]\d?(?: \d{3}){1,8}|[1-9]\d\d(?: \d{3}){0,8} 000"
 _PLAIN = (
     rf"(?:[1-9]\d{{0,2}}(?:,\d{{3}})+(?:\.\d+)?{_END}(?!,\d)"  # 1,000.5
     rf"|[1-9]\d?(?:,\d\d)+,\d{{3}}(?:\.\d+)?{_END}"  # 1,00,000
     rf"|[1-9]\d{{0,2}}(?:\.\d{{3}})+,\d+{_END}|[1-9]\d{{0,2}}(?:\.\d{{3}}){{2,}}(?!\.?\d)"
-    rf"|[1-9]\d{{0,2}}(?:'\d{{3}})+(?:\.\d+)?{_END}"  # 1'000
+    rf"|[1-9]\d{{0,2}}(?:'\d{{3}})+(?:\.\d+)?{_END}|[1-9]\d{{0,2}}(?: 000)+{_END}"
     rf"|(?<!\d,)(?:0,\d+|\d+,(?:\d\d?|\d{{4,}}))(?![\d]|[,.]\d)"  # 2,5
     r"|\d+(?:\.\d+)?|\.\d+)"
 )
@@ -248,7 +253,7 @@ def _signed(sign: str, number: str) -> str:
 def _canonical(number: str) -> str:
     """A number as _PLAIN has it, without parted thousands and zeros that say nothing."""
     comma, stop = number.rfind(","), number.rfind(".")
-    number = number.replace("'", "")
+    number = number.replace("'", "").replace(" ", "")
     if comma > stop >= 0:  # 1.000,50
         number = number.replace(".", "").replace(",", ".")
     elif comma >= 0 and re.fullmatch(r"[1-9]\d{0,2}(?:,\d{2,3})*,\d{3}(?:\.\d+)?", number):
@@ -286,10 +291,8 @@ def _raised(number: str, power: str | None, exponent: str | None) -> str:
 
 def _format(value: Fraction) -> str:
     """A fraction as a decimal number if it is one, else as its terms."""
-    below, places = value.denominator, 0
-    while below > 1 and places < 2 * _MOST_POWER:
-        below, places = Fraction(10, below).denominator, places + 1
-    if below > 1:
+    size = value.denominator.bit_length()
+    if pow(10, size, value.denominator):
         return f"{value.numerator}÷{value.denominator}"
-    digits = str(value.numerator * 10**places // value.denominator).zfill(places + 1)
-    return _canonical(f"{digits[:-places]}.{digits[-places:]}") if places else digits
+    digits = str(value.numerator * 10**size // value.denominator).zfill(size + 1)
+    return _canonical(f"{digits[:-size]}.{digits[-size:]}")

@@ -66,7 +66,10 @@ _WRONG_ABROAD = (
     r"\s*(?:ist (?:falsch|nicht)|kann nicht|est (?:fau|incor)|n['’]est|no es|es (?:fals|incor)"
     r"|不|错|錯|是错|是錯|(?:는|은|가|이)\s*(?:틀|아니|오답))"
 )
-_IS = r"\b(?:it(?:['’]?s| is| must be)|i(?:['’]d| would) say|definitely|c['’]est|es la|(?:es|das) ist)"
+_IS = (
+    r"\b(?:it(?:['’]?s| is| must be)|i(?:['’]d| would) say|definitely|c['’]est|es la"
+    r"|(?:es|das) ist)"
+)
 _JOINING = "and|or|und|oder|et|ou|y|o|ed"
 _JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
 _BESIDE_LETTERS = frozenset(
@@ -142,16 +145,14 @@ def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
         elif _lone_letters(inner, letters):  # several
             return None
     opens = readings.opening.match(text)
-    first = Choice(_letter(opens), 0) if opens else None
+    opening = (opens.end(), Choice(_letter(opens), 0)) if opens else None
     if not said:
-        return _unstated(
-            text, options, readings, opens and (opens.end(), Choice(_letter(opens), 0))
-        )
+        return _unstated(text, options, readings, opening)
     end, last = max(said)
     if readings.more.match(text, end):
         return None
-    if first is not None and first.option == last.option:
-        return first
+    if opening and opening[1].option == last.option:
+        return opening[1]
     return next(choice for _, choice in sorted(said) if choice.option == last.option)
 
 
