@@ -193,21 +193,16 @@ def _other_golds(
     columns: Sequence[str], rows: Sequence[Mapping[str, Any]], guessed: Mapping[str, str]
 ) -> tuple[str, ...]:
     """The columns that may hold the right answers, too, and differ from the one that was taken."""
-    if (taken := guessed.get("answers")) is None:
-        return ()
-    free = [
-        name
-        for name in columns
-        if name not in guessed.values() and name.lower() in COMMON_NAMES["answers"]
-    ]
+    golds = [name for name in columns if name.lower() in COMMON_NAMES["answers"]]
+    others = (
+        [name for name in golds if name not in guessed.values()] if "answers" in guessed else []
+    )
+    taken = [read_gold(row.get(guessed["answers"]), "") for row in rows] if others else []
+    read = {name: [read_gold(row.get(name), "") for row in rows] for name in others}
     return tuple(
         name
-        for name in free
-        if any(
-            is_gold(row.get(name))
-            and read_gold(row.get(name), "") not in ([], read_gold(row.get(taken), ""))
-            for row in rows
-        )
+        for name, found in read.items()
+        if any(one not in ([], gold) for one, gold in zip(found, taken, strict=True))
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import snowballstemmer
 
-from memray_eval.text_processing.values import NUMBER, as_float, fold
+from memray_eval.text_processing.values import NUMBER, UNIT_OF, as_float, fold
 
 _STEMMER = snowballstemmer.stemmer("english")
 
@@ -31,42 +31,6 @@ STOPWORDS = frozenset(
 """.split()
 )
 
-_UNITS = {
-    "hour": "h hr hrs hour hours",
-    "minute": "min mins minute minutes",
-    "second": "sec secs second seconds",
-    "day": "day days",
-    "night": "night nights",
-    "week": "wk wks week weeks",
-    "month": "month months",
-    "year": "yr yrs year years",
-    "mg": "mg milligram milligrams",
-    "mcg": "mcg µg μg ug microgram micrograms",
-    "g": "g gram grams gramme grammes",
-    "kg": "kg kgs kilo kilos kilogram kilograms",
-    "lb": "lb lbs pound pounds",
-    "ml": "ml millilitre millilitres milliliter milliliters",
-    "l": "l litre litres liter liters",
-    "km": "km kms kilometre kilometres kilometer kilometers",
-    "mile": "mile miles",
-    "m": "m metre metres meter meters",
-    "cm": "cm centimetre centimetres centimeter centimeters",
-    "mmhg": "mmhg",
-    "mmol": "mmol mmol/l mmol/mol",
-    "mg/dl": "mg/dl",
-    "bpm": "bpm beats",
-    "kcal": "kcal kcals calorie calories",
-    "percent": "% percent pct",
-    "unit": "iu unit units",
-    "step": "step steps",
-    "cup": "cup cups",
-    "glass": "glass glasses",
-    "time": "time times",
-    "celsius": "°c celsius",
-    "fahrenheit": "°f fahrenheit",
-    "degree": "degree degrees",
-}
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 COMMON_UNITS = frozenset(
     {
         "hour",
@@ -190,7 +154,7 @@ def stems(text: str) -> frozenset[str]:
         stem(word)
         for word in words(text.replace("_", " "))
         if word not in STOPWORDS
-        and word not in _UNIT_OF
+        and word not in UNIT_OF
         and word not in _NUMBER_OF
         and (len(word) > 1 or not word.isascii())
         and not word[0].isdigit()
@@ -236,7 +200,7 @@ def _read_clock_time(found: re.Match[str], text: str) -> list[tuple[float, str |
 
 
 def _read_half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    unit = _UNIT_OF.get(found["whole"] or found["part"])
+    unit = UNIT_OF.get(found["whole"] or found["part"])
     return [(1.5 if found["one"] else 0.5, unit)] if unit else []
 
 
@@ -283,7 +247,7 @@ def _whole(word: str) -> int:
 
 def _unit_after(text: str, end: int) -> str | None:
     found = _AFTER_NUMBER.match(text, end)
-    return _UNIT_OF.get(found[1]) if found else None
+    return UNIT_OF.get(found[1]) if found else None
 
 
 def sentences(text: str) -> list[str]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import re
 import string
 import unicodedata
+from collections.abc import Callable, Mapping
 from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
@@ -31,22 +32,28 @@ _QUOTES |= dict.fromkeys((0x201C, 0x201D, 0x201E, 0x201F, 0x2033, 0xAB, 0xBB), '
 _SEPARATORS = {0x066A: "%", 0x066B: ".", 0x066C: ",", 0x060C: ",", 0x0640: "", 0x2044: "/"}
 
 
-class _Forms(dict[int, str]):
-    """What a character of NFKC becomes: nothing if it is invisible (format characters, marks of
-    direction, variation selectors), an ASCII digit if it is one of any script."""
+class Forms(dict[int, str]):
+    """A table for str.translate that makes a character's form when it is first wanted."""
+
+    def __init__(self, make: Callable[[str], str], known: Mapping[int, str] | None = None) -> None:
+        super().__init__(known or {})
+        self._make = make
 
     def __missing__(self, code: int) -> str:
-        character = chr(code)
-        category = unicodedata.category(character)
-        if category == "Cf" or 0xFE00 <= code <= 0xFE0F or code == 0x034F:
-            form = ""
-        else:
-            form = str(unicodedata.decimal(character)) if category == "Nd" else character
-        self[code] = form
+        self[code] = form = self._make(chr(code))
         return form
 
 
-_FORMS = _Forms(_DASHES | _QUOTES | _SEPARATORS)
+def _form(character: str) -> str:
+    """What a character of NFKC becomes: nothing if it is invisible (format characters, marks of
+    direction, variation selectors), an ASCII digit if it is one of any script."""
+    category = unicodedata.category(character)
+    if category == "Cf" or "\ufe00" <= character <= "\ufe0f" or character == "\u034f":
+        return ""
+    return str(unicodedata.decimal(character)) if category == "Nd" else character
+
+
+_FORMS = Forms(_form, _DASHES | _QUOTES | _SEPARATORS)
 
 
 def fold(text: str) -> str:
@@ -104,39 +111,50 @@ _TOKEN = re.compile(
 _JOINED = re.compile(r"(?<!\d)['._-]|['._-](?!\d)")
 # Per unit the spellings that a number may have behind it
 _UNITS = {
-    "%": "% percent pct prozent 퍼센트",
-    "$": "$ dollar dollars",
-    "€": "€ eur euro euros",
-    "£": "£ gbp",
     "hour": "h hr hrs hour hours",
     "minute": "min mins minute minutes",
     "second": "sec secs second seconds",
-    "mg": "mg milligram milligrams milligramm",
-    "μg": "μg mcg ug microgram micrograms mikrogramm",
-    "g": "g gram grams gramme grammes gramm",
-    "kg": "kg kgs kilogram kilograms kilogramm",
-    "lb": "lb lbs",
+    "day": "day days",
+    "night": "night nights",
+    "week": "wk wks week weeks",
+    "month": "month months",
+    "year": "yr yrs year years",
+    "mg": "mg milligram milligrams",
+    "mcg": "mcg µg μg ug microgram micrograms",
+    "g": "g gram grams gramme grammes",
+    "kg": "kg kgs kilo kilos kilogram kilograms",
+    "lb": "lb lbs pound pounds",
     "ml": "ml millilitre millilitres milliliter milliliters",
     "l": "l litre litres liter liters",
-    "km": "km kilometre kilometres kilometer kilometers",
+    "km": "km kms kilometre kilometres kilometer kilometers",
+    "mile": "mile miles",
     "m": "m metre metres meter meters",
     "cm": "cm centimetre centimetres centimeter centimeters",
+    "mmhg": "mmhg",
+    "mmol": "mmol mmol/l mmol/mol",
+    "mg/dl": "mg/dl",
+    "bpm": "bpm beats",
+    "kcal": "kcal kcals calorie calories",
+    "percent": "% percent pct prozent",
+    "$": "dollar dollars",
+    "€": "eur euro euros",
+    "£": "gbp",
+    "unit": "iu unit units",
+    "step": "step steps",
+    "cup": "cup cups",
+    "glass": "glass glasses",
+    "time": "time times",
+    "celsius": "°c celsius",
+    "fahrenheit": "°f fahrenheit",
+    "degree": "degree degrees",
 }
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
+UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 _ARTICLES = frozenset(("a", "an", "the"))
 _PLAIN_TEXT = str.maketrans({mark: None if mark in "'._-" else " " for mark in string.punctuation})
 _NEEDS_LOOK = re.compile(r"[\d%$#^]|--|\.\.|[<>]|\+\+|['._-]{2}")
-_EM_DASH = str.maketrans({mark: " - " for mark in "—―⸺"} | {"®": "", "™": "", "©": ""})
 _AREA = re.compile(r"\b([cdkm]?m|ft)\^([23])\b")
-_PHRASE = {
-    "--": " ",
-    "...": " ",
-    "per cent": "%",
-    "por ciento": "%",
-    "pour cent": "%",
-    "minus ": "-",
-}
-_PHRASES = re.compile(r"--|\.\.\.|\b(?:per cent|por ciento|pour cent)\b|\bminus (?=\d)")
+_DOUBLED = re.compile(r"--|\.\.\.")
+_MINUS = re.compile(r"\bminus (?=\d)")
 _MOST_DIGITS = 40  # of a number that is calculated with
 _MOST_POWER = 40
 
@@ -147,47 +165,32 @@ def tokens(text: str) -> tuple[str, ...]:
     a word; hyphens and apostrophes within a word join its parts (B-12 is B12)."""
     if text.isascii() and not _NEEDS_LOOK.search(text):
         return _drop_articles(text.lower().translate(_PLAIN_TEXT).split())
-    folded = _AREA.sub(r"\1\2", fold(_part_symbols(text.translate(_EM_DASH))))
-    folded = " ".join(_PHRASES.sub(lambda found: _PHRASE[found[0]], folded).split())
+    folded = _AREA.sub(r"\1\2", fold(text.translate(_PARTED)))
+    folded = " ".join(_MINUS.sub("-", _DOUBLED.sub(" ", folded)).replace("per cent", "%").split())
     out: list[str] = []
     for found in _TOKEN.finditer(folded):
         if found["word"]:
             word = _JOINED.sub("", found["word"])
             after_value = bool(out) and out[-1].startswith("=")
-            out.append(_UNIT_OF.get(word, word) if after_value else word)
+            out.append(UNIT_OF.get(word, word) if after_value else word)
         elif found["symbol"]:
-            out.append(found["symbol"])
+            out.append(UNIT_OF.get(found["symbol"], found["symbol"]))
         else:
             out += _read(found, folded)
     return _drop_articles(out)
 
 
-def _part_symbols(text: str) -> str:
-    """The text with punctuation that is not ASCII as a space, and each symbol as a word."""
-    if text.isascii():
-        return text
-    return text.translate(_PARTED)
+def _parted(character: str) -> str:
+    """Punctuation that is not ASCII as a space, a symbol as a word of its own."""
+    category, plain = unicodedata.category(character), unicodedata.normalize("NFKC", character)
+    if character.isascii() or _FORMS[ord(character)] != character or character in "°º‰·×⁄":
+        return character
+    if category[0] == "P":
+        return plain if plain.isascii() and len(plain) == 1 else " "
+    return f" {character} " if category in ("So", "Sm") and plain == character else character
 
 
-class _Parted(dict[int, str]):
-    def __missing__(self, code: int) -> str:
-        character = chr(code)
-        category = unicodedata.category(character)
-        kept = code in _FORMS and _FORMS[code] != character
-        if code < 0x80 or kept or character in "°º‰·×⁄":
-            form = character
-        elif category[0] == "P":
-            plain = unicodedata.normalize("NFKC", character)
-            form = plain if plain.isascii() and not plain.isspace() and len(plain) == 1 else " "
-        elif category in ("So", "Sm") and unicodedata.normalize("NFKC", character) == character:
-            form = f" {character} "
-        else:
-            form = character
-        self[code] = form
-        return form
-
-
-_PARTED = _Parted()
+_PARTED = Forms(_parted, {ord(mark): " - " for mark in "—―⸺"} | {ord(mark): "" for mark in "®™©"})
 
 
 def _drop_articles(words: list[str]) -> tuple[str, ...]:
@@ -211,7 +214,7 @@ def _read(found: re.Match[str], text: str) -> list[str]:
             "=" + "".join(part.lstrip("0") or "0" if part.isdigit() else part for part in parts)
         ]
     sign = "-" if found["sign"] == "-" else ""
-    money = [_UNIT_OF.get(found["money"].strip(), found["money"].strip())] if found["money"] else []
+    money = [UNIT_OF.get(found["money"].strip(), found["money"].strip())] if found["money"] else []
     return [*(f"={one}" for one in _values(found, text, sign)), *money]
 
 

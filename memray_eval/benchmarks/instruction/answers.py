@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
 from memray_eval.benchmarks.longbench.rules import token_f1
-from memray_eval.text_processing.values import fold, tokens
+from memray_eval.text_processing.values import Forms, fold, tokens
 
 _LETTERS = "ABCDEFGHIJ"
 _WORD_LETTERS = "AI"  # letters that are words, too
@@ -76,8 +76,8 @@ _BESIDE_LETTERS = frozenset(
     f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
 )
 _BOXED = re.compile(
-    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>(.*?)</answer>",
-    re.IGNORECASE | re.DOTALL,
+    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>([^<]{0,2000})</answer>",
+    re.IGNORECASE,
 )
 _COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
 _DOLLARS = re.compile(r"\s*(\${1,2})([^$]+)\1\s*\.?\s*")
@@ -182,16 +182,13 @@ def _with_latin_letters(text: str) -> str:
     return _ARABIC.sub(lambda found: found[0].translate(_LATIN), text.translate(_TWINS))
 
 
-class _Twins(dict[int, str]):
+def _twin(character: str) -> str:
     """The ASCII character that one of full width, in a circle or of a mathematical alphabet is."""
-
-    def __missing__(self, code: int) -> str:
-        plain = unicodedata.normalize("NFKC", chr(code))
-        self[code] = plain if len(plain) == 1 and plain.isascii() else chr(code)
-        return self[code]
+    plain = unicodedata.normalize("NFKC", character)
+    return plain if len(plain) == 1 and plain.isascii() else character
 
 
-_TWINS = _Twins()
+_TWINS = Forms(_twin)
 
 
 def _lone_letters(text: str, letters: str) -> list[Choice] | None:
@@ -232,14 +229,8 @@ def _choose_by_words(text: str, options: Mapping[str, str]) -> Choice | None:
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     normal = _normalise_answer(text)
-    return next(
-        (
-            option
-            for option, words in options.items()
-            if words and _normalise_answer(words) == normal
-        ),
-        "",
-    )
+    same = (one for one, words in options.items() if words and _normalise_answer(words) == normal)
+    return next(same, "")
 
 
 def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
@@ -258,13 +249,10 @@ def _letter(match: re.Match[str]) -> str:
 
 
 class _Readings(NamedTuple):
-    """The patterns of a stated answer, of a response that opens with its answer, of an option's
-    mark, and of what makes several of one letter."""
-
-    told: re.Pattern[str]
-    opening: re.Pattern[str]
-    marked: re.Pattern[str]
-    more: re.Pattern[str]
+    told: re.Pattern[str]  # a stated answer
+    opening: re.Pattern[str]  # a response that opens with its answer
+    marked: re.Pattern[str]  # an option's mark
+    more: re.Pattern[str]  # what makes several of one letter
 
 
 @cache

@@ -1,5 +1,8 @@
-"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See
-benchmarks/instruction/answers.py."""
+"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal words and
+values. See benchmarks/instruction/answers.py.
+
+Numbers are compared by value, sign and unit, text without regard to case, punctuation, articles and
+Unicode form: see text_processing/values.py. A sample without a right answer is not scored."""
 
 from __future__ import annotations
 

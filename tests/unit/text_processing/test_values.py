@@ -142,7 +142,7 @@ def test_another_value_is_other_tokens(left: str, right: str) -> None:
 
 
 def test_a_value_is_one_token_and_its_unit_the_next() -> None:
-    assert tokens("about 1.50 tablets, -3 °C") == ("about", "=1.5", "tablets", "=-3", "°c")
+    assert tokens("about 1.50 tablets, -3 °C") == ("about", "=1.5", "tablets", "=-3", "celsius")
     assert tokens("A cat and the dog") == ("cat", "and", "dog")
     assert tokens("?!") == ()
 
