@@ -3,6 +3,9 @@ responses_*.json, of JSONL or Parquet."""
 
 from __future__ import annotations
 
+import ast
+import json
+import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, get_args
@@ -28,7 +31,8 @@ TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output",
 # Null in one of these is no answer; `answer` may as well be the right one
 NULLABLE = frozenset(TEXT_FIELDS) - {"answer"}
 QUERY_FIELDS = ("query", "prompt", "question")
-# What other programs call the right answers and the user's traits.
+# What other programs call the right answers, the likeliest first
+GOLD_FIELDS = ("gold_answers", "gold_answer", "gold")  # nothing else is called so
 ANSWERS_FIELDS = (
     "answers",
     "ground_truth",
@@ -39,6 +43,16 @@ ANSWERS_FIELDS = (
     "reference",
     "references",
     "reference_answer",
+    *GOLD_FIELDS,
+)
+# Columns whose text may be a list of alternatives, as Python prints one
+_LISTING_FIELDS = (
+    "answers",
+    "ground_truth",
+    "ground_truths",
+    "gold_answers",
+    "references",
+    "targets",
 )
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")
@@ -51,6 +65,10 @@ _OTHER_COLUMNS = {
     for field, (column, _) in RESPONSE_COLUMNS.items()
     if column not in ("response", "error")
 }
+# What a row with a response has beside its sample's fields
+ROW_FIELDS = frozenset(
+    ("response", "error", "sample_id", "candidate", *MODEL_FIELDS, *_OUR_FIELDS, *_OTHER_COLUMNS)
+)
 _NO_RESPONSE = Response().__dict__
 
 
@@ -69,18 +87,13 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
         fields["response"] = None
     if "_id" not in fields and "input" not in fields:
         _rename_alias(fields, "query", QUERY_FIELDS)
-    _rename_alias(
-        fields,
-        "answers",
-        ANSWERS_FIELDS,
-        lambda value: isinstance(value, _SCALARS) or _is_list_of_scalars(value),
+    column = next(
+        (one for one in ANSWERS_FIELDS if one in fields and is_gold(fields[one])), "answers"
     )
+    if "answers" not in fields and column in fields:
+        fields["answers"] = fields.pop(column)
     if "answers" in fields:
-        answers = fields["answers"]  # anything else stays, and is reported when it is checked
-        if isinstance(answers, _SCALARS):
-            fields["answers"] = [_text(answers)]
-        elif _is_list_of_scalars(answers):
-            fields["answers"] = [_text(answer) for answer in answers]
+        fields["answers"] = read_gold(fields["answers"], column)
     _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
     if (traits := _find_big_five(fields.get("traits"))) is not None:
         fields["traits"] = traits
@@ -91,6 +104,60 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
             emotion, str(fields.get("id") or fields.get("sample_id") or "")
         )
     return fields
+
+
+def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
+    """A row's right answers as a list of texts, whatever form `column` has them in: a text, a
+    number, a list (of which null and NaN are left out), SQuAD's {"text": [...]}. Anything else is
+    given back as it is.
+
+    A text is one answer, also if it begins with [ or {. But a list of texts as Python prints it,
+    under a name that holds several, is alternatives, and so is one in JSON in the cell of a CSV's
+    list (`is_cell`)."""
+    if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
+        value = _read_printed(value, column, is_cell)
+    if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):
+        value = value["text"]
+    if is_missing(value) or (is_cell and value in ("NaN", "nan")):
+        return []
+    if isinstance(value, _SCALARS):
+        return [_text(value)]
+    if isinstance(value, list | tuple):
+        kept = [one for one in value if not is_missing(one)]
+        return [_text(one) for one in kept] if _is_list_of_scalars(kept) else value
+    return value
+
+
+def _read_printed(text: str, column: str, is_cell: bool) -> Any:
+    """What a text holds that begins with [ or {: a list of texts or SQuAD's answers; else the
+    text."""
+    if len(text) > _MOST_PRINTED:
+        return text
+    try:
+        found, is_json = json.loads(text), True
+    except (ValueError, RecursionError):
+        try:
+            found, is_json = ast.literal_eval(text.strip()), False
+        except (ValueError, SyntaxError, MemoryError, RecursionError):
+            return text
+    if isinstance(found, dict):
+        return found if {*found} == {"text", "answer_start"} else text
+    is_list = isinstance(found, list) and found and all(isinstance(one, str) for one in found)
+    may_list = column.lower() in _LISTING_FIELDS and (
+        not is_json or (is_cell and column.lower() != "ground_truth")
+    )
+    return found if is_list and may_list else text
+
+
+def is_missing(value: Any) -> bool:
+    """Whether a table has nothing there: null, or pandas' NaN."""
+    return value is None or (isinstance(value, float) and math.isnan(value))
+
+
+def is_gold(value: Any) -> bool:
+    """Whether a value can be a row's right answers."""
+    found = read_gold(value, "")
+    return isinstance(found, list) and _is_list_of_scalars(found)
 
 
 def _find_big_five(value: Any) -> dict[str, Any] | None:
@@ -120,6 +187,7 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
 
 
 _SCALARS = (str, int, float)
+_MOST_PRINTED = 100_000  # characters
 
 
 def _rename_alias(

@@ -3,7 +3,6 @@ common elsewhere."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -12,7 +11,16 @@ from typing import Any
 
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import ColumnSource
-from memray_eval.datasets.answers import ANSWERS_FIELDS, QUERY_FIELDS, TEXT_FIELDS
+from memray_eval.datasets.answers import (
+    ANSWERS_FIELDS,
+    GOLD_FIELDS,
+    QUERY_FIELDS,
+    ROW_FIELDS,
+    TEXT_FIELDS,
+    is_gold,
+    is_missing,
+    read_gold,
+)
 from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, parse_json
 from memray_eval.datasets.sources import entries, whole
 from memray_eval.errors import DataError
@@ -35,7 +43,17 @@ COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "utterance",
         ),
         RESPONSE: (*TEXT_FIELDS, "completion", "generation", "reply", "model_output"),
-        "answers": (*ANSWERS_FIELDS, "answer", "gold", "gold_answer", "target"),
+        "answers": (
+            *ANSWERS_FIELDS,
+            "correct_answer",
+            "correct_answers",
+            "ideal",
+            "targets",
+            "target",
+            "solution",
+            "answer",
+            "label",
+        ),
         "memory": ("memories", "profile", "user_profile", "user_memory"),
         "context": ("document", "passage", "article"),
         "history": ("chat_history", "conversation", "turns"),
@@ -50,6 +68,7 @@ class ColumnMap:
     of a sample's fields, or metadata."""
 
     sources: Mapping[str, ColumnSource] = field(default_factory=dict)
+    has_cells: bool = False  # a CSV's, in which all is text
 
     def apply(self, raw: Mapping[str, Any]) -> dict[str, Any]:
         """A row with a sample's fields. What a table holds as text becomes what the field is: JSON
@@ -61,14 +80,14 @@ class ColumnMap:
         for name, value in raw.items():
             if name in self.sources and self.sources[name]["from"] != name:
                 metadata[name] = value
-            elif name not in used and not _is_missing(value):
-                fields[name] = _to_field(name, value, name, None)
+            elif name not in used and not is_missing(value):
+                fields[name] = self._to_field(name, value, name, None)
             elif name == RESPONSE and name not in used:
                 fields[name] = None  # no answer
         for name, source in self.sources.items():
             value = raw.get(source["from"])
-            if not _is_missing(value):
-                fields[name] = _to_field(name, value, source["from"], source.get("parse"))
+            if not is_missing(value):
+                fields[name] = self._to_field(name, value, source["from"], source.get("parse"))
             elif name == RESPONSE and source["from"] in raw:
                 fields[name] = None
         if metadata:
@@ -76,10 +95,10 @@ class ColumnMap:
             fields["metadata"] = metadata | (own if isinstance(own, dict) else {})
         return fields
 
-
-def _is_missing(value: Any) -> bool:
-    """Whether a table has nothing there: null, or pandas' NaN."""
-    return value is None or (isinstance(value, float) and math.isnan(value))
+    def _to_field(self, name: str, value: Any, column: str, parse: str | None) -> Any:
+        if name == "answers" and parse is None:
+            return read_gold(value, column, self.has_cells)
+        return _to_field(name, value, column, parse)
 
 
 def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
@@ -109,11 +128,14 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
 @dataclass(frozen=True)
 class FoundColumns:
     """The columns of a dataset's first rows. `guessed` says which field was taken for which column
-    because its name is common elsewhere."""
+    because its name is common elsewhere, `other_golds` which columns that may hold the right
+    answers, too, say something else, and `fields` what is not metadata."""
 
     columns: tuple[str, ...]
     map: ColumnMap | None
     guessed: Mapping[str, str]
+    other_golds: tuple[str, ...] = ()
+    fields: frozenset[str] = frozenset(Sample.model_fields)
 
     def tell(self, dataset: str) -> str:
         """What was guessed, in a line."""
@@ -121,8 +143,10 @@ class FoundColumns:
         used = {*self.guessed.values()} | {
             source["from"] for source in (self.map.sources.values() if self.map else ())
         }
-        rest = [name for name in self.columns if name not in used | Sample.model_fields.keys()]
+        rest = [name for name in self.columns if name not in used | self.fields]
         kept = f"; kept as metadata: {', '.join(rest)}" if rest else ""
+        if self.other_golds:
+            taken += f" (not {', '.join(map(repr, self.other_golds))}, which says otherwise)"
         return f"Columns of {dataset}: {taken}{kept}. `--map FIELD=COLUMN` or `columns:` decides."
 
 
@@ -147,23 +171,54 @@ def find_columns(
                 raise DataError(_explain_lack(dataset, columns, name, source["from"]))
     guessed: dict[str, str] = {}
     if rows and may_guess:
-        guessed = _guess(columns, given, has_responses)
+        guessed = _guess(columns, given, has_responses, rows)
         there = {*columns, *given, *guessed}
         for name in needed:
             # An error stands in the place of a response
             if name not in there and not (name == RESPONSE and "error" in there):
                 raise DataError(_explain_lack(dataset, columns, name, None))
-    is_mapped = bool(given or guessed) or any(source.kind == "csv" for source in sources)
+    elif not {*columns, *given} & {"answer", *ANSWERS_FIELDS[:1]}:
+        golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]
+        guessed = {"answers": golds[0]} if golds else {}
+    has_cells = any(source.kind == "csv" for source in sources)
     chosen = {**given, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
-    return FoundColumns(columns, ColumnMap(chosen) if is_mapped else None, guessed)
+    return FoundColumns(
+        columns,
+        ColumnMap(chosen, has_cells) if chosen or has_cells else None,
+        guessed,
+        _other_golds(columns, rows, guessed),
+        frozenset(Sample.model_fields)
+        | (ROW_FIELDS if has_responses else frozenset())
+        | (frozenset() if may_guess else {*columns}),  # the suite knows them
+    )
+
+
+def _other_golds(
+    columns: Sequence[str], rows: Sequence[Mapping[str, Any]], guessed: Mapping[str, str]
+) -> tuple[str, ...]:
+    """The columns that may hold the right answers, too, and differ from the one that was taken."""
+    golds = [name for name in columns if name.lower() in COMMON_NAMES["answers"]]
+    others = (
+        [name for name in golds if name not in guessed.values()] if "answers" in guessed else []
+    )
+    taken = [read_gold(row.get(guessed["answers"]), "") for row in rows] if others else []
+    read = {name: [read_gold(row.get(name), "") for row in rows] for name in others}
+    return tuple(
+        name
+        for name, found in read.items()
+        if any(one not in ([], gold) for one, gold in zip(found, taken, strict=True))
+    )
 
 
 def _guess(
-    columns: Sequence[str], given: Mapping[str, ColumnSource], has_responses: bool
+    columns: Sequence[str],
+    given: Mapping[str, ColumnSource],
+    has_responses: bool,
+    rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
     """Which column is which field, by COMMON_NAMES in any case. A row that has the field by its own
     name needs no guess, and one with a query of its own is in our format: its other columns are
-    what they are called."""
+    what they are called, but for the right answers."""
     by_name = {column.lower().replace(" ", "_"): column for column in reversed(columns)}
     taken = {source["from"] for source in given.values()} | (
         set(columns) & (Sample.model_fields.keys() | {RESPONSE})
@@ -174,12 +229,17 @@ def _guess(
             continue
         for alias in (name, *common):
             column = by_name.get(alias)
-            if column is not None and column not in taken:
+            if column is None or column in taken:
+                continue
+            found = [row.get(column) for row in rows]
+            if alias == "label":  # a list of numbers is a published benchmark's own
+                found = [value for value in found if isinstance(value, str | int)]
+            if name != "answers" or any(map(is_gold, found)):
                 guessed[name] = column
                 taken.add(column)
                 break
     is_ours = not guessed.keys() & {"query", RESPONSE}
-    return {} if is_ours else guessed
+    return {name: guessed[name] for name in guessed if name == "answers" or not is_ours}
 
 
 def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str | None) -> str:

@@ -8,7 +8,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
-from memray_eval.datasets.answers import NULLABLE, candidate_name, parse_answer, rename_aliases
+from memray_eval.datasets.answers import (
+    NULLABLE,
+    candidate_name,
+    parse_answer,
+    read_gold,
+    rename_aliases,
+)
 from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
 from memray_eval.datasets.shards import Entry
@@ -99,6 +105,8 @@ class SampleReader:
             return entry.raw
         own = entry.raw if self.columns is None else self.columns.apply(entry.raw)
         raw = rename_aliases(own) if self.has_responses else own
+        if isinstance(raw.get("answers"), Mapping) and self.adapt is no_adaptation:
+            raw = {**raw, "answers": read_gold(raw["answers"], "answers")}
         try:
             fields = dict(self.adapt(raw, entry.path))
         except InvalidSample:

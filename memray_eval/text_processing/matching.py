@@ -7,12 +7,13 @@ Used by the offline estimates and by the checks of a judge's evidence.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import snowballstemmer
+
+from memray_eval.text_processing.values import NUMBER, UNIT_OF, as_float, fold
 
 _STEMMER = snowballstemmer.stemmer("english")
 
@@ -30,40 +31,6 @@ STOPWORDS = frozenset(
 """.split()
 )
 
-_UNITS = {
-    "hour": "h hr hrs hour hours",
-    "minute": "min mins minute minutes",
-    "second": "sec secs second seconds",
-    "day": "day days",
-    "night": "night nights",
-    "week": "wk wks week weeks",
-    "month": "month months",
-    "year": "yr yrs year years",
-    "mg": "mg milligram milligrams",
-    "mcg": "mcg µg μg ug microgram micrograms",
-    "g": "g gram grams gramme grammes",
-    "kg": "kg kgs kilo kilos kilogram kilograms",
-    "lb": "lb lbs pound pounds",
-    "ml": "ml millilitre millilitres milliliter milliliters",
-    "l": "l litre litres liter liters",
-    "km": "km kms kilometre kilometres kilometer kilometers",
-    "mile": "mile miles",
-    "m": "m metre metres meter meters",
-    "cm": "cm centimetre centimetres centimeter centimeters",
-    "mmhg": "mmhg",
-    "mmol": "mmol mmol/l mmol/mol",
-    "mg/dl": "mg/dl",
-    "bpm": "bpm beats",
-    "kcal": "kcal kcals calorie calories",
-    "percent": "% percent pct",
-    "unit": "iu unit units",
-    "step": "step steps",
-    "cup": "cup cups",
-    "glass": "glass glasses",
-    "time": "time times",
-    "degree": "°c °f celsius fahrenheit degree degrees",
-}
-_UNIT_OF = {word: unit for unit, words in _UNITS.items() for word in words.split()}
 COMMON_UNITS = frozenset(
     {
         "hour",
@@ -100,8 +67,9 @@ _HALF = re.compile(
     r"](?P<part>[a-z]+))\b"
 )
 _DIGITS = re.compile(
-    r"(?<![\w.])(?P<number>\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+(?:\.\d+)?)(?P<ordinal>st|nd|rd|th)?"
+    rf"(?<![\w.])(?P<number>{NUMBER})(?:\^(?P<power>-?\d)(?!\d))?(?P<ordinal>st|nd|rd|th)?"
 )
+_FRACTION = re.compile(r"(?<![\w/.,])(?:(\d{1,3}) )?([1-7])/([2348])(?![\w/])(?!\.\d)")
 _PAIR = re.compile(r"(?<![\w/.])(\d{2,3})\s*(?:/|over)\s*(\d{2,3})(?![\w/])")
 _CLOCK = re.compile(
     rf"(?<![\w:])(?P<hour>\d{{1,2}})[:.](?P<minute>\d{{2}})\s*(?P<half>am\b|pm\b|a\.m\.|p\.m\.)?"
@@ -115,6 +83,8 @@ _ABOUT = re.compile(
     r"(?: just| only)?\s*$"
 )
 ABOUT_SHARE = 0.15  # "under five hours" says 4.5 hours
+_TEMPERATURES = ({"degree", "celsius"}, {"degree", "fahrenheit"})
+_MOST_DIGITS = 300  # that a float holds
 _IN_MINUTES = {"hour": 60.0, "minute": 1.0}
 
 _SENTENCE_END = re.compile(r"(?<=[.!?…])[\"')\]*]*\s+(?=[\"'(\[*]*[^\s.])")
@@ -156,8 +126,8 @@ class Quantity(NamedTuple):
             return left % 720 == right % 720
         if self.unit in _IN_MINUTES and other.unit in _IN_MINUTES:
             left, right = left * _IN_MINUTES[self.unit], right * _IN_MINUTES[other.unit]
-        elif self.unit is not None and other.unit is not None and self.unit != other.unit:
-            return False
+        elif None not in (self.unit, other.unit) and self.unit != other.unit:
+            return {self.unit, other.unit} in _TEMPERATURES and left == right
         is_about = (
             (self.is_about or other.is_about) and self.unit is not None and other.unit is not None
         )
@@ -166,12 +136,8 @@ class Quantity(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def normalise(text: str) -> str:
-    """NFKC, lower case, straight quotes and dashes, single spaces."""
-    text = unicodedata.normalize("NFKC", text).casefold()
-    text = text.translate(
-        {0x2018: "'", 0x2019: "'", 0x201C: '"', 0x201D: '"', 0x2013: "-", 0x2014: "-", 0x2212: "-"}
-    )
-    return " ".join(text.split())
+    """Folded (text_processing/values.py), with single spaces."""
+    return " ".join(fold(text).split())
 
 
 def words(text: str) -> list[str]:
@@ -191,7 +157,7 @@ def stems(text: str) -> frozenset[str]:
         stem(word)
         for word in words(text.replace("_", " "))
         if word not in STOPWORDS
-        and word not in _UNIT_OF
+        and word not in UNIT_OF
         and word not in _NUMBER_OF
         and (len(word) > 1 or not word.isascii())
         and not word[0].isdigit()
@@ -237,12 +203,24 @@ def _read_clock_time(found: re.Match[str], text: str) -> list[tuple[float, str |
 
 
 def _read_half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    unit = _UNIT_OF.get(found["whole"] or found["part"])
+    unit = UNIT_OF.get(found["whole"] or found["part"])
     return [(1.5 if found["one"] else 0.5, unit)] if unit else []
 
 
 def _read_digits(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    return [(float(found["number"].replace(",", "")), _unit_after(text, found.end()))]
+    if len(found["number"]) > _MOST_DIGITS:
+        return []
+    value = as_float(found["number"])
+    if found["power"]:
+        if not value or abs(value) > 1e9:
+            return []
+        value **= int(found["power"])
+    return [(value, _unit_after(text, found.end()))]
+
+
+def _read_fraction(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    whole, above, below = (int(part or 0) for part in found.groups())
+    return [(whole + above / below, _unit_after(text, found.end()))] if above < below else []
 
 
 def _read_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
@@ -260,6 +238,7 @@ _KINDS = (
     (_PAIR, lambda found, text: [(float(part), "pair") for part in found.groups()]),
     (_CLOCK, _read_clock_time),
     (_HALF, _read_half),
+    (_FRACTION, _read_fraction),
     (_DIGITS, _read_digits),
     (_SPELLED, _read_words),
 )
@@ -271,7 +250,7 @@ def _whole(word: str) -> int:
 
 def _unit_after(text: str, end: int) -> str | None:
     found = _AFTER_NUMBER.match(text, end)
-    return _UNIT_OF.get(found[1]) if found else None
+    return UNIT_OF.get(found[1]) if found else None
 
 
 def mark_blocks(text: str, mark: str) -> str:

@@ -1,22 +1,27 @@
 """Which of the offered options a response chooses, and whether an answer is the expected one.
 
 An option's letter is never the letter of another word, and "A" before a word is the article, "I"
-the pronoun, unless the sentence says that it is the answer."""
+the pronoun, unless the sentence says that it is the answer. It is read in \\boxed{}, <answer> and
+emphasis, in full width, and where an answer is stated in English, German, French, Spanish,
+Portuguese, Italian, Russian, Chinese, Japanese, Korean or Arabic (أ is A). Several letters are no
+answer."""
 
 from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Mapping, Sequence
 from functools import cache, lru_cache
 from typing import Any, NamedTuple
 
 from memray_eval.benchmarks.instruction.counts import chinese_words, is_chinese
-from memray_eval.benchmarks.longbench.rules import english_words, normalise_zh, qa_f1, token_f1
+from memray_eval.benchmarks.longbench.rules import token_f1
+from memray_eval.text_processing.values import Forms, fold, tokens
 
 _LETTERS = "ABCDEFGHIJ"
 _WORD_LETTERS = "AI"  # letters that are words, too
-_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Ja-j])[).:](?!\w\.)")
+_OPTION_MARK = re.compile(r"(?<![A-Za-z0-9])\(?([A-Ja-j])[).:、](?!\w\.)")
 _OPTION_END = re.compile(r"[?;\n]|\.(?:\s|$)")
 _AROUND_OPTION = " \n\t,;.*"
 _ALTERNATIVES = re.compile(r"\b([A-Za-z][\w-]*),? or (?!not\b|so\b|both\b)([A-Za-z][\w-]*)\s*\?")
@@ -42,6 +47,42 @@ _IS_ANSWER = (
     r"\b(?:answer|choice|solution|(?:correct|right|best|safest) "
     r"(?:option|route|path|plan))(?:\s+(?:is|would be|should be))?"
 )
+# Of languages in which a lone A is no word, and of those in which it is one
+_ANSWERS_ABROAD = (
+    r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
+    r"|ответ|(?<![不非别])(?:答案|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
+    r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
+    r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
+)
+_ANSWERS_ROMANCE = (
+    r"(?:r[ée]ponse|respuesta|resposta|risposta)(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
+    r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción))?"
+)
+_RIGHT_ABROAD = (
+    r"(?:ist|wäre|est|es|é|è)\s+(?:(?:die|der|das|la|le|a|o|il)\s+)?(?:richtig|korrekt|bonne|beste"
+    r"|corre[ct]ta?e?|juste|exacte?)|是?(?:正确|正確|对的|對的|最佳)|(?:가|이|번이)\s*(?:정답|맞)"
+)
+_WRONG_ABROAD = (
+    r"\s*(?:ist (?:falsch|nicht)|kann nicht|est (?:fau|incor)|n['’]est|no es|es (?:fals|incor)"
+    r"|不|错|錯|是错|是錯|(?:는|은|가|이)\s*(?:틀|아니|오답))"
+)
+_IS = (
+    r"\b(?:it(?:['’]?s| is| must be)|i(?:['’]d| would) say|definitely|c['’]est|es la"
+    r"|(?:es|das) ist)"
+)
+_JOINING = "and|or|und|oder|et|ou|y|o|ed"
+_JOINING_UNSPACED = "和|或|与|與|跟|및|또는|와|과|و|أو"
+_BESIDE_LETTERS = frozenset(
+    f"{_JOINING}|{_JOINING_UNSPACED}|both|beide|option|options|answer|answers".split("|")
+)
+_BOXED = re.compile(
+    r"\\(?:boxed|fbox)\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}|<answer>([^<]{0,2000})</answer>",
+    re.IGNORECASE,
+)
+_COMMAND = re.compile(r"\\(?:text|textbf|textrm|mathrm|mathbf|mathsf)\s*\{|\\[()\[\]]|\$")
+_DOLLARS = re.compile(r"\s*(\${1,2})([^$]+)\1\s*\.?\s*")
+_ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u0652])")
+_LATIN = str.maketrans("أابجده", "AABCDE")
 
 
 class Choice(NamedTuple):
@@ -56,6 +97,7 @@ def offered_options(prompt: str) -> dict[str, str]:
     """The options of a prompt by their letters ("A) center B) right", "(a) ... (b) ...", "A. ... B.
     ..."), or the two words of a question that ends in "left or right?", each under itself. Empty
     where it offers none."""
+    prompt = _with_latin_letters(prompt)
     marks: list[re.Match[str]] = []
     for match in _OPTION_MARK.finditer(prompt):
         if len(marks) < len(_LETTERS) and match[1].upper() == _LETTERS[len(marks)]:
@@ -77,30 +119,118 @@ def offered_options(prompt: str) -> dict[str, str]:
 
 def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
-    B", "I choose B", "B is the safest"), else the one that it opens with, else the only one that it
-    marks ("(B)", "**B**", "option B"). None where it settles on none. The letter may be one that
-    was not offered (up to H). Of two words, the first that is said."""
+    B", "I choose B", "B is the safest", \\boxed{B}), else the one that it opens with, else the only
+    one that it marks ("(B)", "**B**", "option B"), else the one whose own words it is. None where
+    it settles on none or on several. The letter may be one that was not offered (up to H). Of two
+    words, the first that is said."""
     if not options:
         return None
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
         found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
         return Choice(found[1].lower(), found.start()) if found else None
-    told, opening, marked = _readings("".join(sorted({*options, *"ABCDEFGH"})))
-    said = [Choice(_letter(match), match.start()) for match in told.finditer(response)]
-    opens = opening.match(response)
-    first = Choice(_letter(opens), 0) if opens else None
-    named = [Choice(_letter(match), match.start()) for match in marked.finditer(response)]
-    if said:
-        is_first = first is not None and first.option == said[-1].option
-        return (
-            first
-            if is_first
-            else next(choice for choice in said if choice.option == said[-1].option)
-        )
-    if first and not _is_list(named, response, first):
-        return first
-    return named[0] if len({choice.option for choice in named}) == 1 else None
+    text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
+    letters = "".join(sorted({*options, *"ABCDEFGH"}))
+    if lone := _lone_letters(text, letters):
+        return lone[0] if len({choice.option for choice in lone}) == 1 else None
+    readings = _readings(letters)
+    said = [
+        (match.end(), Choice(_letter(match), match.start()))
+        for match in readings.told.finditer(text)
+    ]
+    for match in _BOXED.finditer(text):
+        inner = (match[1] or match[2] or "").strip()
+        if choice := find_choice(inner, options):
+            said.append((match.end(), Choice(choice.option, match.start())))
+        elif _lone_letters(inner, letters):  # several
+            return None
+    opens = readings.opening.match(text)
+    opening = (opens.end(), Choice(_letter(opens), 0)) if opens else None
+    if not said:
+        return _unstated(text, options, readings, opening)
+    end, last = max(said)
+    if readings.more.match(text, end):
+        return None
+    if opening and opening[1].option == last.option:
+        return opening[1]
+    return next(choice for _, choice in sorted(said) if choice.option == last.option)
+
+
+def _unstated(
+    text: str,
+    options: Mapping[str, str],
+    readings: _Readings,
+    opening: tuple[int, Choice] | None,
+) -> Choice | None:
+    """The option of a response that states none as its answer: see `find_choice`."""
+    named = [Choice(_letter(match), match.start()) for match in readings.marked.finditer(text)]
+    if opening:
+        end, first = opening
+        if readings.more.match(text, end) or _repeats_options(text, options):
+            return None
+        if not _is_list(named, text, first):
+            return first
+    if named:
+        return named[0] if len({choice.option for choice in named}) == 1 else None
+    return _choose_by_words(text, options)
+
+
+def _with_latin_letters(text: str) -> str:
+    """The text, as long as before, with full width letters and lone Arabic ones as Latin."""
+    if text.isascii():
+        return text
+    return _ARABIC.sub(lambda found: found[0].translate(_LATIN), text.translate(_TWINS))
+
+
+def _twin(character: str) -> str:
+    """The ASCII character that one of full width, in a circle or of a mathematical alphabet is."""
+    plain = unicodedata.normalize("NFKC", character)
+    return plain if len(plain) == 1 and plain.isascii() else character
+
+
+_TWINS = Forms(_twin)
+
+
+def _lone_letters(text: str, letters: str) -> list[Choice] | None:
+    """The letters of a text that says nothing else ("(B)", "A, B", "A or C"), else None."""
+    if len(text) > 100:
+        return None
+    parts = [
+        part for part in re.finditer(r"[^\W_]+", text) if part[0].lower() not in _BESIDE_LETTERS
+    ]
+    if not parts or any(len(part[0]) > 1 or part[0].upper() not in letters for part in parts):
+        return None
+    if re.search(r"[+\-−]", text):  # a grade
+        return None
+    return [Choice(part[0].upper(), part.start()) for part in parts]
+
+
+def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
+    """Whether a text goes through several of the options with their words."""
+    lowered = text.lower()
+    repeated = (
+        re.search(rf"\b{letter.lower()}[).:、]\s*{re.escape(words.lower())}", lowered)
+        for letter, words in options.items()
+        if words
+    )
+    return sum(found is not None for found in repeated) > 1
+
+
+def _choose_by_words(text: str, options: Mapping[str, str]) -> Choice | None:
+    """The option whose own words a response is, or states as its answer."""
+    stated = list(re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text))
+    ends = [found.end() for found in stated]
+    for start in (0, *(end for end in reversed(ends) if end)):
+        said = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
+        if option := _option_of_words(text if not start else said, options):
+            return Choice(option, start)
+    return None
+
+
+def _option_of_words(text: str, options: Mapping[str, str]) -> str:
+    normal = _normalise_answer(text)
+    same = (one for one, words in options.items() if words and _normalise_answer(words) == normal)
+    return next(same, "")
 
 
 def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
@@ -118,29 +248,54 @@ def _letter(match: re.Match[str]) -> str:
     return next(group for group in match.groups() if group).upper()
 
 
+class _Readings(NamedTuple):
+    told: re.Pattern[str]  # a stated answer
+    opening: re.Pattern[str]  # a response that opens with its answer
+    marked: re.Pattern[str]  # an option's mark
+    more: re.Pattern[str]  # what makes several of one letter
+
+
 @cache
-def _readings(letters: str) -> tuple[re.Pattern[str], re.Pattern[str], re.Pattern[str]]:
-    """The patterns of a stated answer, of a response that opens with its answer, and of an option's
-    mark."""
+def _readings(letters: str) -> _Readings:
     plain = "".join(letter for letter in letters if letter not in _WORD_LETTERS)
     words = "".join(letter for letter in letters if letter in _WORD_LETTERS)
-    ends = r"(?![\w'’/&]|-\w)"
+    # A letter may stand right before a word of a script without spaces, or with particles
+    spaced = r"(?![\u0600-\u06ff\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af])\w"
+    ends = rf"(?!{spaced}|['’/&+]|-[\w\s.,]|-$)"
     # A letter that is a word counts before punctuation, at the end, and before what an answer goes
     # on with.
     bare = rf"(?:[{plain}]{ends}|[{words}]{ends}(?!\s+(?!{_SAYS}\b)\w))"
+    abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]])"
-    marks = r"[\s(\[*_\"“:]{0,6}"
+    marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
     told = (
-        rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}({closed}|{bare})"
+        rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
+        rf"({closed}|{bare})"
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
         rf"|(?<![\w'’(-])({bare})[)*\]]{{0,3}} (?:is|seems|would be|looks) (?:the )?(?i:{_BEST})"
+        rf"|\(([{letters}])\) is (?:the )?(?i:{_BEST})"
+        rf"|\bnot \(?[{letters}]\)?,? but (?:rather )?\(?({bare})"
+        rf"|(?i:{_IS})\s{marks}({closed}|{bare})(?=[)\]*_]*\s*(?:[.,;!]|$|(?:{_SAYS}|weil|car)\b))"
+        rf"|(?i:{_ANSWERS_ABROAD})\s{{0,3}}{marks}({closed}|{abroad})"
+        rf"|(?i:{_ANSWERS_ROMANCE})\s{{0,3}}{marks}({closed}|{bare})"
+        rf"|(?<![A-Za-z0-9'’-])({abroad})[)*\]]{{0,3}}\s?(?:{_RIGHT_ABROAD})"
     )
-    opening = rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})(?![)\]*_]{{0,3}} {_REJECTED})"  # noqa: E501
+    opening = (
+        rf"\s{{0,20}}(?:(?i:option|answer|choice)\b)?{marks}({closed}|{bare})"
+        rf"(?![)\]*_]{{0,3}} {_REJECTED})(?![)\]*_]{{0,3}}{_WRONG_ABROAD})"
+    )
     marked = (
         rf"(?<!\w)[(\[]([{letters}{letters.lower()}])[)\]]|(?<![\w(])([{letters}{letters.lower()}])\)"
         rf"|\*\*([{letters}])[.:)]?\*\*|^([{letters}])[.:]\s|\b(?i:option|choice) ({bare})"
     )
-    return re.compile(told), re.compile(opening), re.compile(marked, re.MULTILINE)
+    joining = rf"(?:[,/&、+]|(?:{_JOINING})\b|{_JOINING_UNSPACED})"
+    more = (
+        rf"[)\]*_\"”]*\s*{joining}\s*(?:(?:and|or)\s)?[(\[*_]*[{letters}]"
+        rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
+    )
+    return _Readings(
+        re.compile(told), re.compile(opening), re.compile(marked, re.MULTILINE), re.compile(more)
+    )
 
 
 class Match(NamedTuple):
@@ -155,9 +310,14 @@ def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
     """The response beside the best of the answers. Where the prompt offers options and an answer is
     one of them (its letter, "B) right", or its text), the option that the response chooses is
     compared: both figures are 1 or 0. JSON is exact where it is equal as data. Else exact is
-    equality without case, punctuation and articles, and F1 is LongBench's (of Chinese words where
-    the answer is Chinese). Empty answers count nowhere."""
+    equality of words and values (text_processing/values.py), and F1 is LongBench's over these (of
+    Chinese words where the answer is Chinese). Empty answers count nowhere."""
     return _compare(prompt, response, tuple(answers))
+
+
+def why_no_answer(answers: Sequence[str]) -> str | None:
+    """Why nothing can be compared with a sample's answers, None if something can."""
+    return None if any(answer.strip() for answer in answers) else "the sample's answers are empty"
 
 
 @lru_cache(16)  # several metrics ask for each response
@@ -168,43 +328,51 @@ def _compare(prompt: str, response: str, given: tuple[str, ...]) -> Match:
         choice = find_choice(response, options)
         is_right = choice is not None and choice.option in right
         return Match(is_right, float(is_right))
-    exact = any(_is_same(response, answer) for answer in answers)
-    chinese = [answer for answer in answers if is_chinese(answer)]
-    english = [answer for answer in answers if not is_chinese(answer)]
-    return Match(exact, max(float(exact), qa_f1(response, english), _chinese_f1(response, chinese)))
+    response = _unwrap(response)
+    if any(_is_same(response, answer) for answer in answers):
+        return Match(True, 1.0)
+    return Match(False, max((_f1(response, answer) for answer in answers), default=0.0))
 
 
-def _chinese_f1(response: str, answers: Sequence[str]) -> float:
-    """As longbench.qa_f1_zh."""
-    if not answers:
-        return 0.0
-    said, *wanted = (
-        [word for part in chinese_words(text) if (word := normalise_zh(part))]
-        for text in (response, *answers)
+def _unwrap(response: str) -> str:
+    """What a response holds that is one \\boxed{}, <answer> or formula as a whole."""
+    if wrapped := _DOLLARS.fullmatch(response):
+        response = wrapped[2]
+    if wrapped := _BOXED.fullmatch(response.strip().removesuffix(".")):
+        return _COMMAND.sub("", wrapped[1] or wrapped[2] or "").strip("{} ")
+    return response
+
+
+def _f1(response: str, answer: str) -> float:
+    said, wanted = tokens(response), tokens(answer)
+    if is_chinese(answer):
+        said, wanted = _cut_chinese(said), _cut_chinese(wanted)
+    return token_f1(said, wanted)
+
+
+def _cut_chinese(found: Sequence[str]) -> tuple[str, ...]:
+    """Tokens, of which those in Chinese are cut into words."""
+    return tuple(
+        word
+        for token in found
+        for word in (chinese_words(token) if is_chinese(token) else (token,))
     )
-    return max(token_f1(said, answer) for answer in wanted)
 
 
 def _as_option(answer: str, options: Mapping[str, str]) -> str:
     """The option that an answer names, "" for none."""
-    bare = answer.strip().strip("()[]*.:")
+    bare = _with_latin_letters(answer).strip().strip("()[]*.:")
     key = bare if set(options) <= set(_LETTERS) else bare.lower()
     if key in options:
         return key
-    if (match := _OPTION_MARK.match(answer.strip())) and match[1].upper() in options:
-        return match[1].upper()
-    return next(
-        (
-            option
-            for option, text in options.items()
-            if text and _normalise_answer(text) == _normalise_answer(answer)
-        ),
-        "",
-    )
+    mark = _OPTION_MARK.match(_with_latin_letters(answer).strip())
+    if mark and mark[1].upper() in options:
+        return mark[1].upper()
+    return _option_of_words(answer, options)
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer, by its words or as JSON."""
+    """Whether a response is the answer, by its words and values or as JSON."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if not answer.lstrip().startswith(("{", "[")):
@@ -214,10 +382,8 @@ def _is_same(response: str, answer: str) -> bool:
 
 
 def _normalise_answer(text: str) -> str:
-    """Without case, punctuation and articles, unless nothing is left then ("A", "+")."""
-    if is_chinese(text):
-        return normalise_zh(text)
-    return " ".join(english_words(text)) or text.strip().casefold()
+    """The words and values of a text, the text itself if it has none ("+")."""
+    return ("" if is_chinese(text) else " ").join(tokens(text)) or fold(text).strip()
 
 
 def read_json(text: str) -> Any:

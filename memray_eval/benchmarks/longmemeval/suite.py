@@ -33,7 +33,8 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     fields = {
         "task": known_task(raw["question_type"], TASKS),
         "query": raw.get("query") or raw.get("question"),
-        "answers": raw.get("answers") or [str(raw.get("answer", ""))],
+        "answers": raw.get("answers")
+        or ([str(raw["answer"])] if raw.get("answer") is not None else []),
         "unanswerable": ABSTENTION in name,
         "conversation": name.replace(ABSTENTION, ""),
     }

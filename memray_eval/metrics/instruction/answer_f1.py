@@ -1,9 +1,12 @@
-"""LongBench's F1 of the response's words against the best answer; of a chosen option 1 or 0: see
-benchmarks/instruction/answers.py."""
+"""LongBench's F1 of the response's words and values against the best answer; of a chosen option 1
+or 0. See benchmarks/instruction/answers.py.
+
+A number is one token by its value, its unit the next: see text_processing/values.py. LongBench's own
+rule is `qa_f1`. A sample without a right answer is not scored."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.instruction.answers import compare
+from memray_eval.benchmarks.instruction.answers import compare, why_no_answer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -17,5 +20,6 @@ METRIC = ComputedMetric(
     value_label="F1",
     scale=(0, 1),
     requires=("query", "answers"),
+    applies=lambda sample: why_no_answer(sample.answers),
     measure=measure,
 )

@@ -1,9 +1,12 @@
-"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal text. See
-benchmarks/instruction/answers.py."""
+"""Whether the response is an expected answer: the option it chooses, equal JSON, or equal words and
+values. See benchmarks/instruction/answers.py.
+
+Numbers are compared by value, sign and unit, text without regard to case, punctuation, articles and
+Unicode form: see text_processing/values.py. A sample without a right answer is not scored."""
 
 from __future__ import annotations
 
-from memray_eval.benchmarks.instruction.answers import compare
+from memray_eval.benchmarks.instruction.answers import compare, why_no_answer
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.types import Response, Sample
 
@@ -17,5 +20,6 @@ METRIC = ComputedMetric(
     value_label="Accuracy",
     scale=(0, 1),
     requires=("query", "answers"),
+    applies=lambda sample: why_no_answer(sample.answers),
     measure=measure,
 )

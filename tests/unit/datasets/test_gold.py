@@ -1,0 +1,119 @@
+"""Right answers under their usual names, and in the forms that they have elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.config.sections import ColumnSource
+from memray_eval.datasets.answers import read_gold
+from memray_eval.datasets.columns import find_columns
+
+LISTED = "['2', '两个', '二']"
+SQUAD = {"text": ["forty minutes", "40 min"], "answer_start": [3, 3]}
+QUESTION = {"question": "How long?", "response": "forty"}
+
+
+@pytest.mark.parametrize(
+    ("value", "column", "answers"),
+    [
+        ("zinc", "answers", ["zinc"]),
+        ("", "answers", [""]),
+        (None, "answers", []),
+        (float("nan"), "answers", []),
+        (7, "answers", ["7"]),
+        (True, "answers", ["true"]),
+        (["a", None, float("nan"), 2], "answers", ["a", "2"]),
+        (SQUAD, "answers", ["forty minutes", "40 min"]),
+        ({"text": [], "answer_start": []}, "answers", []),
+        (str(SQUAD), "answers", ["forty minutes", "40 min"]),
+        (json.dumps(SQUAD), "answers", ["forty minutes", "40 min"]),
+        ("[1, 2, 3]", "ground_truth", ["[1, 2, 3]"]),
+        ("[1, 2, 3]", "answers", ["[1, 2, 3]"]),
+        ('["a", "b"]', "ground_truth", ['["a", "b"]']),
+        ('["a", "b"]', "answers", ['["a", "b"]']),
+        (LISTED, "ground_truth", ["2", "两个", "二"]),
+        (LISTED, "answers", ["2", "两个", "二"]),
+        (LISTED, "expected_output", [LISTED]),
+        ("{'a': 1}", "ground_truth", ["{'a': 1}"]),
+        ("[x for x in y]", "ground_truth", ["[x for x in y]"]),
+        ("[" * 5000, "ground_truth", ["[" * 5000]),
+        ("{broken", "answers", ["{broken"]),
+        ({"tone": "warm"}, "answers", {"tone": "warm"}),
+    ],
+)
+def test_right_answers_are_read_in_any_form(value: Any, column: str, answers: Any) -> None:
+    assert read_gold(value, column) == answers
+
+
+@pytest.mark.parametrize(
+    ("cell", "column", "answers"),
+    [
+        ('["a", "b"]', "answers", ["a", "b"]),
+        ('["a", "b"]', "ground_truth", ['["a", "b"]']),
+        ("[1, 2, 3]", "answers", ["[1, 2, 3]"]),
+        ("NaN", "answers", []),
+    ],
+)
+def test_a_cell_of_a_csv_may_hold_a_list_of_texts(
+    cell: str, column: str, answers: list[str]
+) -> None:
+    assert read_gold(cell, column, is_cell=True) == answers
+
+
+def find(tmp_path: Path, rows: list[dict[str, Any]], **given: str) -> Any:
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    sources = {name: ColumnSource({"from": column}) for name, column in given.items()}
+    return find_columns(str(path), sources, has_responses=True, may_guess=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    "answers answer gold gold_answer gold_answers target targets expected expected_output "
+    "expected_answer reference references ground_truth ideal correct_answer solution label "
+    "Gold_Answer".split(),
+)
+@pytest.mark.parametrize("query", ["query", "question"])
+def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, query: str) -> None:
+    found = find(tmp_path, [{query: "How long?", "response": "forty", name: "forty"}])
+    row = {query: "How long?", "response": "forty", name: "forty"}
+    assert (row if found.map is None else found.map.apply(row))["answers"] in (["forty"], "forty")
+    assert (f"answers is {name!r}" in found.tell("rows")) == (name != "answers")
+    assert "kept as metadata" not in found.tell("rows")
+
+
+def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:
+    rows = [{**QUESTION, "target": "thirty", "gold_answer": "forty"}]
+    found = find(tmp_path, rows)
+    assert found.guessed["answers"] == "gold_answer"
+    assert found.other_golds == ("target",)
+    assert "'target'" in found.tell("rows")
+    agreeing = find(tmp_path, [{**QUESTION, "target": "forty", "gold_answer": "forty"}])
+    assert agreeing.other_golds == ()
+
+
+def test_what_cannot_be_an_answer_is_not_taken(tmp_path: Path) -> None:
+    rows = [{**QUESTION, "expected": {"tone": "warm"}, "label": [1, 2]}]
+    assert "answers" not in find(tmp_path, rows).guessed
+
+
+def test_what_the_user_says_counts(tmp_path: Path) -> None:
+    found = find(tmp_path, [{**QUESTION, "gold": "x", "mine": "[y]"}], answers="mine")
+    assert found.map is not None
+    assert found.map.apply({**QUESTION, "gold": "x", "mine": "[y]"})["answers"] == ["[y]"]
+
+
+def test_a_missing_cell_is_no_answer(tmp_path: Path) -> None:
+    path = tmp_path / "rows.csv"
+    with path.open("w", newline="") as file:
+        rows = csv.writer(file)
+        rows.writerow(["query", "response", "answers"])
+        rows.writerow(["Q?", "x", "NaN"])
+    found = find_columns(str(path), {}, has_responses=True, may_guess=True)
+    assert found.map is not None
+    assert found.map.apply({"query": "Q?", "response": "x", "answers": "NaN"})["answers"] == []
