@@ -101,6 +101,10 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "tokens 30,000" in judges
     )
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
+    told = " ".join(judges.split())
+    assert "tokens 30,000 off from 2027-01-14 on; successor: openai/gpt-6-luna" in told
+    assert "openai/gpt-4.1 unknown unknown no key off from 2027-01-14 on" in told
+    assert "openai/gpt-4o-mini-tts" not in told, "it is no judge"
 
 
 def test_a_good_dataset_validates(cli) -> None:  # type: ignore[no-untyped-def]
