@@ -1,6 +1,7 @@
 """How far the offline estimates agree with a person's labels in tests/data/memory_labels.jsonl.
 
-The 60 labelled responses were written and labelled blind to the estimators' code, by one labeller.
+The 60 labelled responses were written and labelled blind to the estimators' code, by one labeller,
+to the samples in tests/data/memory_labels_samples.jsonl: dataset/samples has changed since then.
 Key citation is compared as sets over all responses; a labelled claim counts as found when one of
 the estimate's overlaps its text."""
 
@@ -20,9 +21,10 @@ from memray_eval.metrics._shared.memory import find_citations, matching_texts
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
-from tests.conftest import REPOSITORY, shipped_samples
+from tests.conftest import REPOSITORY
 
 LABELS = REPOSITORY / "tests" / "data" / "memory_labels.jsonl"
+LABELLED_SAMPLES = LABELS.with_name("memory_labels_samples.jsonl")
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Agreement:
 def agreement(embed: Callable[[Sequence[str]], Vectors]) -> Agreement:
     """Runs both estimates over the labelled responses; `embed` gives the vectors of some texts (or
     none)."""
-    samples = {sample.id: sample for sample in shipped_samples()}
+    lines = LABELLED_SAMPLES.read_text("utf-8").splitlines()
+    samples = {sample.id: sample for sample in map(Sample.model_validate_json, lines)}
     counts = dict.fromkeys(Agreement.__dataclass_fields__, 0)
     for line in LABELS.read_text("utf-8").splitlines():
         label = json.loads(line)
