@@ -58,9 +58,7 @@ class Agreement:
         )
 
 
-def agreement(
-    embed: Callable[[Sequence[str]], Vectors], *, is_enlarged: bool = False
-) -> Agreement:
+def agreement(embed: Callable[[Sequence[str]], Vectors], *, is_enlarged: bool = False) -> Agreement:
     """Runs both estimates over the labelled responses; `embed` gives the vectors of some texts (or
     none). Enlarged: memory also holds the keys of today's dataset/samples, which no response could
     use, as its writer had not seen them."""
