@@ -11,6 +11,8 @@ import pytest
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Embedder, Vectors
+from memray_eval.text_processing.sample_text import memory_lines
+from tests.conftest import shipped_samples
 from tests.estimates import agreement
 
 
@@ -37,3 +39,11 @@ def test_paraphrases_by_embedding_help_the_estimates(embedder: Embedder) -> None
     with_vectors, on_words = agreement(embed), agreement(lambda texts: {})
     assert with_vectors.key_f1 > on_words.key_f1, with_vectors
     assert with_vectors.claims_found >= on_words.claims_found, with_vectors
+
+
+def test_no_two_shipped_samples_are_alike(embedder: Embedder) -> None:
+    samples = shipped_samples()
+    vectors = asyncio.run(embedder.embed([f"{s.query}\n{memory_lines(s)}" for s in samples]))
+    cosines = np.triu(vectors @ vectors.T, 1)
+    first, second = divmod(int(cosines.argmax()), len(samples))
+    assert cosines.max() < 0.9, (samples[first].id, samples[second].id)
