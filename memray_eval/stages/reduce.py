@@ -82,9 +82,10 @@ WHERE candidate = ? AND prompt_form IS NOT NULL GROUP BY 1 ORDER BY 1
 
 # None for a candidate of whose answers any has no known time, or one of no known session
 _SPANS = """
-SELECT candidate, CASE WHEN sum(unknown) = 0 THEN sum(span_s) END
+SELECT candidate, CASE WHEN sum(n_unknown) = 0 THEN sum(span_s) END
 FROM (SELECT candidate, max(ended_s) - min(ended_s - duration_s) AS span_s,
-             count_if(output_tokens > 0 AND (session = 0 OR ended_s - duration_s IS NULL)) AS unknown
+             count_if(output_tokens > 0
+                      AND (session = 0 OR ended_s - duration_s IS NULL)) AS n_unknown
       FROM units GROUP BY candidate, session)
 GROUP BY candidate
 """

@@ -521,7 +521,7 @@ class Summary(Frozen):
     `tasks` and `macro` are there where samples name their tasks or a rule was compared with the
     judge, `heat_maps` where they name length and depth. `n_disagreements` units are listed in the
     file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
-    frequent first, as do those of the `replaced` verdicts, which a rule gave since the judge failed. `headline` names the metric that stands for quality. `performance` is there
+    frequent first. `headline` names the metric that stands for quality. `performance` is there
     where a run has several candidates, or its suite is about both; `recommendation` where there are
     several, `sweeps` where some differ in temperature alone. `differences` are there where a run
     has several candidates: for each metric, every other candidate (b) against the best (a); the
@@ -530,7 +530,8 @@ class Summary(Frozen):
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
     in runs of older versions. `batches` are there where some of them went in batches,
     `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
-    units, as its `stop_at` asks."""
+    units, as its `stop_at` asks. `replaced` says why judges failed where a rule gave the verdict, as
+    `causes` does."""
 
     run_id: str
     suite: str
