@@ -168,8 +168,8 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the stage's
-    wall time.
+    """The generation stage for one candidate. Tokens per second are output tokens over the
+    seconds in which any of its requests was under way.
 
     `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their
     share of the prompt tokens of the units where that was measured. Both are None where it never
@@ -530,8 +530,8 @@ class Summary(Frozen):
     measured. `cost_usd` is what judge calls cost in all sessions; None where no model judged, and
     in runs of older versions. `batches` are there where some of them went in batches,
     `prompt_cache` where providers told of theirs, `decided` where the run ended before all of its
-    units, as its `stop_at` asks. `replaced` says why judges failed where a rule gave the verdict, as
-    `causes` does."""
+    units, as its `stop_at` asks. `replaced` says why judges failed where a rule gave the verdict,
+    as `causes` does."""
 
     run_id: str
     suite: str
