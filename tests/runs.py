@@ -328,7 +328,7 @@ def write_summarised(
     for start in range(0, len(rows), 1000):
         folder.write_part(to_table(rows[start : start + 1000]))
     read = folder.records()
-    reduced, broken = reduce_records(read, chosen, ()), break_down(read, chosen)
+    reduced, broken = reduce_records(read, chosen), break_down(read, chosen)
     named = tuple({one.candidate.name: one.candidate for one in rows}.values())
     by_name = {one.name: one for one in chosen}
     first = by_name[headline or chosen[0].name]

@@ -539,7 +539,7 @@ class AffectConfig(Frozen):
     """How the user's emotion and traits are found where a sample does not give them; off unless
     `enabled`.
 
-    `emotion` reads the query: classifier or lexicon (both come with the package, English),
+    `emotion` reads the query: lexicon or classifier (both come with the package, English),
     transformers:MODEL, judge, or off. `speech` hears it: prosody (arousal alone),
     transformers:MODEL, openai, or uniform; in a sample's own recording (metadata.audio), else in
     speech made by `tts`: auto (openai where its key is set, else off), openai, local (hibari), off.
@@ -550,7 +550,7 @@ class AffectConfig(Frozen):
     made twice: auto (on this machine) or a path."""
 
     enabled: bool = False
-    emotion: NameOrOff = "classifier"
+    emotion: NameOrOff = "lexicon"
     speech: str = "prosody"
     tts: NameOrOff = "auto"
     tts_model: str = "gpt-4o-mini-tts"

@@ -57,9 +57,7 @@ def _summarise_records(
     stages = telemetry.stages
     # A session that only did a part cannot say how fast the whole was generated.
     generation_s = None if plan.before else stages["generate"].span_s
-    sessions = [one.get("started_s") for one in plan.before.get("sessions", ())]
-    known = [*(started for started in sessions if started is not None), plan.started]
-    reduced = reduce_records(records, spec.metrics, known)
+    reduced = reduce_records(records, spec.metrics)
     tasks = spec.suite.tasks
     headline, performance = _performance(spec, records)
     batches = _batch_figures(folder, records) if spec.calls_judges else None

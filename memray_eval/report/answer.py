@@ -131,10 +131,10 @@ def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
             if split.against or not group.is_shown or group.interval is None:
                 continue
             digits, sign = digits_of(split.scale), 1 if group.difference > 0 else -1
-            ends = sorted(sign * end for end in group.interval)
+            low, high = sorted(sign * end for end in group.interval)
             yield (
                 f" It stands out in {split.by} {group.group or 'unnamed'}: {split.metric} is "
-                f"{abs(group.difference):z.{digits}f} [{ends[0]:z.{digits}f}, {ends[1]:z.{digits}f}] "
+                f"{abs(group.difference):z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}] "
                 f"{'higher' if sign > 0 else 'lower'} than over all."
             )
 

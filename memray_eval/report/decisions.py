@@ -5,7 +5,8 @@ The seed's levels leave gaps (such as 0.8 to 0.9); here each level reaches up to
 guideline is read like this: the average is that of overall_quality; a candidate is deployed if it
 reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. A judge
 that answers in the seed's own form gives the overall score alone: the averages then decide, and the
-decision says so, as where overall_quality is the one metric of a run. The guideline covers all scenarios, so a run of only some gets a verdict on each, but none over all."""
+decision says so, as where overall_quality is the one metric of a run. The guideline covers all
+scenarios, so a run of only some gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 

@@ -21,11 +21,10 @@ def period_per_s(count: int, seconds: float) -> float | None:
     return _divide(count, seconds)
 
 
-def generated_tokens_per_s(output_tokens: int, span_s: float | None) -> float | None:
-    """A candidate's throughput: the output tokens of all its answers, over the seconds from the
-    start of its first request to the end of its last one, added up over the run's sessions. Answers
-    that are generated side by side add up."""
-    return _divide(output_tokens, span_s)
+def generated_tokens_per_s(output_tokens: int, busy_s: float | None) -> float | None:
+    """A candidate's throughput: the output tokens of all its answers, over the seconds in which any
+    of its requests was under way. Answers that are generated side by side add up."""
+    return _divide(output_tokens, busy_s)
 
 
 def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> float | None:

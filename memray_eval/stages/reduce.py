@@ -80,15 +80,6 @@ _TALLY = """
 SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
-# None for a candidate of whose answers any has no known time, or one of no known session
-_SPANS = """
-SELECT candidate, CASE WHEN sum(unknown) = 0 THEN sum(span_s) END
-FROM (SELECT candidate, max(ended_s) - min(ended_s - duration_s) AS span_s,
-             count_if(output_tokens > 0 AND (session = 0 OR ended_s - duration_s IS NULL)) AS unknown
-      FROM units GROUP BY candidate, session)
-GROUP BY candidate
-"""
-
 Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
 Indices: TypeAlias = npt.NDArray[np.intp]
 
@@ -106,12 +97,8 @@ class Reduced:
     prompt_cache: PromptCacheUse | None = None
 
 
-def reduce_records(
-    records: pads.Dataset, metrics: Sequence[Metric], sessions: Sequence[float]
-) -> Reduced:
-    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric. `sessions` are the
-    times at which those of the run started, in order: tokens per second are counted within each,
-    so that a pause between two of them takes no time."""
+def reduce_records(records: pads.Dataset, metrics: Sequence[Metric]) -> Reduced:
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate and metric."""
     files = list(records.get_fragments())
     is_local = isinstance(records.filesystem, pafs.LocalFileSystem)
     with ThreadPoolExecutor(_LOCAL_FILES_AT_ONCE if is_local else _FILES_AT_ONCE) as pool:
@@ -135,7 +122,7 @@ def reduce_records(
         candidates = sorted(units["candidate"].unique().to_pylist())
         summaries = pool.map(summarise_one, product(metrics, candidates))
         # While the pool summarises
-        generation = tuple(_summarise_generation(units, sessions))
+        generation = tuple(_summarise_generation(units))
         causes = tuple(_merge_causes([block.causes for block in found]))
         return Reduced(
             n_units=units.num_rows,
@@ -441,14 +428,30 @@ def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     return dict(sorted(total.items()))
 
 
-def _summarise_generation(
-    units: pa.Table, sessions: Sequence[float]
-) -> Iterator[GenerationSummary]:
-    started = pc.subtract(units["ended_s"], units["duration_s"]).to_numpy()
-    session = np.searchsorted(np.asarray(sessions, np.float64), started, side="right")
+def _busy_seconds(units: pa.Table) -> dict[str, float | None]:
+    """The seconds in which any request of a candidate was under way: a pause before a resumed
+    session, or while other candidates were asked, is none of them. None if the time of any of its
+    answers is unknown."""
+    candidates = _encode(units["candidate"].combine_chunks())
+    ended = units["ended_s"].to_numpy()
+    started = ended - units["duration_s"].to_numpy()
+    counts = pc.greater(units["output_tokens"].fill_null(0), 0).to_numpy()
+    found: dict[str, float | None] = {}
+    for code, name in enumerate(candidates.names):
+        mine, known = candidates.codes == code, ~np.isnan(started)
+        of_it = np.flatnonzero(mine & known)
+        of_it = of_it[np.argsort(started[of_it], kind="stable")]
+        latest = np.maximum.accumulate(ended[of_it])
+        idle = np.maximum(started[of_it][1:] - latest[:-1], 0.0).sum()
+        is_whole = of_it.size > 0 and not (mine & counts & ~known).any()
+        found[name] = float(latest[-1] - started[of_it[0]] - idle) if is_whole else None
+    return found
+
+
+def _summarise_generation(units: pa.Table) -> Iterator[GenerationSummary]:
+    busy_s = _busy_seconds(units)
     with duckdb.connect() as database:
-        database.register("units", units.append_column("session", pa.array(session)))
-        spans = dict(database.execute(_SPANS).fetchall())
+        database.register("units", units)
         for row in database.execute(_GENERATION).fetchall():
             (
                 name,
@@ -479,7 +482,7 @@ def _summarise_generation(
                 n_failed=failed,
                 prompt_tokens=int(prompt),
                 output_tokens=int(output),
-                output_tokens_per_s=generated_tokens_per_s(int(output), spans[name]),
+                output_tokens_per_s=generated_tokens_per_s(int(output), busy_s[name]),
                 ttft_s_mean=ttft,
                 ttft_s_p95=ttft_p95,
                 duration_s_mean=duration,

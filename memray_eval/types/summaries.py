@@ -170,8 +170,8 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the stage's
-    wall time.
+    """The generation stage for one candidate. Tokens per second are output tokens over the
+    seconds in which any of its requests was under way.
 
     `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their
     share of the prompt tokens of the units where that was measured. Both are None where it never
@@ -544,7 +544,7 @@ class Summary(Frozen):
     `tasks` and `macro` are there where samples name their tasks or a rule was compared with the
     judge, `heat_maps` where they name length and depth. `n_disagreements` units are listed in the
     file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
-    frequent first, as do those of the `replaced` verdicts, which a rule gave since the judge failed. `headline` names the metric that stands for quality. `performance` is there
+    frequent first. `headline` names the metric that stands for quality. `performance` is there
     where a run has several candidates, or its suite is about both; `recommendation` where there are
     several, `sweeps` where some differ in temperature alone. `differences` are there where a run
     has several candidates: for each metric, every other candidate (b) against the best (a); the
@@ -556,7 +556,8 @@ class Summary(Frozen):
     of them went in batches, `prompt_cache` where providers told of theirs. `served_models` are
     those that answered, as far as servers name them; `unknown_marks` counts the answers that begin
     with each mark that looks like one of thinking and is none that is known. `decided` is there
-    where the run ended before all of its units, as its `stop_at` asks."""
+    where the run ended before all of its units, as its `stop_at` asks. `replaced` says why judges
+    failed where a rule gave the verdict, as `causes` does."""
 
     run_id: str
     suite: str

@@ -141,7 +141,7 @@ def measure(path: str, units: int, options: argparse.Namespace) -> dict[str, Any
     with timed(options) as end:
         dropped = drop_duplicates(folder)
         with all_records(folder) as found:
-            reduced = reduce_records(found, METRICS, ())
+            reduced = reduce_records(found, METRICS)
             measure_speed(found, METRICS[0])
         folder.delete_responses()
     retried = units if not options.failed else reduced.n_units + state.n_retried

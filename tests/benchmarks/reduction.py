@@ -147,7 +147,7 @@ def by_duckdb(folder: str) -> dict[str, float]:
 
 def by_stage(folder: str) -> dict[str, float]:
     """The figures of a run folder by the reduce stage."""
-    reduced = reduce_records(RunFolder(folder).records(), METRICS, sessions=())
+    reduced = reduce_records(RunFolder(folder).records(), METRICS)
     return {
         f"{summary.metric}.{name}": figure
         for summary in reduced.metrics

@@ -20,6 +20,7 @@ from memray_eval.affect.features import char_hashes
 from memray_eval.affect.labels import EKMAN, FOUR, GOEMOTIONS, SUM_TOLERANCE, Distribution
 from memray_eval.affect.lexicon import LexiconEmotion, parse
 from memray_eval.affect.text import TransformersEmotion, build_text_emotion
+from memray_eval.config.sections import AffectConfig
 from memray_eval.errors import ConfigError, DataError, GenerationError
 from tests.conftest import REPOSITORY
 
@@ -322,3 +323,11 @@ def test_the_table_in_the_readme_is_true() -> None:
         quality = training.measure(asyncio.run(backend.infer(texts)), comments)
         assert f"| {backend.name} | {' | '.join(f'{figure:.3f}' for figure in quality)} |" in readme
         assert quality.accuracy >= (0.64 if backend.name == "classifier" else 0.6)
+
+
+def test_the_default_backend_is_the_best_of_our_own_queries_by_the_readme() -> None:
+    readme = Path(training.__file__).with_name("README.md").read_text("utf-8")
+    table = readme.split("Queries of dataset/samples")[1].split("<!-- /quality -->")[0]
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| ")]
+    accuracy = {row[1].strip(): float(row[2]) for row in rows[1:]}
+    assert accuracy[AffectConfig().emotion] == max(accuracy.values()) > accuracy["classifier"]

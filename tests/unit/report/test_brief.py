@@ -91,7 +91,7 @@ def finished(path: Path, rows: list[Record]) -> RunFolder:
     folder = RunFolder(str(path))
     folder.create()
     folder.write_part(to_table(rows))
-    reduced = reduce_records(folder.records(), METRICS, ())
+    reduced = reduce_records(folder.records(), METRICS)
     broken = break_down(folder.records(), METRICS)
     summary = Summary(
         run_id="r", suite="memory", n_samples=len(rows) // 2, n_invalid=0, n_units=len(rows),

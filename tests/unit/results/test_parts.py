@@ -162,11 +162,11 @@ def test_a_copy_of_the_records_has_the_same_rows_in_the_same_order(rows: Rows) -
         changed = pa.StructArray.from_arrays(columns, fields=list(each.type))
         lists = pa.ListArray.from_arrays(scores.offsets, changed)
         folder.write_part(table.set_column(table.num_columns - 1, "scores", lists))
-    there = reduce_records(folder.records(), [metric], ())
+    there = reduce_records(folder.records(), [metric])
     with folder.local_records() as copied:
         assert copied.filesystem.type_name == "local"
         assert copied.to_table().equals(folder.records().to_table())
-        here = reduce_records(copied, [metric], ())
+        here = reduce_records(copied, [metric])
         places = [Path(file) for file in copied.files]
     assert (here, there.n_units) == (there, 1200)
     assert not any(place.exists() for place in places)

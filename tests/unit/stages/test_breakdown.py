@@ -410,7 +410,7 @@ def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
         unit(3, prompt_tokens=1000),
         unit(4, prompt_tokens=100, candidate="d"),
     ]
-    measured, unmeasured = reduce_records(written(tmp_path, units), [], ()).generation
+    measured, unmeasured = reduce_records(written(tmp_path, units), []).generation
     assert (measured.cached_tokens, measured.cache_hit_rate) == (64, 0.32)
     assert (measured.truncated, measured.thinking, measured.prompt_forms) == (
         1,
@@ -428,5 +428,5 @@ def test_records_of_before_these_columns_are_still_reduced(tmp_path: Path) -> No
     new = ["thinking", "thinking_blocks", "prompt_form", "truncated_tokens", "cached_tokens"]
     table: pa.Table = to_table([unit(1, verdict(1.0), prompt_tokens=5)]).drop_columns(new)
     pq.write_table(table, tmp_path / "old.parquet")
-    (found,) = reduce_records(pads.dataset(tmp_path / "old.parquet"), [VERDICT], ()).generation
+    (found,) = reduce_records(pads.dataset(tmp_path / "old.parquet"), [VERDICT]).generation
     assert (found.prompt_tokens, found.cached_tokens, found.truncated) == (5, None, 0)

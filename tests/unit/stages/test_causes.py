@@ -49,7 +49,7 @@ def failed(number: int, *errors: str, answer: str | None = None) -> Record:
 def reduced(folder: Path, *parts: list[Record]) -> Reduced:
     for number, part in enumerate(parts):
         pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return reduce_records(pads.dataset(folder), METRICS, ())
+    return reduce_records(pads.dataset(folder), METRICS)
 
 
 def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:

@@ -240,7 +240,7 @@ def test_reduction_counts_a_unit_that_was_written_twice_once(record: Record, tmp
     (scored,) = asyncio.run(embed_records([record], MEMORY, FakeEmbedder()))
     for name in ("a", "b"):
         pq.write_table(to_table([scored]), tmp_path / f"{name}.parquet")
-    reduced = reduce_records(pads.dataset(tmp_path), MEMORY, sessions=())
+    reduced = reduce_records(pads.dataset(tmp_path), MEMORY)
     assert (reduced.n_units, reduced.n_failed_units) == (1, 0)
     (metric,) = reduced.metrics
     assert (metric.n, metric.n_scored, metric.micro["tp"]) == (1, 1, 2.0)
@@ -261,27 +261,38 @@ def timed(record: Record, name: str, started_s: float, seconds: float, tokens: i
     )
 
 
-def throughputs(records: list[Record], path: Path, sessions: list[float]) -> dict[str, Any]:
+def throughputs(records: list[Record], path: Path) -> dict[str, float | None]:
     pq.write_table(to_table(records), path / "part.parquet")
-    found = reduce_records(pads.dataset(path / "part.parquet"), [], sessions).generation
+    found = reduce_records(pads.dataset(path / "part.parquet"), []).generation
     return {one.candidate: one.output_tokens_per_s for one in found}
 
 
 def test_throughput_is_over_a_candidates_own_requests(record: Record, tmp_path: Path) -> None:
     slow = [timed(record, "70b", 1000 + 10 * n, 10.0, 196) for n in range(3)]
     fast = [timed(record, "8b", 1030 + 10 * n, 10.0, 333) for n in range(3)]
-    found = throughputs([*slow, *fast], tmp_path, [990.0])
+    found = throughputs([*slow, *fast], tmp_path)
     assert found == {"70b": pytest.approx(SLOW), "8b": pytest.approx(FAST)}
+
+
+def test_throughput_is_a_candidates_own_where_blocks_hold_several(
+    record: Record, tmp_path: Path
+) -> None:
+    """Each round waits for the slower one of both."""
+    rounds = range(1000, 1040, 10)
+    slow = [timed(record, "70b", start, 10.0, 196) for start in rounds]
+    fast = [timed(record, "8b", start, 3.0, 100) for start in rounds]
+    found = throughputs([*slow, *fast], tmp_path)
+    assert found == {"70b": pytest.approx(SLOW), "8b": pytest.approx(100 / 3)}
 
 
 def test_answers_side_by_side_add_up(record: Record, tmp_path: Path) -> None:
     both = [timed(record, "8b", 1000 + n, 10.0, 100) for n in (0, 1)]
-    assert throughputs(both, tmp_path, [990.0]) == {"8b": pytest.approx(200 / 11)}
+    assert throughputs(both, tmp_path) == {"8b": pytest.approx(200 / 11)}
 
 
 def test_a_pause_before_a_resumed_session_takes_no_time(record: Record, tmp_path: Path) -> None:
     units = [timed(record, "8b", started, 10.0, 333) for started in (1000.0, 9000.0)]
-    assert throughputs(units, tmp_path, [990.0, 8990.0]) == {"8b": pytest.approx(FAST)}
+    assert throughputs(units, tmp_path) == {"8b": pytest.approx(FAST)}
 
 
 def test_throughput_is_unknown_where_an_answers_time_is(record: Record, tmp_path: Path) -> None:
@@ -289,10 +300,5 @@ def test_throughput_is_unknown_where_an_answers_time_is(record: Record, tmp_path
     old = timed(record, "8b", 1010.0, 10.0, 333)
     timeless = old.response and old.response.model_copy(update={"ended_s": None})
     assert (
-        throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path, [990.0])[
-            "8b"
-        ]
-        is None
+        throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path)["8b"] is None
     )
-    # answers that another run generated
-    assert throughputs(known, tmp_path, [2000.0]) == {"8b": None}
