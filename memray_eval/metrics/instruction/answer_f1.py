@@ -1,8 +1,8 @@
 """LongBench's F1 of the response's words and values against the best answer; of a chosen option 1
 or 0. See benchmarks/instruction/answers.py.
 
-A number is one token by its value, its unit the next: see text_processing/values.py. LongBench's own
-rule is `qa_f1`. A sample without a right answer is not scored."""
+A number is one token by its value, its unit the next: see text_processing/values.py. LongBench's
+own rule is `qa_f1`. A sample without a right answer is not scored."""
 
 from __future__ import annotations
 
