@@ -222,6 +222,7 @@ def test_faults_of_many_steps_are_told_in_part() -> None:
         ("B. It fits.", "explanation_present", 50),
         ("B.", "explanation_present", 0),
         ("B. It fits. So go.", "explanation_present", 100),
+        ("B because the robot\nfits through the\ndoorway.", "explanation_present", 50),
         ("B because it fits.", "logical_structure", 100),
         ("B, so go.", "logical_structure", 100),
         ("B: if it fits then go.", "logical_structure", 100),

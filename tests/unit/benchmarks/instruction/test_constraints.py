@@ -33,6 +33,7 @@ CASES: list[tuple[dict[str, Any], str, bool]] = [
     (c("min_sentences", n=3), "One. Two!", False),
     (c("max_sentences", n=2), "One. Two!", True),
     (c("max_sentences", n=1), "One. Two!", False),
+    (c("max_sentences", n=2), "One that is\nwrapped. Two\nas well!", True),
     (c("paragraphs", n=2), "a\nb\n\nc", True),
     (c("paragraphs", n=2), "a\n***\nb", True),
     (c("paragraphs", n=2), "a\nb", False),

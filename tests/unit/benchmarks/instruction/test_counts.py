@@ -37,6 +37,13 @@ def test_a_contraction_is_one_word(text: str, count: int) -> None:
 def test_sentences_and_paragraphs() -> None:
     assert len(sentences_of("It fits. Does it? 好。是的！ ...")) == 4
     assert len(sentences_of("Ask Dr. Osei.")) == 1
+    wrapped = (
+        "B) The robot should pass on the right side. Since the obstacle\n  is on the left and the "
+        "robot is 0.6m wide, passing right provides\n  more clearance."
+    )
+    assert len(sentences_of(wrapped)) == 2  # the document's own example
+    assert len(sentences_of("one sentence\nthat is\r\nwrapped twice")) == 1
+    assert len(sentences_of("## Why\nIt fits\n\n- go left\n- go right\n2. stop\nnow\n\nDone")) == 6
     assert paragraphs_of("a\nb\n\n c\n***\n\n\nd") == ["a\nb", "c", "d"]
 
 
