@@ -44,7 +44,8 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
 
 def _why_nothing(summary: Summary) -> str:
     if not summary.causes:
-        return "no metric applied to an answer"
+        answered = sum(one.answered or 0 for one in summary.candidates)
+        return "no metric applied to an answer" if answered else "there is no answer"
     first, *others = summary.causes
     if summary.n_failed_units < summary.n_units:
         return first.cause

@@ -166,7 +166,7 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
     # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
     assert found.reason == (
         "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval "
-        "-0.0 to 20.4; about 30 more would show one of this size)"
+        "0.0 to 20.4; about 30 more would show one of this size)"
     )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
 

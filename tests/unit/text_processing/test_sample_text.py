@@ -57,7 +57,6 @@ def test_a_place_in_memory_gives_no_role_away() -> None:
         if set(order) & set(sample.forbidden_keys):
             with_forbidden += 1
             last_is_forbidden += order[-1] in sample.forbidden_keys
-    assert {role: round(fmean(found), 1) for role, found in places.items()} == dict.fromkeys(
-        places, 0.5
-    )
-    assert last_is_forbidden < with_forbidden / 4  # in the files' own order 59 of 72
+    assert all(0.35 < fmean(found) < 0.65 for found in places.values())  # 16 keys are absent
+    assert all(0.45 < fmean(places[role]) < 0.55 for role in ("required", "forbidden", "known"))
+    assert 0.35 < last_is_forbidden / with_forbidden < 0.65  # as many as are forbidden
