@@ -297,7 +297,7 @@ def assign_judges(
             )
         _check_failures(judging, judged.values())
     barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
-    desk = _Desk(judging, table, today or date.today(), barred)
+    assigner = _JudgeAssigner(judging, table, today or date.today(), barred)
     choices = {}
     for key, metric in _keys(judged, (*wanted, *request.rubrics)):
         jury, way = _own(wanted, key, metric), judging.way_on_failure
@@ -306,12 +306,31 @@ def assign_judges(
             "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
         }
-        choice = desk.keep(desk.jury(metric, AUTO if jury is None else jury), kept.get(key, ()))
+        choice = assigner.keep(
+            assigner.jury(metric, AUTO if jury is None else jury), kept.get(key, ())
+        )
         if choice.judge == RULES:
             more["withheld"] = _withheld(metric, request.estimates.get(metric.name))
         choices[key] = choice.model_copy(update=more)
     _check_one_stage(choices, judged)
+    _check_parameters(judging, choices.values(), table)
     return choices
+
+
+def _check_parameters(
+    judging: JudgingConfig, choices: Iterable[JudgeAssignment], table: JudgeTable
+) -> None:
+    """Refuses parameters of a judge that the run cannot ask: they would count nowhere. Judges of
+    the table may take another's place."""
+    asked = {name for choice in choices for name in choice.judges if name != RULES}
+    known = {*asked, *judging.fallbacks, *table.models}
+    known |= {model_name(name, judging) for name in known if "/" in name}
+    for name in (key for key in judging.parameters if "/" in key):
+        if asked and name not in known:
+            raise ConfigError(
+                f"judging.parameters: this run asks no judge {name!r}, it asks "
+                f"{', '.join(sorted(asked))}; write one of these"
+            )
 
 
 def _withheld(metric: JudgedMetric, is_wanted: bool | None) -> str:
@@ -423,7 +442,7 @@ def family(model: str) -> str:
 
 
 @dataclass(frozen=True)
-class _Desk:
+class _JudgeAssigner:
     """Chooses judges by what is known of them on one day; models of a `barred` family do not
     vote."""
 

@@ -57,6 +57,13 @@ def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
     }
 
 
+def test_parameters_of_a_judge_that_is_not_asked_are_refused() -> None:
+    own = {"base_urls": {"openai": "http://127.0.0.1:1/v1"}}
+    chosen("openai/mine", parameters={"openai/mine": {"top_p": 1}, GPT4O: {"top_p": 1}}, **own)
+    with pytest.raises(ConfigError, match=r"'openai/mime'.* openai/mine"):
+        chosen("openai/mine", parameters={"openai/mime": {"top_p": 1}}, **own)
+
+
 def test_seed_000s_table_is_the_preference() -> None:
     preferred = {
         m.name: m.preferred_judge for m in all_metrics().values() if isinstance(m, JudgedMetric)
