@@ -222,7 +222,8 @@ def _replaced_verdicts(summary: Summary) -> Iterator[str]:
     n, most = sum(one.n_units for one in summary.replaced), f"{first.n_units:,} x " * bool(others)
     yield ""
     yield from _wrap(
-        f"Judge calls failed on {n:,} answers, which rules scored instead: {most}{first.cause}"
+        f"Judge calls failed on {n:,} answer{'s' * (n != 1)}, which rules scored instead: {most}"
+        f"{first.cause}"
     )
 
 
