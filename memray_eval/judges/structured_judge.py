@@ -27,7 +27,14 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.config.environment import api_key, required_key, server_key
 from memray_eval.config.sections import Provider
-from memray_eval.errors import JudgeError, Malformed, Refused, Truncated
+from memray_eval.errors import (
+    JudgeError,
+    Malformed,
+    Refused,
+    Throttled,
+    Truncated,
+    Unavailable,
+)
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import CallPermit
@@ -698,9 +705,11 @@ class StructuredJudge:
                 if usage != Usage():  # an odd reply may be paid for
                     permit.used = CallCost.from_usage(usage)
                     pending.add_answer(usage)
+                if attempt is not None and isinstance(error, Throttled | Unavailable):
+                    await attempt.end("failed")
                 raise error from None
             if attempt is not None:
-                await attempt.answered()
+                await attempt.end("taken")
             pending.add_answer(reply.usage)
             pending.served_model = reply.served_model
             pending.uncounted += not reply.is_counted

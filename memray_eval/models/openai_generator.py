@@ -133,7 +133,7 @@ class OpenAIGenerator:
                     self._open(prompt, candidate.model, is_chat, sent) as stream,
                 ):
                     is_open = True
-                    await attempt.answered()
+                    await attempt.end("taken")
                     await answer.listen(stream)
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own

@@ -171,11 +171,12 @@ class Attempt:
         self.changes = self._of.changes
         return self.changes
 
-    async def answered(self) -> None:
-        """The server has taken the request: nobody need wait any more."""
+    async def end(self, event: Literal["taken", "failed"]) -> None:
+        """Nobody need wait for this call any more: the server has taken its request, or it failed
+        for another reason and is tried again later."""
         if self.finds_out:
             call, self.finds_out = self.finds_out, ""
-            await self._of.tell("taken", self._asked, call)
+            await self._of.tell(event, self._asked, call)
 
 
 class ParameterNegotiator:
@@ -212,8 +213,7 @@ class ParameterNegotiator:
                     await self.tell("refused", asked, asker, found)
             return await call(attempt)
         finally:
-            if attempt.finds_out:
-                await self.tell("failed", asked, attempt.finds_out)
+            await attempt.end("failed")
 
     async def learn(self) -> Changes:
         """What the run has known within LEARN_S, for requests that are no call, as a batch's."""

@@ -452,7 +452,11 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
     for key in spec.judges.keys() & then.keys():
         choice, names = spec.judges[key], then[key].partition(" (")[0].split(JURORS)
         heirs = {one.role: one.judge for one in choice.successions}
-        if dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(choice.judges):
+        is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
+            choice.judges
+        )
+        # The rubric and what stands in for a verdict are said after the reason
+        if is_same and then[key].partition("; ")[2] == now[key].partition("; ")[2]:
             then[key] = now[key]
     return then
 

@@ -292,7 +292,7 @@ class Server:
             name = self.chance.choice(bad)
             self.refusals[name] += 1
             raise refusal(FORMS[self.form](name))
-        await attempt.answered()
+        await attempt.end("taken")
         return sent
 
 
