@@ -120,8 +120,8 @@ def served_lines(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Ite
         )
     if marks:
         yield (
-            f"{sum(marks.values()):,} answers begin with a mark that looks like thinking and is "
-            f"not known: {', '.join(list(marks)[:5])}. They are scored whole."
+            f"Scored whole, for they begin with a mark that looks like thinking and is not known "
+            f"({', '.join(list(marks)[:5])}): {sum(marks.values()):,} of the answers."
         )
 
 

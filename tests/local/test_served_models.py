@@ -139,5 +139,5 @@ def test_unknown_marks_are_told_once(job: Job) -> None:
         done = go(job(server, metrics=["readability_score"], limit=3))
     assert done.summary.unknown_marks == {"<xyz_think>": 3}
     (note,) = (one for one in done.summary.notes if "is not known" in one)
-    assert note.startswith("3 answers begin with a mark")
+    assert note.endswith("3 of the answers.")
     assert "<xyz_think>" in note

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.report.adjusted.lines import format_adjusted
+from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.report.intervals import Intervals
 from memray_eval.report.marks import (
@@ -147,6 +148,7 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
 
 
 def _notes(summary: Summary) -> Iterator[str]:
+    yield from no_answer_lines(summary)
     if ratios := {one.figure.whole for one in summary.metrics if one.figure.whole}:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(one.n_estimated for one in summary.metrics):
