@@ -96,7 +96,7 @@ def bare(config: RunConfig) -> Callable[[], float]:
     prompts = [{"prompt_token_ids": render(one, tokenizer, None).tokens} for one in asked]
     engine = fit_engine(config.engine, 0.0, "cpu")
     llm = LLM(resolve_model(candidate.model), **engine_kwargs(engine, "cpu"))
-    params = SamplingParams(**asked[0].sampling(candidate).model_dump(mode="json"))
+    params = SamplingParams(**asked[0].sampling(candidate))
 
     def measure() -> float:
         llm.reset_prefix_cache()  # a second pass must not find its prompts already computed

@@ -109,7 +109,13 @@ def judge_in(layout: str, dataset: Path, out: Path, latency_s: float) -> tuple[U
     price = price_of(JUDGE, JudgingConfig(), load_table(None))
     assert price is not None
     check_told(finished.summary, RunFolder(finished.folder.path), used, price)
-    return used, price.of(used)
+    return used, cost_of(used, price)
+
+
+def cost_of(used: Usage, price: Price) -> float:
+    usd = price.of(used)
+    assert usd is not None, "the judge's price is known, whatever the length"
+    return usd
 
 
 def check_told(summary: Summary, folder: RunFolder, used: Usage, price: Price) -> None:
@@ -119,7 +125,7 @@ def check_told(summary: Summary, folder: RunFolder, used: Usage, price: Price) -
     ]
     told = sum((score.usage for score in scores), Usage())
     assert told == used, (told, used)
-    assert abs(sum(score.cost_usd for score in scores) - price.of(used)) < 1e-6
+    assert abs(sum(score.cost_usd for score in scores) - cost_of(used, price)) < 1e-6
     if used.cached_input_tokens:
         assert summary.prompt_cache is not None
         assert summary.prompt_cache.cached_input_tokens == used.cached_input_tokens
