@@ -306,6 +306,7 @@ def scores(random: np.random.Generator, corpus: Corpus, n: int) -> pa.ListArray:
         "calls": judged[metric].astype(np.int64),
         "error": corpus.texts(size, 40, status == STATUSES.index("error")),
     }
+    columns |= {"served_model": pa.nulls(size), "unpriced_calls": np.zeros(size, np.int64)}
     arrays = [pa.array(columns[field.name], field.type) for field in SCORE_TYPE]
     return pa.ListArray.from_arrays(
         pa.array(np.arange(0, size + 1, len(METRICS)), pa.int32()),
