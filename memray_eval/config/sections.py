@@ -80,12 +80,6 @@ def most_of(counts: int | CountRange) -> int:
     return counts.max if isinstance(counts, CountRange) else counts
 
 
-def counts_text(counts: int | CountRange) -> str:
-    """A number or a range in words: `2`, or `1 to 8`."""
-    least, most = least_of(counts), most_of(counts)
-    return f"{least}" if least == most else f"{least} to {most}"
-
-
 # Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
 # item a line
 ColumnSource = TypedDict(

@@ -31,12 +31,6 @@ class Series(Frozen):
     tags: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
-    @property
-    def exported(self) -> tuple[str, ...]:
-        """Its names in Prometheus."""
-        ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-        return tuple(f"ray_{self.name}{end}" for end in ends[self.kind])
-
 
 UNITS = Series(
     name="memray_units",
