@@ -74,6 +74,7 @@ RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
+FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
 READ_AT_ONCE = 256  # rows of a part that are records at the same time
 _PARQUET = pads.ParquetFileFormat()
@@ -168,11 +169,18 @@ class RunFolder:
         return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
-        """Reads the manifest. Raises DataError if it is missing or not a JSON object."""
+        """Reads the manifest. Raises DataError if it is missing or not a JSON object, or if the
+        folder is of another format than this version reads."""
         try:
-            return dict(json.loads(self._read("manifest.json")))
+            manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
+        if (found := manifest.get("format", FORMAT)) != FORMAT:
+            raise DataError(
+                f"{self.path} is a run folder of format {found}, and this version reads format "
+                f"{FORMAT}; use the version of memray-eval that wrote it"
+            )
+        return manifest
 
     def write_scan(self, stored: Mapping[str, Any]) -> None:
         """Writes what the scan of the dataset found (datasets/scan_store.py)."""
