@@ -16,7 +16,7 @@ from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.first_places import FirstPlaces
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
-from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
+from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
@@ -420,10 +420,8 @@ def _check(
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
         if first is not None:
-            raise InvalidSample(
-                [Fault(field="id", message=f"a second sample with this id; the first is {first}")],
-                sample.id,
-            )
+            text = f"a second sample with this id; the first is {first}"
+            raise invalid(text, "id", sample.id)
         return found
     except InvalidSample as error:
         return _to_problems(entry, error)

@@ -187,11 +187,8 @@ class RunFolder:
         self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
 
     def read_scan(self) -> Any:
-        """What write_scan wrote; None where there is nothing, or it is no JSON."""
-        try:
-            return json.loads(self._read("scan.json"))
-        except (DataError, ValueError):
-            return None
+        """What write_scan wrote; None if there is nothing, or it is no JSON."""
+        return self._read_json("scan.json")
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write(
@@ -230,11 +227,9 @@ class RunFolder:
         self._write("spending.json", json.dumps(dict(spending)) + "\n")
 
     def read_spending(self) -> dict[str, Any]:
-        """What write_spending wrote last; {} where nothing was, or it cannot be read."""
-        try:
-            return dict(json.loads(self._read("spending.json")))
-        except (DataError, ValueError, TypeError):
-            return {}
+        """What write_spending wrote last; {} if nothing was, or it cannot be read."""
+        found = self._read_json("spending.json")
+        return found if isinstance(found, dict) else {}
 
     def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
         """Writes what the job's sinks got last."""
@@ -242,11 +237,8 @@ class RunFolder:
         self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
     def read_deliveries(self) -> list[Any]:
-        """What write_deliveries wrote last; [] where nothing was, or it is no list."""
-        try:
-            found = json.loads(self._read("sinks.json"))
-        except (DataError, ValueError):
-            return []
+        """What write_deliveries wrote last; [] if nothing was, or it is no list."""
+        found = self._read_json("sinks.json")
         return found if isinstance(found, list) else []
 
     def write_sent(self, journal: str, rows: pa.Table) -> None:
@@ -295,11 +287,8 @@ class RunFolder:
         self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
 
     def read_pairs(self) -> Any:
-        """What write_pairs wrote last; None where there is nothing, or it is no JSON."""
-        try:
-            return json.loads(self._read("pairs.json"))
-        except (DataError, ValueError):
-            return None
+        """What write_pairs wrote last; None if there is nothing, or it is no JSON."""
+        return self._read_json("pairs.json")
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
@@ -525,6 +514,13 @@ class RunFolder:
             raise taken_over_error(self.path)
         with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
+
+    def _read_json(self, name: str) -> Any:
+        """A file's JSON; None if there is none."""
+        try:
+            return json.loads(self._read(name))
+        except (DataError, ValueError):
+            return None
 
     def _read(self, name: str) -> bytes:
         try:
