@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memray_eval import affect
-from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load, save
+from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load
 from memray_eval.affect.features import (
     Hashes,
     Vocabulary,
@@ -57,6 +57,24 @@ MARK = re.compile(r"(?<=<!-- quality -->\n).*?(?=<!-- /quality -->)", re.DOTALL)
 class Comment(NamedTuple):
     text: str
     labels: tuple[int, ...]  # indices into EKMAN.labels, more than one where people disagreed
+
+
+def save(weights: Weights, path: Path, notes: str) -> None:
+    """Writes the file that `load` reads. `notes` state where it comes from and its licence."""
+    with path.open("wb") as file:
+        np.savez_compressed(
+            file,
+            word_hashes=weights.words.hashes,
+            word_idf=weights.words.idf.astype(np.float16),
+            char_hashes=weights.chars.hashes,
+            char_idf=weights.chars.idf.astype(np.float16),
+            rows=weights.rows,
+            scale=weights.scale,
+            bias=weights.bias,
+            share=np.float64(weights.share),
+            labels=np.array(EKMAN.labels),
+            notes=np.array(notes),
+        )
 
 
 class Quality(NamedTuple):

@@ -54,24 +54,6 @@ class Weights(NamedTuple):
         )
 
 
-def save(weights: Weights, path: Path, notes: str) -> None:
-    """Writes the file that `load` reads. `notes` state where it comes from and its licence."""
-    with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            word_hashes=weights.words.hashes,
-            word_idf=weights.words.idf.astype(np.float16),
-            char_hashes=weights.chars.hashes,
-            char_idf=weights.chars.idf.astype(np.float16),
-            rows=weights.rows,
-            scale=weights.scale,
-            bias=weights.bias,
-            share=np.float64(weights.share),
-            labels=np.array(EKMAN.labels),
-            notes=np.array(notes),
-        )
-
-
 def load(path: Path) -> Weights:
     """Raises OSError, or ValueError for a file whose labels are not EKMAN's."""
     return _parse(path.read_bytes())

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.affect.classifier import FILE, ClassifierEmotion, load, save
+from memray_eval.affect.classifier import FILE, ClassifierEmotion, load
 from memray_eval.affect.features import char_hashes
 from memray_eval.affect.labels import EKMAN, FOUR, GOEMOTIONS, Distribution
 from memray_eval.affect.lexicon import LexiconEmotion, parse
@@ -270,12 +270,12 @@ COMMENTS = [
 def test_what_is_trained_and_saved_reads_the_same(tmp_path: Path) -> None:
     pytest.importorskip("sklearn", reason="training needs scikit-learn, the package does not")
     weights = train_emotions.train(COMMENTS)
-    save(weights, tmp_path / FILE, "test")
+    train_emotions.save(weights, tmp_path / FILE, "test")
     held = load(tmp_path / FILE)
     told = asyncio.run(ClassifierEmotion(held).infer([comment.text for comment in COMMENTS]))
     assert train_emotions.measure(told, COMMENTS).accuracy == 1.0
     first = (tmp_path / FILE).read_bytes()
-    save(train_emotions.train(COMMENTS), tmp_path / FILE, "test")
+    train_emotions.save(train_emotions.train(COMMENTS), tmp_path / FILE, "test")
     assert (tmp_path / FILE).read_bytes() == first
 
 
