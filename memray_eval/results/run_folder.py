@@ -1,8 +1,8 @@
 """The run folder: where a run's config, records and summaries are written and read back.
 
 results/<run_id>/run.yaml            the resolved config, no secrets
-                 manifest.json       versions, dataset fingerprint, judge per metric, timings,
-                                     counts, status
+                 manifest.json       format, versions, dataset fingerprint, judge per metric,
+                                     timings, counts, status
                  records/*.parquet   one row per unit, in parts of up to 2,048 (results/parts.py)
                  responses/*.parquet the same of units that are not judged yet; deleted at the end
                  spending.json       what judge calls have cost so far, for a resumed run's budget
