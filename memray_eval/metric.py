@@ -46,8 +46,6 @@ T = TypeVar("T")
 EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
-# in run folders of older versions, which took out what they could not find
-EVIDENCE_DROPPED = "evidence_dropped"
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
 FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
 # of rules whose estimate a run takes without being asked to
@@ -266,7 +264,7 @@ class JudgedMetric(Metric):
 
     @property
     def columns(self) -> tuple[str, ...]:
-        return (*self.parts, EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED, DISAGREEMENT)
+        return (*self.parts, EVIDENCE, UNVERIFIED, DISAGREEMENT)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -592,7 +590,7 @@ def _evidence_figures(columns: Columns) -> dict[str, float | None]:
     where there was any."""
     sums = {
         name: float(columns[name].sum()) if name in columns else 0.0
-        for name in (EVIDENCE, UNVERIFIED, EVIDENCE_DROPPED)
+        for name in (EVIDENCE, UNVERIFIED)
     }
     apart = float(columns[DISAGREEMENT].mean()) if DISAGREEMENT in columns else 0.0
     found: dict[str, float | None] = {

@@ -99,8 +99,7 @@ def _metric(name: str, candidate: str, place: int) -> MetricSummary:
         judges={"openai/gpt-4o": 88, "rules": 2},
         n=100, n_scored=90, n_abstained=3, n_not_applicable=4, n_failed=3, coverage=90 / 96,
         mean=low + share * (high - low),
-        stderr=0.02 * (high - low), distribution=counts, extras={"evidence_dropped": 2.0,
-        "disagreement": 0.4},
+        stderr=0.02 * (high - low), distribution=counts, extras={"disagreement": 0.4},
     )  # fmt: skip
 
 

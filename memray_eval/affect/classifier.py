@@ -1,8 +1,8 @@
 """Classifies emotion in text with a small model that comes with the package: multinomial logistic
 regression, in numpy alone.
 
-classifier.npz is made by training.py from GoEmotions with Ekman's labels; affect/README.md says how
-good it is and under which licence its data stand."""
+classifier.npz is made by tests/train_emotions.py from GoEmotions with Ekman's labels;
+affect/README.md says how good it is and under which licence its data stand."""
 
 from __future__ import annotations
 
@@ -51,24 +51,6 @@ class Weights(NamedTuple):
         weights = np.concatenate((word_weights, char_weights * self.share))
         return np.asarray(
             (weights[:, None] * rows).sum(axis=0) * self.scale + self.bias, dtype=np.float64
-        )
-
-
-def save(weights: Weights, path: Path, notes: str) -> None:
-    """Writes the file that `load` reads. `notes` state where it comes from and its licence."""
-    with path.open("wb") as file:
-        np.savez_compressed(
-            file,
-            word_hashes=weights.words.hashes,
-            word_idf=weights.words.idf.astype(np.float16),
-            char_hashes=weights.chars.hashes,
-            char_idf=weights.chars.idf.astype(np.float16),
-            rows=weights.rows,
-            scale=weights.scale,
-            bias=weights.bias,
-            share=np.float64(weights.share),
-            labels=np.array(EKMAN.labels),
-            notes=np.array(notes),
         )
 
 

@@ -17,7 +17,6 @@ from memray_eval.types import Frozen, Name
 Distribution = dict[str, float]  # label -> probability
 # Label -> its shares over the labels of another set, summing to 1
 Table = Mapping[str, Mapping[str, float]]
-SUM_TOLERANCE = 1e-6
 
 
 class LabelSet(Frozen):

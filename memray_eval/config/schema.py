@@ -61,59 +61,14 @@ MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"
 
 
 class RunConfig(Frozen):
-    """One run: which samples, asked of which candidates, scored by which metrics, where.
+    """One run: which samples, asked of which candidates, scored by which metrics, where. What each
+    key means is in keys.yaml.
 
-    `suite` is a built-in one, one of one's own (`my_suite.py:NAME`, `package.module:NAME`), or a
-    template (`{name: support, prompt: prompt.md, metrics: [politeness]}`).
-
-    `metrics` are names of built-in ones, and of one's own: `path/to/file.py:NAME` (or `file.py`,
-    for all that it defines), `package.module:NAME`, what a package offers as an entry point, or a
-    rubric (`{name: tone, rubric: tone.md, scale: [1, 5], sees: [query, response]}`). `include` are
-    files whose metrics may then be named alone.
-
-    `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's
-    preferred judge where its key is set, else the first fallback with a key, else rules),
-    `embedded` (a small local model), PROVIDER/MODEL, a list of these for a jury, or a mapping from
-    metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the metric's
-    rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a
-    rubric of one's own. `estimates` says by metric whether its rules may score it (`estimates:
-    {safety: true}`); unless it does, they may where they were not found to be blind (`list metrics`
-    shows what each is worth); otherwise the metric is not applicable under rules. `engine` is how
-    every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
-    {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `servers` names OpenAI-compatible servers (`{local: {url: "http://localhost:8000/v1"}}`), whose
-    models are judges, candidates and embeddings as local/MODEL, and files whose functions judge
-    and answer (`{mine: {code: my_judge.py}}`, mine/FUNCTION), accounts of a provider
-    (`{second: {provider: anthropic, api_key_env: SECOND_KEY}}`), and pools of servers that serve
-    one model (`{both: {pool: [local, lab]}}`, or `{both: [local, lab]}`), which judge as
-    both/MODEL. A judge or a candidate's model that
-    is `my_judge.py:FUNCTION` makes such a server, called my_judge. `reader` is a function of the
-    dataset's path to its rows, as mappings: `my_reader.py:FUNCTION`. `columns` says which column of
-    one's own data a field is (`{query: question, memory: {from: profile, parse: json}}`); fields
-    that it does not name are found by their own names or by common ones, which is said.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
-    `transitions` are the transition words of coherence_score, and `emotion_words` those by which
-    the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
-    our wider list. `on_no_answer` says what the scores of a response without an answer are:
-    `exclude` (none, they are out of every mean), `zero` (the lowest of the metric's scale), or
-    `score` (what the metric makes of an empty text); a suite of a published benchmark scores a
-    plainly empty prediction by its rule all the same. `tasks` picks some of a suite's tasks.
-    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all
-    of them part of a larger limit's, for which the whole dataset is looked through; or, with
-    `limit_order: first`, the first ones.
-    `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
-    for which we have our words. `errata` is a file of questions whose right answer is wrong, beside
-    which figures are given without them. `executor` says where stages run: `local`, in this process
-    without Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is
-    named and there are at most 2,000 units. `tolerance` says how many units may fail before the
-    exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
-    at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. `stop_at` ends it as soon as a question is decided: "METRIC ±NUMBER", a
-    mean known that closely, or "compare METRIC", which of two candidates is better; units are taken
-    in a seeded order then. `calibration` are files of people's labels, by which scores are
-    adjusted. `sinks` are where scores go beside the run's folder. `pairs` says what a
-    pairwise run compares; `memray-eval pairwise` writes it. Relative paths are resolved by
-    `load_config`."""
+    Code of one's own is named `path/to/file.py:NAME` or `package.module:NAME`; a judge or a
+    candidate's model that is `my_judge.py:FUNCTION` makes a server called my_judge. Of `servers`, a
+    list stands for a pool. A value of `rubrics` with a "/" or a "." is a file's path. Without
+    `estimates`, rules may score the metrics for which they were not found to be blind. Relative
+    paths are resolved by `load_config`."""
 
     suite: str | SuiteTemplate = "memory"
     dataset: str

@@ -80,12 +80,6 @@ def most_of(counts: int | CountRange) -> int:
     return counts.max if isinstance(counts, CountRange) else counts
 
 
-def counts_text(counts: int | CountRange) -> str:
-    """A number or a range in words: `2`, or `1 to 8`."""
-    least, most = least_of(counts), most_of(counts)
-    return f"{least}" if least == most else f"{least} to {most}"
-
-
 # Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
 # item a line
 ColumnSource = TypedDict(
@@ -129,14 +123,8 @@ MEASURED_KEYS = (
 
 class EngineConfig(Frozen):
     """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
-    of a range as many as find room, and more as the cluster grows. Engines of one node load their
-    model `starts_at_once` at a time: more would only share its disk and its network.
-
-    `device: auto` takes GPUs where the cluster has any, else the CPU. An engine answers
-    `max_num_seqs` prompts at once; where none is given, execution/plan.py's table has one by device
-    and length of prompt. `batch_size` rows travel together, and `concurrent_batches` of them are in
-    flight in each engine: where none is given, as many as keep it busy. `dtype: auto` is the
-    model's own type on a GPU; on a CPU, bfloat16 where it computes in it, else float32."""
+    of a range as many as find room, and more as the cluster grows. Without `max_num_seqs`,
+    execution/plan.py's table has one by device and length of prompt."""
 
     replicas: Counts = 1
     starts_at_once: Count | None = 2
@@ -205,8 +193,7 @@ class EmbeddingConfig(Frozen):
 
 class RateLimits(Frozen):
     """The limits that a provider sets one account on one model; None: unknown, or no limit.
-    `tokens_per_min` counts both kinds together (OpenAI's way), the other two apart (Anthropic's).
-    `concurrency` is calls in flight over the whole cluster."""
+    `tokens_per_min` counts both kinds together (OpenAI), the other two apart (Anthropic)."""
 
     requests_per_min: Positive | None = None
     tokens_per_min: Positive | None = None
@@ -235,14 +222,9 @@ class JudgePrice(Frozen):
 
 
 class NamedServer(Frozen):
-    """An OpenAI-compatible server of one's own at `url`, whose judges, candidates and embeddings
-    are NAME/MODEL; or, in its place, `code`: a file or module whose functions judge and answer, as
-    NAME/FUNCTION; or `provider`: an account of openai, anthropic or google by its `api_key_env`, at
-    the provider's own address or at `url`, such as a region's; or a `pool` of such servers that
-    serve the same models, whose judges are POOL/MODEL. `limits` are kept whatever a server's
-    headers say; without a `price` a run on it has no budget in dollars. `stream: auto` asks for
-    streamed answers, and takes whole ones from a server that does not stream; `false` never
-    asks."""
+    """A server of one's own, an account of a `provider`, a `pool` of such servers, or, as `code`, a
+    file or module whose functions judge and answer: one of these. Its models are NAME/MODEL.
+    Without a `price` a run on it has no budget in dollars."""
 
     url: str | None = None
     code: str | None = None
@@ -298,8 +280,7 @@ class Budget(Frozen):
 
 
 class BatchLimitsConfig(Frozen):
-    """What one batch may hold, and how much a provider takes at a time: calls and megabytes of a
-    batch, prompt tokens of all batches that wait or run, batches under way. None: as published, see
+    """What one batch may hold, and how much a provider takes at a time. None: as published, see
     judges/README.md."""
 
     calls: Count | None = None
@@ -309,11 +290,8 @@ class BatchLimitsConfig(Frozen):
 
 
 class BatchConfig(Frozen):
-    """How judge calls go in batches. `limits` by judge (provider/model) or provider. With `mode:
-    auto` a judge that has fewer than `min_calls` calls to make is asked live. A batch is looked
-    after every `poll_s` seconds, and cancelled when it has not ended after `deadline_h` hours. What
-    had no result by then, or expired, goes into another batch (`on_expired: again`), up to `rounds`
-    of them, or is asked `live`. A provider that does not answer is asked `tries` times."""
+    """How judge calls go in batches. `limits` are by judge (provider/model) or provider. What had
+    no result by the deadline, or expired, goes into another batch, up to `rounds` of them."""
 
     limits: dict[str, BatchLimitsConfig] = Field(default_factory=dict)
     min_calls: Count = 100
@@ -353,37 +331,17 @@ def check_extra(where: str, names: Iterable[str]) -> None:
 
 class JudgingConfig(Frozen):
     """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
-    `actors` actors, of which a range grows with the cluster. Unless set, both follow from the
-    limits and the expected `latency_s` of a call. A verdict has `max_output_tokens` at most: unless
-    set 2,048, and 16,384 of a judge that thinks first.
+    `actors` actors. Unless set, both follow from the limits and the expected `latency_s` of a call.
 
-    `limits` by judge (provider/model) replace those of the judge table and are kept whatever the
-    provider's headers say; others are learnt from the provider's answers. `price` by judge, in US
-    dollars per million tokens, replaces the table's; a judge with neither has no known price, and
-    no budget in dollars. `ceiling_s` is how long one verdict may take; a judge that has let no call
-    through for so long, waiting included, stops the run, resumably. `cache` is where verdicts are
-    kept, so that no call is paid twice: `auto` is one file on this machine (in the run's folder
-    when that is in the cloud), `off` none, else a path.
-
-    `base_urls` and `api_key_envs` go by provider (openai, anthropic, google): an OpenAI-compatible
-    server is `judge: openai/MODEL` with `base_urls: {openai: URL}`; a base URL in the environment
-    (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL) is such a server too. `fallbacks`
-    are asked, in order, when a judge gives no verdict. `on_judge_failure` is what becomes of a
-    response on which no judge gave a verdict, refusals among them: `error` (no value), or, for
-    metrics that have such ways, `string_match` (1 where the response is an accepted answer to the
-    letter, whatever the case) or `zero` (semantic_correctness), or `default` (the companion's 0.5,
-    also written `on_unparsed: default`); each names itself as the judge and keeps the failure's
-    text. Not for empty responses, nor where the money is spent. `models` is a judge table of one's
-    own (see judges/judges.yaml). Each judge is asked `repeats` times; several verdicts on one
-    response are settled by `vote`: the median score (the lower of two), or the most frequent one.
-    `mode` is how OpenAI, Anthropic and Google are asked: `live`, call by call; in a `batch`, at
-    half the price and within a day; or `auto`, in batches where there are many calls.
-    `layout` says whether a prompt begins with its rubric, or with what it shares with others, for
-    the provider's cache; `auto` decides by what pays off, and a call that was paid in one layout is
-    another in the other. With `exclude_own_family` a juror of a candidate's own model family does
-    not vote. `parameters` go with every request (reasoning_effort, thinking, top_k; null is not
-    sent); under PROVIDER/MODEL or SERVER/MODEL they are that judge's alone, and win. A model that
-    refuses one is asked without. `servers` are those of the job, which RunConfig hands on."""
+    A judge without a `price` here or in the judge table has no budget in dollars. A base URL in the
+    environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL) is such a server as
+    `base_urls` names. `on_judge_failure` is what becomes of a response on which no judge gave a
+    verdict, refusals among them: `error` (no value), or, for metrics that have such ways,
+    `string_match` (1 if the response is an accepted answer to the letter, whatever the case),
+    `zero` (semantic_correctness) or `default` (the companion's 0.5); each names itself as the judge
+    and keeps the failure's text. Not for empty responses, nor if the money is spent. A call that
+    was paid in one `layout` is another in the other. A model that refuses one of the `parameters`
+    is asked without it. `servers` are those of the job, which RunConfig hands on."""
 
     actors: CountsOrNone = None
     cpus: Positive = 0.1
@@ -449,13 +407,7 @@ SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
 
 class SinkConfig(Frozen):
     """Where a run's scores go beside its folder, once they are written there; a kind alone stands
-    for a sink without further keys.
-
-    `otlp` sends every score as an OpenTelemetry event to the collector at `endpoint` (else
-    OTEL_EXPORTER_OTLP_LOGS_ENDPOINT, OTEL_EXPORTER_OTLP_ENDPOINT, http://localhost:4318). `mlflow`
-    keeps a run in the `experiment` (else MLFLOW_EXPERIMENT_NAME, memray_eval) of the tracking
-    server at `uri` (else MLFLOW_TRACKING_URI). `inspect` writes a log for `inspect view` into `dir`
-    (else `inspect/` in the run's folder). Headers and keys come from the environment alone."""
+    for a sink without further keys. Headers and keys come from the environment alone."""
 
     kind: SinkKind
     endpoint: str | None = None
@@ -520,11 +472,8 @@ class EngineTimes(Frozen):
 
 
 class Assumptions(Frozen):
-    """What `estimate` cannot know: the share of max_tokens that candidates use, the tokens of a
-    verdict, the output tokens a second of one engine (145: the embedded model on two cores) or, in
-    its place, what an `engine` takes for each part of its work, the output tokens a second of one
-    call to a candidate's server, that server's time to the first token, and what an hour of a node
-    costs in US dollars, by the group of a cluster's file."""
+    """What `estimate` cannot know. The default engine_tokens_per_s is that of the embedded model on
+    two cores."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
     verdict_tokens: Positive = 250.0
@@ -536,18 +485,12 @@ class Assumptions(Frozen):
 
 
 class AffectConfig(Frozen):
-    """How the user's emotion and traits are found where a sample does not give them; off unless
+    """How the user's emotion and traits are found if a sample does not give them; off unless
     `enabled`.
 
-    `emotion` reads the query: lexicon or classifier (both come with the package, English),
-    transformers:MODEL, judge, or off. `speech` hears it: prosody (arousal alone),
-    transformers:MODEL, openai, or uniform; in a sample's own recording (metadata.audio), else in
-    speech made by `tts`: auto (openai where its key is set, else off), openai, local (hibari), off.
-    The two are fused by `speech_weight` and `text_weight`. Synthetic speech carries almost no
-    emotion: a speech weight pays for people's own recordings only. `traits`: given, unknown, or
-    judge. `judge` names the model that reads where `judge` does. `base_url` and `api_key_env` are
-    those of an OpenAI-compatible speech server. `cache` is where speech is kept, so that none is
-    made twice: auto (on this machine) or a path."""
+    `emotion` reads the query, and `speech` hears it: in a sample's own recording (metadata.audio),
+    else in speech made by `tts`. The two are fused by `speech_weight` and `text_weight`. Synthetic
+    speech carries almost no emotion: a speech weight pays for people's own recordings only."""
 
     enabled: bool = False
     emotion: NameOrOff = "lexicon"
@@ -573,18 +516,11 @@ class AffectConfig(Frozen):
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address`, a local Ray starts with `num_cpus` (default: the
-    machine's cores, at least 2).
+    """Where the job runs. Without `address`, a local Ray starts if one is needed.
 
-    `wait_s` is how long a run waits for room on the cluster: it holds a placement group for each
-    engine, which an autoscaler adds nodes for, and starts when all have found theirs; 0 refuses at
-    once what does not fit beside what other jobs hold. `models_at_once` says how many models'
-    engines run side by side: `auto` takes as many as fit on GPUs, and one after the other on
-    CPUs.
-
-    `phases`: `together` judges each response as soon as it is generated, while the engines go on;
-    `apart` generates everything, gives the GPUs back, and then judges on CPU nodes; `auto` takes
-    `apart` where GPUs would wait for judges, by the bounds of `estimate`."""
+    While a run waits (`wait_s`) it holds a placement group for each engine, which an autoscaler
+    adds nodes for; 0 refuses at once what does not fit beside what other jobs hold. With
+    `models_at_once: auto` as many models as fit are up on GPUs, and one after the other on CPUs."""
 
     address: str | None = None
     num_cpus: Positive | None = None

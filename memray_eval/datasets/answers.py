@@ -12,7 +12,7 @@ from typing import Any, get_args
 
 from pydantic import ValidationError
 
-from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
+from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, invalid, parse_sample
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.text_processing.thinking import ParsedOutput, split_thinking
 from memray_eval.types import (
@@ -182,7 +182,7 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
             f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name the "
             "one that counts so"
         )
-        raise InvalidSample([Fault(field="emotion", message=message)], sample_id)
+        raise invalid(message, "emotion", sample_id)
     return dict(found)
 
 
@@ -228,9 +228,7 @@ def parse_answer(
     the fields may be called, and has been called already where the row `is_renamed`, which is
     changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
-        raise InvalidSample(
-            [Fault(message=f"a row must be a JSON object, not {type(raw).__name__}")]
-        )
+        raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
     candidate = _pop_candidate(fields)
     response = _pop_response(fields)
@@ -271,17 +269,15 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
                 if isinstance(config, str)
                 else as_now(Candidate.model_validate(config))
             )
-        except ValidationError as invalid:
-            first = invalid.errors(include_url=False, include_input=False)[0]
+        except ValidationError as error:
+            first = error.errors(include_url=False, include_input=False)[0]
             where = ".".join(map(str, first["loc"]))
             text = (
                 f"is no candidate's configuration: {where + ': ' if where else ''}{first['msg']}; "
                 "mend it, or leave it out"
             )
             sample_id = str(fields.get("sample_id") or fields.get("id") or "")
-            raise InvalidSample(
-                [Fault(field="candidate_config", message=text)], sample_id
-            ) from None
+            raise invalid(text, "candidate_config", sample_id) from None
     label = next((str(value) for value in (name, model) if value), EXISTING)
     return _existing_candidate(label, str(model or label))
 
@@ -325,8 +321,7 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
         return Response.model_validate({**given, **content, "error": error}).with_cause(
             is_null=is_null
         )
-    except ValidationError as invalid:
-        first = invalid.errors()[0]
-        raise InvalidSample(
-            [Fault(field=str(first["loc"][0]), message=first["msg"])], str(fields.get("id") or "")
-        ) from None
+    except ValidationError as error:
+        first = error.errors()[0]
+        field, sample_id = str(first["loc"][0]), str(fields.get("id") or "")
+        raise invalid(first["msg"], field, sample_id) from None

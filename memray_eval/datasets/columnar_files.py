@@ -18,6 +18,8 @@ from memray_eval.storage.paths import locate
 
 BATCH_BYTES = 16 << 20  # decoded at once
 _MOST_ROWS = 2048
+# ValueError: text that is no UTF-8
+_UNREADABLE = (pa.ArrowException, OSError, ValueError, OverflowError)
 # Columns of a Parquet file that may hold JSON text.
 _JSON_COLUMNS = ("memory", "history", "traits", "emotion", "metadata")
 
@@ -27,14 +29,9 @@ def read_parquet(shard: Shard) -> Iterator[Entry]:
     try:
         with filesystem.open_input_file(inner) as source, pq.ParquetFile(source) as file:
             yield from _read_taken_rows(file, shard) if shard.take else _read_row_range(file, shard)
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:  # ValueError: text that is no UTF-8
-        fault = Fault(message=f"not a readable Parquet file: {first_line(error)}")
-        yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
+    except _UNREADABLE as error:
+        text = f"not a readable Parquet file: {first_line(error)}"
+        yield shard.broken_entry(shard.start, text)
 
 
 def count_rows(path: str) -> int:
@@ -130,14 +127,9 @@ def read_arrow(shard: Shard) -> Iterator[Entry]:
             else:
                 yield from _read_stretch(batch, shard, position)
             position += batch.num_rows
-    except (
-        pa.ArrowException,
-        OSError,
-        ValueError,
-        OverflowError,
-    ) as error:  # ValueError: text that is no UTF-8
-        fault = Fault(message=f"not a readable Arrow file: {first_line(error)}")
-        yield Entry(shard.start, shard.start + 1, shard.path, "", InvalidSample([fault]), 0)
+    except _UNREADABLE as error:
+        text = f"not a readable Arrow file: {first_line(error)}"
+        yield shard.broken_entry(shard.start, text)
     yield from (kept[row] for row in shard.take if row in kept)
 
 

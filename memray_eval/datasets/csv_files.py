@@ -9,7 +9,7 @@ from itertools import chain
 from typing import Any, BinaryIO, NamedTuple, cast
 
 from memray_eval.datasets.answers import NULLABLE
-from memray_eval.datasets.parsing import Fault, InvalidSample
+from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
 
@@ -121,13 +121,9 @@ def _to_entry(
 
 def _to_row(names: list[str], cells: list[str]) -> dict[str, Any] | InvalidSample:
     if len(cells) > len(names) and any(cells[len(names) :]):
-        return InvalidSample(
-            [
-                Fault(
-                    message=f"has {len(cells)} cells, and the header names {len(names)} columns; "
-                    "quote cells that hold the delimiter"
-                )
-            ]
+        return invalid(
+            f"has {len(cells)} cells, and the header names {len(names)} columns; quote cells that "
+            "hold the delimiter"
         )
     return {
         name or f"column_{number}": cell
@@ -137,5 +133,4 @@ def _to_row(names: list[str], cells: list[str]) -> dict[str, Any] | InvalidSampl
 
 
 def _unreadable(shard: Shard, position: int, number: int, what: str) -> Entry:
-    fault = Fault(message=f"row {number} is the last that can be read: {what}")
-    return Entry(position, position + 1, shard.path, "", InvalidSample([fault]), 0)
+    return shard.broken_entry(position, f"row {number} is the last that can be read: {what}")

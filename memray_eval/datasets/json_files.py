@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 import ijson
 from pyarrow import fs
 
-from memray_eval.datasets.parsing import Fault, InvalidSample, Nesting, parse_json
+from memray_eval.datasets.parsing import InvalidSample, Nesting, invalid, parse_json
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
 
@@ -38,9 +38,9 @@ def read_folder(shard: Shard) -> Iterator[Entry]:
                 data = file.read()
             raw = parse_json(data)
         except FileNotFoundError:
-            raw = InvalidSample([Fault(message=f"the folder has no {SAMPLE_FILE}")])
+            raw = invalid(f"the folder has no {SAMPLE_FILE}")
         except OSError as error:
-            raw = InvalidSample([Fault(message=f"cannot be read: {error}")])
+            raw = invalid(f"cannot be read: {error}")
         except InvalidSample as error:
             raw = error
         yield Entry(position, position + 1, path, "", raw, len(data), position + 1)
@@ -54,7 +54,7 @@ def read_document(shard: Shard) -> Iterator[Entry]:
             data = file.read()
         raw: Any = parse_json(data)
     except OSError as error:
-        data, raw = b"", InvalidSample([Fault(message=f"cannot be read: {error}")])
+        data, raw = b"", invalid(f"cannot be read: {error}")
     except InvalidSample as error:
         raw = error
     yield shard.entry(0, 1, "", raw, len(data), 1)
@@ -76,19 +76,16 @@ def read_jsonl(shard: Shard) -> Iterator[Entry]:
                 start, position, number = position, position + len(line), number + 1
                 if len(line) == MAX_LINE_BYTES and not line.endswith(b"\n"):
                     position += _skip_line(file)
-                    fault = Fault(
-                        message=f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; no sample "
-                        f"is so long"
+                    text = (
+                        f"the line is longer than {MAX_LINE_BYTES >> 20} MiB; no sample is so long"
                     )
-                    yield Entry(
-                        start, position, shard.path, f"line {number}", InvalidSample([fault]), 0
-                    )
+                    yield Entry(start, position, shard.path, f"line {number}", invalid(text), 0)
                 elif line.strip():
                     yield _parse_line(shard, start, f"line {number}", line, number)
                 if shard.stop is not None and position >= shard.stop:
                     return
     except DamagedFile as error:
-        yield _unreadable_rest(shard.path, position, f"line {number}", error)
+        yield shard.broken_entry(position, f"nothing after line {number} can be read: {error}")
 
 
 def _skip_line(file: BinaryIO) -> int:
@@ -99,12 +96,6 @@ def _skip_line(file: BinaryIO) -> int:
         if part.endswith(b"\n"):
             break
     return skipped
-
-
-def _unreadable_rest(path: str, position: int, last: str, error: DamagedFile) -> Entry:
-    """The entry that stands for the rest of a damaged file."""
-    fault = Fault(message=f"nothing after {last} can be read: {error}")
-    return Entry(position, position + 1, path, "", InvalidSample([fault]), 0)
 
 
 def _parse_line(shard: Shard, position: int, place: str, line: bytes, number: int) -> Entry:
@@ -182,19 +173,19 @@ def read_json(shard: Shard) -> Iterator[Entry]:
                 if isinstance(error, UnicodeDecodeError) or "utf" in str(error).lower()
                 else f"broken JSON after item {position}: {first_line(error)}"
             )
-            yield Entry(
-                position, position + 1, shard.path, "", InvalidSample([Fault(message=text)]), 0
-            )
+            yield shard.broken_entry(position, text)
             return
         except DamagedFile as error:
-            yield _unreadable_rest(shard.path, position, f"item {position}", error)
+            yield shard.broken_entry(
+                position, f"nothing after item {position} can be read: {error}"
+            )
             return
     if position == 0:
-        fault = Fault(
-            message="holds no samples; it must be a list of samples, or an object with the list "
-            'under "samples"'
+        yield shard.broken_entry(
+            0,
+            "holds no samples; it must be a list of samples, or an object with the list under "
+            '"samples"',
         )
-        yield Entry(0, 1, shard.path, "", InvalidSample([fault]), 0)
 
 
 def _skip_mark(file: io.BufferedReader) -> None:

@@ -77,6 +77,11 @@ class InvalidSample(Exception):
         self.sample_id = sample_id
 
 
+def invalid(message: str, field: str = "", sample_id: str = "") -> InvalidSample:
+    """An InvalidSample with one fault."""
+    return InvalidSample([Fault(field=field, message=message)], sample_id)
+
+
 def parse_json(data: bytes) -> Any:
     """Parses one JSON text. Raises InvalidSample if it is not UTF-8 or not JSON (with line and
     column), repeats a key in one object, holds NaN or a number that is too large, or nests deeper
@@ -84,24 +89,16 @@ def parse_json(data: bytes) -> Any:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InvalidSample(
-            [
-                Fault(
-                    message=f"not UTF-8 (byte {error.start}: 0x{data[error.start]:02x}); save it "
-                    f"as UTF-8"
-                )
-            ]
-        ) from None
+        byte = f"byte {error.start}: 0x{data[error.start]:02x}"
+        raise invalid(f"not UTF-8 ({byte}); save it as UTF-8") from None
     check_nesting(data)
     try:
         return _DECODER.decode(text)
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
-        raise InvalidSample([Fault(message=f"broken JSON at {where}: {error.msg}")]) from None
+        raise invalid(f"broken JSON at {where}: {error.msg}") from None
     except ValueError:  # Python converts no more than 4,300 digits
-        raise InvalidSample(
-            [Fault(message="broken JSON: a number has more digits than can be read")]
-        ) from None
+        raise invalid("broken JSON: a number has more digits than can be read") from None
 
 
 def id_text(value: Any) -> Any:
@@ -136,15 +133,11 @@ class Nesting:
             )
             self.depth, self.deepest = int(depths[-1]), max(self.deepest, int(depths.max()))
         if self.deepest > MAX_NESTING:
-            raise InvalidSample(
-                [Fault(message=f"broken JSON: nested more than {MAX_NESTING} deep")]
-            )
+            raise invalid(f"broken JSON: nested more than {MAX_NESTING} deep")
         for number in _LONG_NUMBER.finditer(data):
             before = int(np.searchsorted(places, number.start()))
             if not (within[before - 1] if before else self._in_text):
-                raise InvalidSample(
-                    [Fault(message="broken JSON: a number has more digits than can be read")]
-                )
+                raise invalid("broken JSON: a number has more digits than can be read")
         self._in_text = bool(within[-1]) if len(places) else self._in_text
 
 
@@ -158,9 +151,7 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
     """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
     look like a misspelling and that is checked. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
-        raise InvalidSample(
-            [Fault(message=f"a sample must be a JSON object, not {_json_type(raw)}")]
-        )
+        raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
     faults: list[Fault] = []
     fields: dict[str, Any] = {"suite": suite}
@@ -292,20 +283,18 @@ def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
-        raise InvalidSample(
-            [Fault(field=twice, message="stands twice in one object; the first would be lost")]
-        )
+        raise invalid("stands twice in one object; the first would be lost", twice)
     return found
 
 
 def _parse_finite_float(text: str) -> float:
     if math.isinf(number := float(text)):
-        raise InvalidSample([Fault(message=f"broken JSON: the number {text[:20]} is too large")])
+        raise invalid(f"broken JSON: the number {text[:20]} is too large")
     return number
 
 
 def _refuse_constant(name: str) -> float:
-    raise InvalidSample([Fault(message=f"broken JSON: {name} is not a JSON number")])
+    raise invalid(f"broken JSON: {name} is not a JSON number")
 
 
 # `json.loads` makes a decoder at each call

@@ -16,7 +16,7 @@ from memray_eval.datasets.answers import (
     rename_aliases,
 )
 from memray_eval.datasets.columns import ColumnMap
-from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, parse_sample
+from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
 from memray_eval.ports import PublishedFiles
@@ -85,7 +85,7 @@ class SampleReader:
         entry cannot be read at all."""
         fields = self._adapt_entry(entry)
         if not isinstance(fields, Mapping):
-            raise InvalidSample([Fault(message="must be a JSON object")])
+            raise invalid("must be a JSON object")
         task, scenario, prompt_type, first_id, second_id = (
             value if isinstance(value := fields.get(name), str) else ""
             for name in ("task", "scenario", "prompt_type", "sample_id", "id")
@@ -119,9 +119,8 @@ class SampleReader:
                 if isinstance(error, ValueError)
                 else f"cannot be read as the suite's: {describe_error(error)}"
             )
-            raise InvalidSample(
-                [Fault(message=text)], str(raw.get("id") or raw.get("_id") or "")
-            ) from None
+            sample_id = str(raw.get("id") or raw.get("_id") or "")
+            raise invalid(text, sample_id=sample_id) from None
         if fields.get("id") is None and fields.get("sample_id") is None:
             fields["id"] = entry.row_id
         elif "id" in fields:
@@ -148,21 +147,14 @@ def context_file_of(entry: Entry) -> tuple[str, ...]:
 def _read_context(beside: str, name: Any) -> str:
     """Reads a context that several samples share, from a file below the dataset's folder."""
     if not isinstance(name, str) or posixpath.isabs(name) or ".." in name.split("/"):
-        raise InvalidSample(
-            [
-                Fault(
-                    field=CONTEXT_FILE,
-                    message=f"must be a path below the dataset's folder, not {name!r}",
-                )
-            ]
-        )
+        raise invalid(f"must be a path below the dataset's folder, not {name!r}", CONTEXT_FILE)
     try:
         return _read_text(f"{posixpath.dirname(beside)}/{name}")
     except (OSError, UnicodeDecodeError) as error:
         reason = (
             "not UTF-8" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error}"
         )
-        raise InvalidSample([Fault(field=CONTEXT_FILE, message=f"{name}: {reason}")]) from None
+        raise invalid(f"{name}: {reason}", CONTEXT_FILE) from None
 
 
 @lru_cache(_CONTEXTS_KEPT)

@@ -16,7 +16,7 @@ from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.first_places import FirstPlaces
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
-from memray_eval.datasets.parsing import Fault, InvalidSample, Problem
+from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
 from memray_eval.datasets.reading import SampleReader, context_file_of
 from memray_eval.datasets.sharding import MANY_SHARDS, ContextSharder, RowSharder, Sharder
 from memray_eval.datasets.shards import Entry, Shard
@@ -29,9 +29,7 @@ from memray_eval.types.json_text import record_to_json, sample_to_json
 ProblemHandler: TypeAlias = Callable[[Problem], None]
 LimitOrder: TypeAlias = Literal["spread", "first"]
 T = TypeVar("T")
-# Begins the fingerprint of a scan that is made of its samples' digests. Until then it was one of
-# all samples' texts, which only one process can make.
-FINGERPRINT_2 = "2:"
+WHOLE = "2:"  # begins the fingerprint of a scan, but for one with a spread limit
 # A long Parquet file is scanned in stretches of so many rows, up to so many of them
 STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 
@@ -82,7 +80,6 @@ def scan(
     on_problem: ProblemHandler,
     engines: float = 1,
     each_source: EachSource | None = None,
-    fingerprint_1: bool = False,
     on_taken: Callable[[OrderEntry], None] | None = None,
 ) -> Scan:
     """Reads the dataset as a stream and calls `on_problem` for every problem, in order.
@@ -93,18 +90,16 @@ def scan(
     long source grow to `most_rows` where all of it is read. `engines` will
     answer side by side; what they read by context is cut so that a context stays with one of them.
 
-    `each_source` may scan sources at the same time, where all are read; what is found is the same.
-    `fingerprint_1` makes the fingerprint as versions before FINGERPRINT_2 did. `on_taken` gets each
-    entry that is taken, as an order needs it; sources are scanned one by one then. Raises DataError
-    if the path holds no dataset at all."""
+    `each_source` may scan sources at the same time, if all are read; what is found is the same.
+    `on_taken` gets each entry that is taken, as an order needs it; sources are scanned one by one
+    then. Raises DataError if the path holds no dataset at all."""
     sources = sources_of(path, reading.files)
     if reading.has_responses:
         sources = [source.model_copy(update={"header": read_header(source)}) for source in sources]
     if limit is not None and order == "spread":
         return _scan_spread(sources, reading, limit, rows_per_shard, engines, on_problem, on_taken)
     rows = rows_per_shard(limit or 0) if callable(rows_per_shard) else rows_per_shard
-    is_plain = limit is None and not fingerprint_1 and on_taken is None
-    if each_source is not None and is_plain:
+    if each_source is not None and limit is None and on_taken is None:
         if not reading.by_context:
             n_whole = len(sources)
             sources = [one for source in sources for one in _cut_long(source)]
@@ -120,9 +115,7 @@ def scan(
         )
         return _join(sources, each_source(work, sources), work, on_problem)
     grown = most_rows if limit is None else 0
-    return _scan_first(
-        sources, reading, limit, rows, grown, engines, on_problem, fingerprint_1, on_taken
-    )
+    return _scan_first(sources, reading, limit, rows, grown, engines, on_problem, on_taken)
 
 
 def _cut_long(source: Shard) -> Iterator[Shard]:
@@ -146,7 +139,6 @@ def _scan_first(
     most_rows: int,
     engines: float,
     on_problem: ProblemHandler,
-    fingerprint_1: bool,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
     found, digest = Scan(), hashlib.blake2b(digest_size=16)
@@ -155,22 +147,12 @@ def _scan_first(
         if found.n_samples == limit:
             break
         left = None if limit is None else limit - found.n_samples
-        stream = digest.update if fingerprint_1 else None
         one = scan_source(
-            source,
-            reading,
-            rows_per_shard,
-            most_rows,
-            engines,
-            left,
-            seen,
-            on_problem,
-            stream,
-            on_taken,
+            source, reading, rows_per_shard, most_rows, engines, left, seen, on_problem, on_taken
         )
         _add(found, one.found)
         digest.update(one.digests)
-    found.fingerprint = digest.hexdigest() if fingerprint_1 else FINGERPRINT_2 + digest.hexdigest()
+    found.fingerprint = WHOLE + digest.hexdigest()
     return found
 
 
@@ -183,12 +165,10 @@ def scan_source(
     limit: int | None = None,
     seen: FirstPlaces | None = None,
     on_problem: ProblemHandler | None = None,
-    on_sample: Callable[[bytes], object] | None = None,
     on_taken: Callable[[OrderEntry], None] | None = None,
 ) -> SourceScan:
     """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
-    to which its own are added. `on_sample` gets each sample's JSON in place of its digest, and
-    `on_taken` each valid entry as an order needs it."""
+    to which its own are added. `on_taken` gets each valid entry as an order needs it."""
     done = SourceScan(seen=FirstPlaces() if seen is None else seen)
     found, report = done.found, on_problem or done.problems.append
     # Which can only be read from its start
@@ -212,11 +192,7 @@ def scan_source(
         elif outcome is None:
             sharder.add(entry, False, None)
         else:
-            text = _serialise(outcome)
-            if on_sample is None:
-                done.digests += hashlib.blake2b(text, digest_size=16).digest()
-            else:
-                on_sample(text)
+            done.digests += _digest(outcome)
             if on_taken is not None:
                 on_taken(to_order_entry(source, entry, outcome))
             found.n_samples += 1
@@ -245,7 +221,7 @@ def _join(
             on_problem(problem)
         _add(found, one.found)
         digest.update(one.digests)
-    found.fingerprint = FINGERPRINT_2 + digest.hexdigest()
+    found.fingerprint = WHOLE + digest.hexdigest()
     return found
 
 
@@ -356,10 +332,15 @@ def _to_taken(
         if context and reading.by_context
         else None
     )
-    digest = hashlib.blake2b(_serialise(outcome), digest_size=16).digest()
     place = entry._replace(raw=None)
     return _TakenEntry(
-        number, place, digest, shared, len(context or ""), _named_suites(entry, reading), ordered
+        number,
+        place,
+        _digest(outcome),
+        shared,
+        len(context or ""),
+        _named_suites(entry, reading),
+        ordered,
     )
 
 
@@ -417,11 +398,11 @@ def _read_each(
             yield made
 
 
-def _serialise(found: Sample | Record) -> bytes:
-    """The JSON of a sample or record, for the fingerprint. Raises ValueError if it holds what JSON
-    cannot."""
+def _digest(found: Sample | Record) -> bytes:
+    """16 bytes of the JSON of a sample or record, for the fingerprint. Raises ValueError if it
+    holds what JSON cannot."""
     text = record_to_json(found) if isinstance(found, Record) else sample_to_json(found)
-    return text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _check(
@@ -439,10 +420,8 @@ def _check(
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
         if first is not None:
-            raise InvalidSample(
-                [Fault(field="id", message=f"a second sample with this id; the first is {first}")],
-                sample.id,
-            )
+            text = f"a second sample with this id; the first is {first}"
+            raise invalid(text, "id", sample.id)
         return found
     except InvalidSample as error:
         return _to_problems(entry, error)

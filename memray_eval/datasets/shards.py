@@ -6,7 +6,7 @@ from typing import Any, Literal, NamedTuple
 
 from pydantic import Field
 
-from memray_eval.datasets.parsing import InvalidSample
+from memray_eval.datasets.parsing import InvalidSample, invalid
 from memray_eval.types import Frozen
 
 Kind = Literal["folder", "json", "jsonl", "csv", "parquet", "arrow", "document"]
@@ -48,6 +48,10 @@ class Shard(Frozen):
     def entry(self, position: int, end: int, place: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""
         return Entry(position, end, self.path, place, raw, size, number, self.label)
+
+    def broken_entry(self, position: int, message: str) -> Entry:
+        """The entry that stands for what cannot be read of this file from a position on."""
+        return Entry(position, position + 1, self.path, "", invalid(message), 0)
 
 
 class Entry(NamedTuple):

@@ -18,7 +18,7 @@ from memray_eval.datasets.json_files import (
     read_json,
     read_jsonl,
 )
-from memray_eval.datasets.parsing import Fault, InvalidSample
+from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Kind, Shard
 from memray_eval.errors import DataError, describe_error
 from memray_eval.ports import PublishedFiles
@@ -192,7 +192,7 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
             position += 1
     except Exception as error:  # an odd item; a layout raises ValueError to say what is wrong
         told = str(error) if isinstance(error, ValueError) else describe_error(error)
-        yield entry("", InvalidSample([Fault(message=told)]))
+        yield entry("", invalid(told))
 
 
 def _suffix(name: str) -> str:

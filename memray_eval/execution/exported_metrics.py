@@ -31,112 +31,76 @@ class Series(Frozen):
     tags: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
 
-    @property
-    def exported(self) -> tuple[str, ...]:
-        """Its names in Prometheus."""
-        ends = {"counter": ("_total",), "gauge": ("",), "histogram": ("_bucket", "_sum", "_count")}
-        return tuple(f"ray_{self.name}{end}" for end in ends[self.kind])
+
+def _counter(name: str, tags: str, description: str) -> Series:
+    return Series(name=name, kind="counter", description=description, tags=tuple(tags.split()))
 
 
-UNITS = Series(
-    name="memray_units",
-    kind="counter",
-    description="Units that a stage is done with; outcome: ok or failed. At the stage write, "
-    "failed at any stage.",
-    tags=("stage", "outcome"),
+def _gauge(name: str, tags: str, description: str) -> Series:
+    return Series(name=name, kind="gauge", description=description, tags=tuple(tags.split()))
+
+
+def _histogram(name: str, tag: str, buckets: tuple[float, ...], description: str) -> Series:
+    return Series(
+        name=name, kind="histogram", description=description, tags=(tag,), buckets=buckets
+    )
+
+
+UNITS = _counter(
+    "memray_units",
+    "stage outcome",
+    "Units that a stage is done with; outcome: ok or failed. At the stage write, failed at any "
+    "stage.",
 )
-QUEUE = Series(
-    name="memray_queue",
-    kind="gauge",
-    description="Units that the stage before is done with and this one is not.",
-    tags=("stage",),
+QUEUE = _gauge(
+    "memray_queue", "stage", "Units that the stage before is done with and this one is not."
 )
-CALLS = Series(
-    name="memray_judge_calls",
-    kind="counter",
-    description="Calls to a judge that ended; outcome: ok, malformed, refused, truncated, "
-    "throttled, unavailable, error or "
-    "abandoned; and cached: a verdict that was remembered instead.",
-    tags=("judge", "outcome"),
+CALLS = _counter(
+    "memray_judge_calls",
+    "judge outcome",
+    "Calls to a judge that ended; outcome: ok, malformed, refused, truncated, throttled, "
+    "unavailable, error or abandoned; and cached: a verdict that was remembered instead.",
 )
-THROTTLED = Series(
-    name="memray_throttled",
-    kind="counter",
-    description="Calls that a judge answered with 429.",
-    tags=("judge",),
+THROTTLED = _counter("memray_throttled", "judge", "Calls that a judge answered with 429.")
+RETRIED = _counter(
+    "memray_retried", "judge", "Calls to a judge that were not the first for their verdict."
 )
-RETRIED = Series(
-    name="memray_retried",
-    kind="counter",
-    description="Calls to a judge that were not the first for their verdict.",
-    tags=("judge",),
+TOKENS = _counter(
+    "memray_tokens",
+    "who kind",
+    "Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that the engine or "
+    "the provider had cached).",
 )
-TOKENS = Series(
-    name="memray_tokens",
-    kind="counter",
-    description="Tokens; who: a judge or a candidate; kind: in, out, or cached (those of in that "
-    "the engine or the provider had cached).",
-    tags=("who", "kind"),
+COST = _counter("memray_cost_usd", "judge", "US dollars that judge calls cost.")
+IN_FLIGHT = _gauge("memray_in_flight", "judge", "Calls that a judge has not answered yet.")
+WAITING = _gauge(
+    "memray_calls_waiting",
+    "judge",
+    "Calls that wait for their time slot, or for a judge that is down.",
 )
-COST = Series(
-    name="memray_cost_usd",
-    kind="counter",
-    description="US dollars that judge calls cost.",
-    tags=("judge",),
+LIMITER_WAIT = _histogram(
+    "memray_limiter_wait_seconds",
+    "judge",
+    WAITS_S,
+    "What calls waited for their time slot, or for a judge that was down.",
 )
-IN_FLIGHT = Series(
-    name="memray_in_flight",
-    kind="gauge",
-    description="Calls that a judge has not answered yet.",
-    tags=("judge",),
+CACHE = _counter(
+    "memray_cache",
+    "outcome",
+    "Verdicts looked for among the calls that were paid; outcome: hit or miss.",
 )
-WAITING = Series(
-    name="memray_calls_waiting",
-    kind="gauge",
-    description="Calls that wait for their time slot, or for a judge that is down.",
-    tags=("judge",),
+TTFT = _histogram(
+    "memray_engine_ttft_seconds", "candidate", FIRST_TOKEN_S, "A candidate's time to first token."
 )
-LIMITER_WAIT = Series(
-    name="memray_limiter_wait_seconds",
-    kind="histogram",
-    description="What calls waited for their time slot, or for a judge that was down.",
-    tags=("judge",),
-    buckets=WAITS_S,
-)
-CACHE = Series(
-    name="memray_cache",
-    kind="counter",
-    description="Verdicts looked for among the calls that were paid; outcome: hit or miss.",
-    tags=("outcome",),
-)
-TTFT = Series(
-    name="memray_engine_ttft_seconds",
-    kind="histogram",
-    description="A candidate's time to first token.",
-    tags=("candidate",),
-    buckets=FIRST_TOKEN_S,
-)
-SPEED = Series(
-    name="memray_engine_tokens_per_second",
-    kind="histogram",
-    description="Tokens a second of one response, after its first token.",
-    tags=("candidate",),
-    buckets=TOKENS_PER_S,
+SPEED = _histogram(
+    "memray_engine_tokens_per_second",
+    "candidate",
+    TOKENS_PER_S,
+    "Tokens a second of one response, after its first token.",
 )
 SERIES = (
-    UNITS,
-    QUEUE,
-    CALLS,
-    THROTTLED,
-    RETRIED,
-    TOKENS,
-    COST,
-    IN_FLIGHT,
-    WAITING,
-    LIMITER_WAIT,
-    CACHE,
-    TTFT,
-    SPEED,
+    *(UNITS, QUEUE, CALLS, THROTTLED, RETRIED, TOKENS, COST),
+    *(IN_FLIGHT, WAITING, LIMITER_WAIT, CACHE, TTFT, SPEED),
 )
 
 

@@ -13,8 +13,6 @@ from memray_eval.config.sections import PromptLayout
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 
 CHARACTERS_A_TOKEN = 4.0
-# How prompts were laid out before there was a choice
-ONLY_LAYOUT = "rubric_first 1"
 LASTS_S = 300.0  # the shortest time that a provider keeps a start, from its last use on
 MANY_PREFIXES = 10_000  # before those that nobody keeps any more are forgotten
 

@@ -85,9 +85,10 @@ class Bin(Frozen):
 
 
 class Calibration(Frozen):
-    """One judge on one metric, over the `n` labelled responses. JUDGE_FIGURES names the `figures`.
-    `curve_by` is the curve's x axis: `confidence` if every judgment has one, else `score`.
-    `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is not known."""
+    """One judge on one metric, over the `n` labelled responses. `figures` are those of
+    `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
+    else `score`. `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is
+    not known."""
 
     judge: str
     n: int
@@ -287,9 +288,6 @@ def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Stati
         "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
         "flip_rate": lambda table: mean(table.flips[~np.isnan(table.flips)]),
     }
-
-
-JUDGE_FIGURES = tuple(judge_statistics((0, 1), False))
 
 
 def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
-from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, TRUST, UNVERIFIED
+from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.adjusted.lines import describe_adjusted
 from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.brief import describe_temperatures
@@ -314,10 +314,6 @@ def _describe_coverage(metric: MetricSummary) -> str:
         )
         if metric.n_abstained:
             parts.append("trust is of scored units alone")
-    if dropped := metric.extras.get(EVIDENCE_DROPPED):  # a run of an older version
-        parts.append(
-            f"{dropped:.0f} pieces of evidence dropped, as the response does not hold them"
-        )
     judges = ", ".join(
         f"{judge} {count}" if len(metric.judges) > 1 else judge
         for judge, count in metric.judges.items()

@@ -1,8 +1,8 @@
 """The run folder: where a run's config, records and summaries are written and read back.
 
 results/<run_id>/run.yaml            the resolved config, no secrets
-                 manifest.json       versions, dataset fingerprint, judge per metric, timings,
-                                     counts, status
+                 manifest.json       format, versions, dataset fingerprint, judge per metric,
+                                     timings, counts, status
                  records/*.parquet   one row per unit, in parts of up to 2,048 (results/parts.py)
                  responses/*.parquet the same of units that are not judged yet; deleted at the end
                  spending.json       what judge calls have cost so far, for a resumed run's budget
@@ -74,6 +74,7 @@ RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
+FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
 READ_AT_ONCE = 256  # rows of a part that are records at the same time
 _PARQUET = pads.ParquetFileFormat()
@@ -168,22 +169,26 @@ class RunFolder:
         return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
-        """Reads the manifest. Raises DataError if it is missing or not a JSON object."""
+        """Reads the manifest. Raises DataError if it is missing or not a JSON object, or if the
+        folder is of another format than this version reads."""
         try:
-            return dict(json.loads(self._read("manifest.json")))
+            manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
+        if (found := manifest.get("format", FORMAT)) != FORMAT:
+            raise DataError(
+                f"{self.path} is a run folder of format {found}, and this version reads format "
+                f"{FORMAT}; use the version of memray-eval that wrote it"
+            )
+        return manifest
 
     def write_scan(self, stored: Mapping[str, Any]) -> None:
         """Writes what the scan of the dataset found (datasets/scan_store.py)."""
         self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
 
     def read_scan(self) -> Any:
-        """What write_scan wrote; None where there is nothing, or it is no JSON."""
-        try:
-            return json.loads(self._read("scan.json"))
-        except (DataError, ValueError):
-            return None
+        """What write_scan wrote; None if there is nothing, or it is no JSON."""
+        return self._read_json("scan.json")
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write(
@@ -222,11 +227,9 @@ class RunFolder:
         self._write("spending.json", json.dumps(dict(spending)) + "\n")
 
     def read_spending(self) -> dict[str, Any]:
-        """What write_spending wrote last; {} where nothing was, or it cannot be read."""
-        try:
-            return dict(json.loads(self._read("spending.json")))
-        except (DataError, ValueError, TypeError):
-            return {}
+        """What write_spending wrote last; {} if nothing was, or it cannot be read."""
+        found = self._read_json("spending.json")
+        return found if isinstance(found, dict) else {}
 
     def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
         """Writes what the job's sinks got last."""
@@ -234,11 +237,8 @@ class RunFolder:
         self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
     def read_deliveries(self) -> list[Any]:
-        """What write_deliveries wrote last; [] where nothing was, or it is no list."""
-        try:
-            found = json.loads(self._read("sinks.json"))
-        except (DataError, ValueError):
-            return []
+        """What write_deliveries wrote last; [] if nothing was, or it is no list."""
+        found = self._read_json("sinks.json")
         return found if isinstance(found, list) else []
 
     def write_sent(self, journal: str, rows: pa.Table) -> None:
@@ -287,11 +287,8 @@ class RunFolder:
         self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
 
     def read_pairs(self) -> Any:
-        """What write_pairs wrote last; None where there is nothing, or it is no JSON."""
-        try:
-            return json.loads(self._read("pairs.json"))
-        except (DataError, ValueError):
-            return None
+        """What write_pairs wrote last; None if there is nothing, or it is no JSON."""
+        return self._read_json("pairs.json")
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
@@ -517,6 +514,13 @@ class RunFolder:
             raise taken_over_error(self.path)
         with translate_cloud_errors(self.path):
             write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
+
+    def _read_json(self, name: str) -> Any:
+        """A file's JSON; None if there is none."""
+        try:
+            return json.loads(self._read(name))
+        except (DataError, ValueError):
+            return None
 
     def _read(self, name: str) -> bytes:
         try:

@@ -122,7 +122,7 @@ def samples_from_table(table: pa.Table) -> Iterator[Sample]:
 
 
 def with_all_columns(table: pa.Table) -> pa.Table:
-    """Rows of an older version with the columns of RECORD_SCHEMA, null where it had none."""
+    """Rows with the columns of RECORD_SCHEMA: null for those that are newer than the rows."""
     missing = [field for field in RECORD_SCHEMA if field.name not in table.column_names]
     for field in missing:
         table = table.append_column(field, pa.nulls(table.num_rows, field.type))
@@ -294,7 +294,7 @@ def _escape_lone_surrogates(record: Record) -> Record:
 def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
-        # What parts of older versions lack is null
+        # What the columns had not yet is null
         fields = {field: row.get(column) for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
         response = Response.model_validate(
@@ -334,7 +334,7 @@ _NO_USAGE = Usage()
 
 
 def _from_score_row(row: Mapping[str, Any]) -> Score:
-    # What parts of older versions do not have is null, or missing: nothing was cached then.
+    # What the columns had not yet is null or missing: nothing was cached then.
     tokens = {name: count for name in Usage.model_fields if (count := row.get(name))}
     usage = Usage(**tokens) if tokens else _NO_USAGE
     fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}

@@ -16,6 +16,7 @@ from memray_eval.metric import (
     score_by_vectors,
 )
 from memray_eval.ports import Embedder, Vectors
+from memray_eval.stages.judge import missing_metrics
 from memray_eval.types import Record, Response, Score
 
 
@@ -50,7 +51,7 @@ def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[
     """Returns, by metric, the texts whose vectors it needs, or an error score if it could not name
     them."""
     found: dict[str, list[str] | Score] = {}
-    for metric in _missing_metrics(record, metrics):
+    for metric in missing_metrics(record, metrics):
         try:
             texts = list(_texts(record, metric))
             if other := [text for text in texts if not isinstance(text, str)]:
@@ -64,11 +65,10 @@ def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[
 
 
 def _fail_missing(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
-    scores = [
+    return record.with_scores(
         Score(metric=metric.name, status="error", judge=embedder, error=error)
-        for metric in _missing_metrics(record, metrics)
-    ]
-    return record.model_copy(update={"scores": (*record.scores, *scores)})
+        for metric in missing_metrics(record, metrics)
+    )
 
 
 def _texts(record: Record, metric: Metric) -> Sequence[str]:
@@ -91,7 +91,7 @@ def _add_scores(
 ) -> Record:
     sample, response = record.sample, record.response or Response(error="not generated")
     scores = []
-    for metric in _missing_metrics(record, metrics):
+    for metric in missing_metrics(record, metrics):
         texts = asked[metric.name]
         if isinstance(texts, Score):
             scores.append(texts)
@@ -101,9 +101,4 @@ def _add_scores(
             assert isinstance(metric, JudgedMetric)
             rules = f"{RULES}+{embedder}"
             scores.append(score_by_rules(metric, sample, response, vectors, rules))
-    return record.model_copy(update={"scores": (*record.scores, *scores)})
-
-
-def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
-    there = {score.metric for score in record.scores}
-    return [metric for metric in metrics if metric.name not in there]
+    return record.with_scores(scores)

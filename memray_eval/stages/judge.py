@@ -84,9 +84,9 @@ async def judge_record(
     asked = _share_calls(prompts_of_record(record, metrics, judges, options), metrics)
     scores = await _gather_all(
         _score(record, metric, judges, options, asked.get(metric.name, ()))
-        for metric in _missing_metrics(record, metrics)
+        for metric in missing_metrics(record, metrics)
     )
-    return record.model_copy(update={"scores": (*record.scores, *scores)})
+    return record.with_scores(scores)
 
 
 class Asked(NamedTuple):
@@ -201,8 +201,8 @@ def _tell_readers(
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
     """Adds an error for each metric that the record has no score for: what judging it raised."""
-    scores = [failed_score(metric, error) for metric in _missing_metrics(record, metrics)]
-    return record.model_copy(update={"scores": (*record.scores, *scores)})
+    missing = missing_metrics(record, metrics)
+    return record.with_scores(failed_score(metric, error) for metric in missing)
 
 
 def fail_ungenerated(record: Record, metrics: Sequence[Metric]) -> Record:
@@ -210,13 +210,13 @@ def fail_ungenerated(record: Record, metrics: Sequence[Metric]) -> Record:
     generation failed. Both stages that score would add the same."""
     response = record.response or Response(error="not generated")
     found = (
-        unscorable(metric, record.sample, response) for metric in _missing_metrics(record, metrics)
+        unscorable(metric, record.sample, response) for metric in missing_metrics(record, metrics)
     )
-    scores = [score for score in found if score is not None]
-    return record.model_copy(update={"scores": (*record.scores, *scores)})
+    return record.with_scores(score for score in found if score is not None)
 
 
-def _missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+def missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
+    """The metrics that a record has no score for."""
     there = {score.metric for score in record.scores}
     return [metric for metric in metrics if metric.name not in there]
 

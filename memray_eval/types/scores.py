@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Literal, NamedTuple
@@ -110,6 +110,10 @@ class Record(Frozen):
     candidate: Candidate
     response: Response | None = None
     scores: tuple[Score, ...] = ()
+
+    def with_scores(self, scores: Iterable[Score]) -> Record:
+        """The record with these scores behind its own."""
+        return self.model_copy(update={"scores": (*self.scores, *scores)})
 
     @property
     def is_failed(self) -> bool:

@@ -100,10 +100,6 @@ class EarlyDecision(Frozen):
     level: float
 
 
-# The ratio that stands for a metric in runs of versions that did not write `figure`
-_RATIOS = {"groundedness": ("groundedness_score", "claims"), "memory_utilization": ("f1", "keys")}
-
-
 class MetricSummary(Frozen):
     """One metric over all units of one candidate.
 
@@ -160,12 +156,7 @@ class MetricSummary(Frozen):
         estimated = sum(count for judge, count in judges.items() if is_estimate(judge))
         replaced = sum(count for judge, count in judges.items() if judge in FALLBACKS)
         counts = {"n_estimated": estimated, "n_fallbacks": replaced}
-        # The figure of a metric of which only statistics and aggregates are known
-        ratio, whole = _RATIOS.get(data.get("metric", ""), ("", ""))
-        if ratio in (data.get("micro") or {}):
-            figure = Figure(average="micro", value=data["micro"][ratio], whole=whole)
-        else:
-            figure = Figure(value=data.get("mean"), stderr=data.get("stderr"))
+        figure = Figure(value=data.get("mean"), stderr=data.get("stderr"))
         return {"figure": figure, **data, **counts}
 
 

@@ -26,7 +26,6 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from memray_eval.affect import training
 from memray_eval.affect.classifier import ClassifierEmotion
 from memray_eval.affect.labels import EKMAN
 from memray_eval.affect.lexicon import LexiconEmotion
@@ -35,6 +34,7 @@ from memray_eval.ports import FloatArray
 from memray_eval.report.betting import Capital
 from memray_eval.report.confidence_sequence import boundary
 from memray_eval.report.statistics import difference_interval
+from tests import train_emotions
 from tests.conftest import REPOSITORY
 
 N = 2000  # answers of a run
@@ -318,7 +318,7 @@ def labelled_files(folder: Path) -> Iterator[tuple[str, Answers]]:
 
 def emotion_file(file: Path, limit: int | None) -> Answers:
     """Whether what each way to read emotion in a comment calls likeliest is what people said."""
-    comments = training.read(file)[:limit]
+    comments = train_emotions.read(file)[:limit]
     texts = [comment.text for comment in comments]
     backends = ClassifierEmotion(), LexiconEmotion()
     told = {one.name: asyncio.run(one.infer(texts)) for one in backends}

@@ -21,7 +21,7 @@ from memray_eval.config.secrets import refuse_keys
 from memray_eval.datasets.columnar_files import count_rows
 from memray_eval.datasets.ordering import StratifiedOrder
 from memray_eval.datasets.parsing import Problem
-from memray_eval.datasets.scan import FINGERPRINT_2, EachSource, Scan, scan
+from memray_eval.datasets.scan import EachSource, Scan, scan
 from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.datasets.sources import sources_of
@@ -67,7 +67,6 @@ from memray_eval.execution.run_plan import PhaseOrder, ReadSpec, RunPlan, RunSpe
 from memray_eval.execution.schedule import check_turns, schedule, wave_pools
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import Waiting, no_waiting, show_waiting
-from memray_eval.judges.prompt_cache import ONLY_LAYOUT
 from memray_eval.judges.router import describe_pools
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
@@ -304,10 +303,9 @@ def _look_through(
             capacity = _connect(spec, stack, waiting)
         each_source = ScanTasks(capacity.cpus_beside_gpus)
     problems: list[Problem] = []
-    is_old = bool(before) and not before["dataset"]["fingerprint"].startswith(FINGERPRINT_2)
     scanned_at = time.time()
     with waiting(f"the scan of {read.dataset}"):
-        found = scan_dataset(read, problems, each_source, is_old, to_order)
+        found = scan_dataset(read, problems, each_source, to_order)
     order = None
     if to_order is not None:
         found.shards, order = to_order.finish(read.block_rows(found.n_samples))
@@ -340,7 +338,6 @@ def _how_read(read: ReadSpec) -> dict[str, Any]:
     reader = read.reader
     return {
         "version": importlib.metadata.version("memray-eval"),
-        "csv": "bytes",  # what positions in such a file are: of older runs they were rows
         "dataset": read.dataset,
         "suite": reader.suite,
         "tasks": sorted(reader.tasks),
@@ -424,15 +421,9 @@ def _check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
             "new run"
         )
-    rubrics = rubrics_of(plan.spec)
-    # Runs of older versions did not write down which transition words they counted: the extended
-    # list, then the only one.
-    rubrics_before = {
-        name: text for name, text in rubrics.items() if text == "transitions extended"
-    } | before["rubrics"]
     compared = {
         "judge": (_judges_before(plan.spec, before), judges_of(plan.spec)),
-        "rubric": (rubrics_before, rubrics),
+        "rubric": (before["rubrics"], rubrics_of(plan.spec)),
         "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
         "code": (before.get("own_code", {}), own_code_of(plan.spec)),
     }
@@ -466,8 +457,7 @@ def _changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
     finished is another call now."""
     then = before.get("judge_prompts", {})
     for judge, layout in judge_prompts_of(spec).items():
-        # Versions that wrote no layout knew one
-        if (was := then.get(judge, ONLY_LAYOUT)) != layout:
+        if (was := then.get(judge, layout)) != layout:
             yield (
                 f"The prompts of {judge} were laid out as {was} when the run began, and are as "
                 f"{layout} now: calls that were paid for units that are not finished may be paid "
@@ -492,12 +482,11 @@ def scan_dataset(
     read: ReadSpec,
     problems: list[Problem],
     each_source: EachSource | None = None,
-    fingerprint_1: bool = False,
     to_order: StratifiedOrder | None = None,
 ) -> Scan:
-    """One pass over the dataset; `each_source` and `fingerprint_1` as `scan` takes them, and
-    `to_order` collects what it takes. Raises DataError for invalid
-    samples (unless they are to be skipped) and for none at all."""
+    """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what
+    it takes. Raises DataError for invalid samples (unless they are to be skipped) and for none at
+    all."""
     found = scan(
         read.dataset,
         read.reader,
@@ -510,7 +499,6 @@ def scan_dataset(
         on_problem=problems.append,
         engines=read.engines,
         each_source=each_source,
-        fingerprint_1=fingerprint_1,
         on_taken=None if to_order is None else to_order.entries.append,
     )
     found.shards = coalesce(found.shards, read.block_rows(found.n_samples))

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import MEASURED_KEYS, PLANNED_KWARGS, names_a_text_file
+from memray_eval.config.sections import MEASURED_KEYS, names_a_text_file
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
@@ -32,22 +32,8 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
 def read_config(folder: RunFolder) -> RunConfig:
     """The config that a run was started with. Raises DataError when there is none, or it is not
     one."""
-    data = folder.read_config()
-    if isinstance(data, dict):
-        if data.get("limit") is not None:  # what a limit took before it had an order
-            data.setdefault("limit_order", "first")
-        # what text metrics counted before there were two lists
-        data.setdefault("transitions", "extended")
-        # how judges were asked when there was no choice: what such a run paid is found again
-        if isinstance(data.get("judging"), dict):
-            data["judging"].setdefault("layout", "rubric_first")
-        # what vLLM was told past the plan
-        for engine in (data.get("engine"), *(data.get("engines") or {}).values()):
-            told = (engine or {}).get("engine_kwargs") or {}
-            for name in PLANNED_KWARGS.keys() & told.keys():
-                engine[PLANNED_KWARGS[name].removeprefix("engine.")] = told.pop(name)
     try:
-        config = RunConfig.model_validate(data)
+        config = RunConfig.model_validate(folder.read_config())
         return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
     except ValidationError as error:
         raise DataError(

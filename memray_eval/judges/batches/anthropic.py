@@ -38,7 +38,6 @@ from memray_eval.provider_http.transport import client_options
 
 PAGE, MOST_PAGES = 100, 50
 CLOCKS_S = 600.0  # how far the provider's clock may be off ours
-PIECE = 1 << 20
 _ENDED = ("succeeded", "errored", "canceled", "expired")
 # Anthropic's types of errors as HTTP statuses: those that pass, and all others as 400
 _PASSING = {

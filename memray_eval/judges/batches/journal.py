@@ -140,8 +140,3 @@ def calls_as_lines(calls: Iterable[BatchedCall]) -> bytes:
 def spent_in_batches(entries: Iterable[BatchEntry]) -> Spending:
     """What the batches that have ended cost."""
     return sum((entry.spent for entry in entries), Spending())
-
-
-def may_be_spent(entries: Iterable[BatchEntry]) -> Spending:
-    """What those under way may cost at most."""
-    return sum((entry.most for entry in entries if entry.is_open), Spending())

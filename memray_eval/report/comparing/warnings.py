@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from memray_eval.judges.prompt_cache import ONLY_LAYOUT
 from memray_eval.report.comparing.aligned_units import AlignedUnits
 from memray_eval.report.comparing.models import Side
 from memray_eval.report.statistics import FEW_CLUSTERS
@@ -76,17 +75,9 @@ def _why_stopped(side: Side) -> str:
 
 def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two runs read different samples, as far as their manifests tell."""
-    return _describe_samples(dataset, other) != _describe_samples(other, dataset)
-
-
-def _describe_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What tells one dataset from another: the fingerprint; where versions of memray_eval made the
-    two differently ("2:..." and no number), the name and how many samples it has."""
-    prints = [f"{each.get('fingerprint')}" for each in (dataset, other)]
-    if len({text.partition(":")[0] if ":" in text else "" for text in prints}) == 1:
-        return (prints[0],)
-    name = f"{dataset.get('path')}".rstrip("/").rpartition("/")[2]
-    return name, dataset.get("n_samples"), dataset.get("n_invalid")
+    # A spread limit's fingerprint has no prefix, and is the same digest of the samples in order
+    first, second = (f"{each.get('fingerprint')}".rpartition(":")[2] for each in (dataset, other))
+    return first != second
 
 
 def _differing_settings(
@@ -107,11 +98,7 @@ def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
     manifests = {letter: side.manifest for letter, side in sides.items()}
     by_side = {letter: each.get("judge_prompts") for letter, each in manifests.items()}
     for judge in sorted({judge for layouts in by_side.values() for judge in layouts or ()}):
-        # Versions that wrote none knew one
-        layouts = {
-            letter: ONLY_LAYOUT if each is None else each.get(judge)
-            for letter, each in by_side.items()
-        }
+        layouts = {letter: (each or {}).get(judge) for letter, each in by_side.items()}
         calls = [((one.get("calls") or {}).get("judges") or {}) for one in manifests.values()]
         is_used = any((one.get(judge) or {}).get("cached_input_tokens") for one in calls)
         if is_used and None not in layouts.values() and len(set(layouts.values())) > 1:

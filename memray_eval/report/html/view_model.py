@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.metric import EVIDENCE, EVIDENCE_DROPPED, UNVERIFIED
+from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.report.answered import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
@@ -179,7 +179,6 @@ def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
 
 
 def _format_counts(metric: MetricSummary) -> str:
-    # A run of an older version
     named = (
         (metric.n_scored, "scored"),
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
@@ -190,10 +189,6 @@ def _format_counts(metric: MetricSummary) -> str:
         (
             int(metric.extras.get(UNVERIFIED) or 0),
             f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
-        ),
-        (
-            int(metric.extras.get(EVIDENCE_DROPPED) or 0),
-            "quotes dropped",
         ),
     )
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from memray_eval.affect.audio import Clip, Samples, encode_wav
-from memray_eval.affect.labels import EKMAN, FOUR, SUM_TOLERANCE, is_uniform
+from memray_eval.affect.labels import EKMAN, FOUR, is_uniform
 from memray_eval.affect.speech import (
     AROUSAL,
     NO_SOUND,
@@ -84,7 +84,7 @@ def inferred(ear: SpeechEmotion, *clips: Audio) -> list[dict[str, float]]:
     assert len(guesses) == len(clips)
     for guess in guesses:
         assert tuple(guess.distribution) == ear.labels.labels
-        assert abs(math.fsum(guess.distribution.values()) - 1.0) <= SUM_TOLERANCE
+        assert abs(math.fsum(guess.distribution.values()) - 1.0) <= 1e-6
         assert all(0.0 <= share <= 1.0 for share in guess.distribution.values())
         if guess.degraded:
             assert is_uniform(guess.distribution)
@@ -124,7 +124,7 @@ def test_prosody_of_any_sound_sums_to_one(samples: np.ndarray, rate_hz: int) -> 
 @given(st.floats(0, 1), st.floats(allow_nan=False))
 def test_arousal_is_spread_over_the_labels_near_it(arousal: float, certainty: float) -> None:
     distribution = spread_arousal(arousal, certainty)
-    assert abs(math.fsum(distribution.values()) - 1.0) <= SUM_TOLERANCE
+    assert abs(math.fsum(distribution.values()) - 1.0) <= 1e-6
     assert min(distribution.values()) >= 0.5 / 7
     nearest = min(AROUSAL, key=lambda label: abs(AROUSAL[label] - arousal))
     assert distribution[nearest] == pytest.approx(max(distribution.values()))

@@ -244,20 +244,6 @@ def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
         load_config(path, settings=["transitions=wide"])
 
 
-def test_a_run_that_told_vllm_past_the_plan_can_be_resumed(tmp_path: Path) -> None:
-    """Before, `engine_kwargs` took what the plan counts now."""
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    data = load_config(job(tmp_path)).model_dump(mode="json")
-    data["engine"]["engine_kwargs"] = {"tensor_parallel_size": 2, "block_size": 32}
-    data["engines"] = {"m": {"engine_kwargs": {"max_num_seqs": 512}}}
-    folder.write_config(data)
-    config = read_config(folder)
-    assert config.engine.tensor_parallel == 2
-    assert config.engine.engine_kwargs == {"block_size": 32}
-    assert config.engine_of("m").max_num_seqs == 512
-
-
 def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
     settings = ["engine.tensor_parallel=2", "engine.cpus=0.5"]
     with pytest.raises(ConfigError, match="each of the engine's 2 workers"):

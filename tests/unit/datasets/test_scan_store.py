@@ -18,7 +18,7 @@ import pytest
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import (
-    FINGERPRINT_2,
+    WHOLE,
     Scan,
     ScanSource,
     SourceScan,
@@ -83,7 +83,7 @@ def test_files_scanned_at_the_same_time_give_what_one_after_the_other_does(
     assert together == one
     one_of_two, _ = scanned(path, reading, engines=2)
     assert scanned(path, reading, engines=2, each_source=at_the_same_time)[0] == one_of_two
-    assert one.fingerprint.startswith(FINGERPRINT_2)
+    assert one.fingerprint.startswith(WHOLE)
     assert by_all == by_one
     assert (one.n_samples, one.n_invalid) == (54, 6)
     doubles = [problem.message for problem in by_all if "second sample" in problem.message]
@@ -107,14 +107,6 @@ def test_the_fingerprint_is_of_the_samples_in_their_order(tmp_path: Path) -> Non
         assert scanned(write(tmp_path / name, files))[0].fingerprint != base.fingerprint
     in_one = scanned(write(tmp_path / "one file", {"c.jsonl": rows}))[0]
     assert in_one.fingerprint == base.fingerprint
-
-
-def test_a_run_of_an_older_version_has_the_fingerprint_that_it_began_with(tmp_path: Path) -> None:
-    path = write(tmp_path / "data", {"a.jsonl": [row(1), row(2)], "b.jsonl": [row(3)]})
-    found, _ = scanned(path, fingerprint_1=True, each_source=at_the_same_time)
-    # As commit a545cb3 printed it
-    assert found.fingerprint == "a192727d64789fe04a0f07db8f5ad4e9"
-    assert found.shards == scanned(path)[0].shards
 
 
 def settled(path: Path) -> float:

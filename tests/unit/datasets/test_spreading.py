@@ -14,17 +14,13 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import yaml
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import Outline, SampleReader
 from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.datasets.spreading import Spread
-from memray_eval.execution.prepare.stored_config import read_config, write_config
-from memray_eval.results.run_folder import RunFolder
 
 FREE = SampleReader(suite="memory")
 KNOWN = SampleReader(suite="instruction", known_tasks=("a", "b", "c"))
@@ -210,20 +206,3 @@ def test_of_the_wanted_tasks_alone(tmp_path: Path, tasks: tuple[str, ...]) -> No
 
 def test_the_first_ones_are_taken_on_demand(tmp_path: Path) -> None:
     assert limited(write(tmp_path, "jsonl", SORTED), 3, order="first")[1] == ["a0", "a1", "a2"]
-
-
-def test_a_limit_of_an_older_run_is_resumed_with_the_first_ones(tmp_path: Path) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    config = RunConfig.model_validate(
-        {"dataset": "d", "limit": 5, "candidates": [{"name": "m", "model": "m"}]}
-    )
-    write_config(folder, config)
-    assert read_config(folder).limit_order == "spread"
-    path = tmp_path / "run" / "run.yaml"
-    older = yaml.safe_load(path.read_text())
-    del older["limit_order"]
-    path.write_text(yaml.safe_dump(older))
-    assert read_config(folder).limit_order == "first"
-    path.write_text(yaml.safe_dump(older | {"limit": None}))
-    assert read_config(folder).limit_order == "spread"

@@ -30,8 +30,6 @@ from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import (
     Candidate,
     Cause,
-    Figure,
-    MetricSummary,
     Record,
     Response,
     Sample,
@@ -281,16 +279,6 @@ def test_four_candidates_fit_the_width() -> None:
         assert len(rows) == len(heads)
         assert max(map(len, (*rows, *heads))) <= 80
         assert sum(row.count("[") for row in rows) == 4
-
-
-def test_an_older_summary_shows_the_ratio_that_it_has() -> None:
-    old = MetricSummary(
-        metric="groundedness", candidate="c", title="G", scale=(0, 1), n=3, n_scored=3,
-        n_abstained=0, n_not_applicable=0, n_failed=0, coverage=1.0, mean=0.9, stderr=0.1,
-        micro={"groundedness_score": 0.4},
-    )  # fmt: skip
-    assert old.figure == Figure(average="micro", value=0.4, whole="claims")
-    assert MetricSummary.model_validate_json(old.model_dump_json()) == old
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from memray_eval.report.agreement import (
     weighted_kappa,
 )
 from memray_eval.report.calibration import (
-    JUDGE_FIGURES,
     Table,
     Unit,
     calibrate_judge,
@@ -139,7 +138,7 @@ def test_the_judge_is_put_on_the_people_scale() -> None:
     # 3 of 1-5 is 2 of 1-3, where people said 1
     assert found.figures["bias"].value == pytest.approx(0.25)
     assert found.figures["exact"].value == 0.75
-    assert tuple(found.figures) == JUDGE_FIGURES
+    assert {"exact", "bias", "calibration_error", "flip_rate"} <= found.figures.keys()
     assert found.figures["flip_rate"].value is None
     assert [(one.n, one.judge, one.people) for one in found.curve] == [
         (1, 1, 1),

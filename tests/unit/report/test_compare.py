@@ -233,17 +233,14 @@ def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(ru
     records, judge = [unit("1", {"empathy": 1.0})], "anthropic/claude"
     used = {"judges": {judge: {"cached_input_tokens": 9}}}
     both = "rubric_first 1; shared_first 1 from 4096 shared tokens on"
-    old = runs.side("old", records)  # of a version that wrote no layout
     first = runs.side("first", records, judge_prompts={judge: "rubric_first 1"})
     unused = runs.side("unused", records, judge_prompts={judge: both})
     cached = runs.side("cached", records, judge_prompts={judge: both}, calls=used)
     other = runs.side("other", records, judge_prompts={"openai/gpt": both}, calls=used)
     told = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
     for a, b, expected in (
-        (old, cached, (told,)),
         (first, cached, (told,)),
         (first, unused, ()),
-        (old, first, ()),
         (unused, cached, ()),
         (first, other, ()),  # no judge of both
     ):
@@ -251,22 +248,16 @@ def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(ru
 
 
 @pytest.mark.parametrize(
-    ("dataset", "is_other"),
-    [
-        ({"path": "x/d", "fingerprint": "2:f1", "n_samples": 3, "n_invalid": 0}, False),
-        ({"path": "x/d", "fingerprint": "2:f1", "n_samples": 4, "n_invalid": 0}, True),
-        ({"path": "x/e", "fingerprint": "2:f1", "n_samples": 3, "n_invalid": 0}, True),
-        ({"path": "x/e", "fingerprint": "f1", "n_samples": 3, "n_invalid": 0}, False),
-    ],
+    ("fingerprint", "is_other"), [("2:f1", False), ("f1", False), ("2:f2", True), ("f2", True)]
 )
-def test_fingerprints_of_two_versions_do_not_tell_datasets_apart(
-    runs: Runs, dataset: dict[str, Any], is_other: bool
+def test_a_fingerprint_tells_datasets_apart_with_or_without_a_spread_limit(
+    runs: Runs, fingerprint: str, is_other: bool
 ) -> None:
     records = [unit("1", {"empathy": 1.0})]
-    here = {"path": "d", "fingerprint": "f1", "n_samples": 3, "n_invalid": 0}
-    sides = [runs.side("a", records, dataset=here), runs.side("b", records, dataset=dataset)]
-    told = (f"A and B read different datasets: d and {dataset['path']}",) if is_other else ()
-    assert compare(sides, settings=QUICK).warnings == told
+    here, there = ({"path": "d", "fingerprint": each} for each in ("f1", fingerprint))
+    sides = [runs.side("a", records, dataset=here), runs.side("b", records, dataset=there)]
+    expected = ("A and B read different datasets: d and d",) if is_other else ()
+    assert compare(sides, settings=QUICK).warnings == expected
 
 
 def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(

@@ -101,11 +101,6 @@ def test_answers_without_token_counts_are_told() -> None:
             "2 scored, 3 of 12 quotes unverified",
         ),
         ({"evidence": [9, 3]}, "2 of 2 scored; judged by", "2 scored"),
-        (  # a run of an older version, which took them out
-            {"evidence_dropped": [1, 2]},
-            "; 3 pieces of evidence dropped, as the response does not hold them",
-            "2 scored, 3 quotes dropped",
-        ),
     ],
 )
 def test_evidence_that_was_not_found_is_told(

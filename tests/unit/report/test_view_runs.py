@@ -32,10 +32,8 @@ from memray_eval.results.holder_watch import HolderWatch
 from memray_eval.results.latest import holds_runs
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from tests.conftest import REPOSITORY
 from tests.runs import candidates, hostile_records, plain_records, record, write_run
 
-BEFORE_14 = REPOSITORY / "tests" / "data" / "run-before-14" / "before-14"
 CONFIG = {
     "suite": "memory",
     "candidates": [{"name": one.name, "model": one.model} for one in candidates()],
@@ -100,13 +98,6 @@ def test_what_all_sessions_paid_goes_before_what_the_last_one_did(tmp_path: Path
     (tmp_path / "run" / "spending.json").unlink()
     folder.write_manifest(manifest("finished", calls={"cost_usd": 0.0}))
     assert row_of(tmp_path / "run").cost_usd is None  # of judges without a price, or free
-
-
-def test_a_run_of_an_earlier_version_has_a_row_and_figures(tmp_path: Path) -> None:
-    shutil.copytree(BEFORE_14, tmp_path / "run")
-    row = row_of(tmp_path / "run")
-    assert (row.status, row.n_units, row.n_failed) == ("finished", 12, 1)
-    assert [one.metric for one in row.figures] == ["memory_utilization (micro)"] * 2
 
 
 @pytest.mark.parametrize("n", [1, 7, 30])

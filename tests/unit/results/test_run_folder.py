@@ -10,7 +10,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, DataError, ResourceError
 from memray_eval.execution.prepare import lock_new_folder, run
-from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.results.run_folder import FORMAT, RunFolder, new_run_id
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate
 from memray_eval.types import Record
@@ -37,6 +37,15 @@ def test_what_is_not_a_finished_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "summary.json").write_text('{"run_id": 1}')
     with pytest.raises(DataError, match="is not a summary of this version"):
         RunFolder(str(tmp_path)).read_summary()
+
+
+def test_a_folder_of_another_format_is_refused(tmp_path: Path) -> None:
+    folder = RunFolder(str(tmp_path))
+    folder.write_manifest({"format": FORMAT})
+    assert folder.read_manifest() == {"format": FORMAT}
+    folder.write_manifest({"format": FORMAT + 1})
+    with pytest.raises(DataError, match="use the version of memray-eval that wrote it"):
+        folder.read_manifest()
 
 
 def test_a_place_that_cannot_be_written_is_said(tmp_path: Path) -> None:

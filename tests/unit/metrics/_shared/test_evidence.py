@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from memray_eval.metric import EVIDENCE_DROPPED, MetricColumns, summarise
+from memray_eval.metric import MetricColumns, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import READ_CHARS, QuotedText
 
@@ -61,7 +61,7 @@ def test_a_long_text_is_looked_through_in_time() -> None:
     assert not any(text.holds(f"made up claim number {number} of many") for number in range(20))
 
 
-def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None:
+def test_trust_is_the_share_that_was_found() -> None:
     metric = all_metrics()["groundedness"]
     counts = {"claims": [4.0, 2.0], "grounded": [3.0, 2.0], "hallucinated": [1.0, 0.0]}
 
@@ -78,5 +78,3 @@ def test_trust_is_the_share_that_was_found_and_old_runs_are_still_read() -> None
         "trust": 0.5,
     }
     assert extras(evidence=[4.0, 2.0], unverified=[0.0, 0.0]) == {"evidence": 6, "trust": 1.0}
-    # The parts of an older version
-    assert extras(**{EVIDENCE_DROPPED: [2.0, 1.0]}) == {EVIDENCE_DROPPED: 3}

@@ -1,7 +1,7 @@
 """Trains the classifier that comes with the package, measures every offline text backend, and
-writes the table of README.md:
+writes the table of memray_eval/affect/README.md:
 
-    python -m memray_eval.affect.training DATA_DIR [--samples dataset/samples] [--keep-classifier]
+    python -m tests.train_emotions DATA_DIR [--samples dataset/samples] [--keep-classifier]
 
 DATA_DIR holds GoEmotions with Ekman's labels, ek_train.tsv and ek_test.tsv
 (monologg/GoEmotions-pytorch, data/ekman, Apache-2.0). Needs scikit-learn, which the package itself
@@ -25,7 +25,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load, save
+from memray_eval import affect
+from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load
 from memray_eval.affect.features import (
     Hashes,
     Vocabulary,
@@ -38,7 +39,7 @@ from memray_eval.affect.labels import EKMAN, Distribution
 from memray_eval.affect.lexicon import LexiconEmotion
 from memray_eval.errors import ConfigError, DataError, EvalError
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(affect.__file__).parent
 # Chosen on a tenth of ek_train.tsv that was held out, by log loss and macro-F1; ek_test.tsv had no
 # part in it.
 MIN_COMMENTS_WORD, MIN_COMMENTS_CHAR = 2, 3  # that a feature must be in
@@ -46,7 +47,7 @@ CHAR_SHARE = 0.7
 INVERSE_PENALTY = 2.0  # scikit-learn's C
 MAX_ITERATIONS = 60
 NOTES = (
-    "Multinomial logistic regression, trained by memray_eval/affect/training.py on ek_train.tsv of "
+    "Multinomial logistic regression, trained by tests/train_emotions.py on ek_train.tsv of "
     "monologg/GoEmotions-pytorch (data/ekman), which is GoEmotions (Demszky et al. 2020, "
     "google-research) with Ekman's labels. Data and file: Apache-2.0."
 )
@@ -56,6 +57,24 @@ MARK = re.compile(r"(?<=<!-- quality -->\n).*?(?=<!-- /quality -->)", re.DOTALL)
 class Comment(NamedTuple):
     text: str
     labels: tuple[int, ...]  # indices into EKMAN.labels, more than one where people disagreed
+
+
+def save(weights: Weights, path: Path, notes: str) -> None:
+    """Writes the file that `load` reads. `notes` state where it comes from and its licence."""
+    with path.open("wb") as file:
+        np.savez_compressed(
+            file,
+            word_hashes=weights.words.hashes,
+            word_idf=weights.words.idf.astype(np.float16),
+            char_hashes=weights.chars.hashes,
+            char_idf=weights.chars.idf.astype(np.float16),
+            rows=weights.rows,
+            scale=weights.scale,
+            bias=weights.bias,
+            share=np.float64(weights.share),
+            labels=np.array(EKMAN.labels),
+            notes=np.array(notes),
+        )
 
 
 class Quality(NamedTuple):
@@ -227,7 +246,7 @@ def _sparse() -> Any:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m memray_eval.affect.training", description=__doc__.partition("\n")[0]
+        prog="python -m tests.train_emotions", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("data", type=Path, help="the folder with ek_train.tsv and ek_test.tsv")
     parser.add_argument(
