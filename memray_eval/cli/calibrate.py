@@ -6,21 +6,16 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import typer
-
-from memray_eval.cli.app import (
-    LOOK,
-    BudgetOption,
-    JsonOption,
-    NoCacheOption,
-    SetOption,
-    YesOption,
-    app,
+from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import (
+    JobOptions,
+    argument,
+    flag,
     named_number,
-    say,
-    show,
+    option,
+    split_names,
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
@@ -50,59 +45,35 @@ PEOPLE = "people"
 
 @app.command(rich_help_panel=LOOK)
 def calibrate(
-    labelled: Annotated[
-        Path,
-        typer.Argument(
-            help="Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet.",
-            show_default=False,
-        ),
-    ],
-    metric: Annotated[
-        str | None, typer.Option(help="The metric that people scored (a preset has its own).")
-    ] = None,
-    judge: Annotated[
-        str, typer.Option(help="rules, embedded or PROVIDER/MODEL; several with commas, compared.")
-    ] = "rules",
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            help="FIELD=COLUMN,...: response, query, answers, context, memory, task, human, "
-            "human2, ..., weight (1 / the chance to be labelled)",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="A known file's mapping: evouna, topical_chat, begin.")
-    ] = None,
-    human_scale: Annotated[
-        str | None, typer.Option(help="LOW,HIGH of people's scores; the metric's own unless set.")
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(help="WORD=NUMBER: a label that is a word. Again for others."),
-    ] = None,
-    answers_separator: Annotated[
-        str | None, typer.Option(help="What parts several right answers in one column.")
-    ] = None,
-    skip_unlabelled: Annotated[
-        bool, typer.Option("--skip-unlabelled", help="Leave out what nobody labelled.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Ask each judge so often, for its flip rate.")
-    ] = 1,
-    no_cache: NoCacheOption = False,
-    budget_usd: BudgetOption = None,
-    yes: YesOption = False,
-    settings: SetOption = None,
-    save: Annotated[
-        str | None,
-        typer.Option(
-            help="Also keep the labelled verdicts in this file, for --calibration of run, report "
-            "and compare."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
+    labelled: Path = argument(
+        "Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet."
+    ),
+    metric: str | None = option("The metric that people scored (a preset has its own)."),
+    judge: str = option(
+        "rules, embedded or PROVIDER/MODEL; several with commas, compared.", default="rules"
+    ),
+    columns: list[str] | None = option(
+        "FIELD=COLUMN,...: response, query, answers, context, memory, task, human, human2, ..., "
+        "weight (1 / the chance to be labelled)",
+        None,
+        "--map",
+    ),
+    preset: str | None = option("A known file's mapping: evouna, topical_chat, begin."),
+    human_scale: str | None = option("LOW,HIGH of people's scores; the metric's own unless set."),
+    label: list[str] | None = option("WORD=NUMBER: a label that is a word. Again for others."),
+    answers_separator: str | None = option("What parts several right answers in one column."),
+    skip_unlabelled: bool = flag("Leave out what nobody labelled.", None, "--skip-unlabelled"),
+    limit: int | None = option("Only the first N rows.", min=1),
+    repeats: int = option("Ask each judge so often, for its flip rate.", default=1, min=1),
+    no_cache: bool = JobOptions.no_cache,
+    budget_usd: float | None = JobOptions.budget_usd,
+    yes: bool = JobOptions.yes,
+    settings: list[str] | None = JobOptions.settings,
+    save: str | None = option(
+        "Also keep the labelled verdicts in this file, for --calibration of run, report and "
+        "compare."
+    ),
+    as_json: bool = JobOptions.as_json,
 ) -> None:
     """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration,
     flips, with intervals.
@@ -132,7 +103,7 @@ def calibrate(
     labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
     scale = labelling.scale or measured.scale
     rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
-    judges = list(dict.fromkeys(name.strip() for name in judge.split(",") if name.strip()))
+    judges = list(dict.fromkeys(split_names(judge)))
     overrides = {
         "metrics": [named],
         # what rules are worth is what is to be measured

@@ -7,21 +7,15 @@ from datetime import date
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from memray_eval.cli.app import (
     CLUSTER,
     LOOK,
-    CalibrationOption,
-    FullOption,
-    JsonOption,
-    MapOption,
-    SetOption,
     app,
     cache_app,
-    column_overrides,
     dataset_app,
     list_app,
     open_adjusted,
@@ -29,6 +23,7 @@ from memray_eval.cli.app import (
     say,
     show,
 )
+from memray_eval.cli.options import JobOptions, argument, column_overrides, flag, option
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
@@ -41,43 +36,22 @@ if TYPE_CHECKING:
 
 @app.command(rich_help_panel=LOOK)
 def report(
-    run_folder: Annotated[
-        str,
-        typer.Argument(
-            help="The folder of a finished run: results/<run_id>, latest, or latest~1 for the one "
-            "before.",
-            show_default=False,
-        ),
-    ],
-    as_json: JsonOption = False,
-    full: FullOption = False,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(
-            help="Also write the answers with speed and quality to this file, an object a "
-            "candidate."
-        ),
-    ] = None,
-    as_html: Annotated[
-        bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")
-    ] = False,
-    out: Annotated[
-        str | None,
-        typer.Option(help="Where --html writes.  [default: report.html in the run folder]"),
-    ] = None,
-    evaluation: Annotated[
-        str | None,
-        typer.Option(
-            help="Also write every answer with its judgments to this file, in the form of "
-            "eval_*.json."
-        ),
-    ] = None,
-    csv: Annotated[
-        str | None,
-        typer.Option(help="Also write the scores to this file, a row a unit and metric."),
-    ] = None,
-    parquet: Annotated[str | None, typer.Option(help="The same, as Parquet.")] = None,
-    calibration: CalibrationOption = None,
+    run_folder: str = argument(
+        "The folder of a finished run: results/<run_id>, latest, or latest~1 for the one before."
+    ),
+    as_json: bool = JobOptions.as_json,
+    full: bool = JobOptions.full,
+    benchmark: str | None = option(
+        "Also write the answers with speed and quality to this file, an object a candidate."
+    ),
+    as_html: bool = flag("Also write the run as one HTML file, samples and all.", None, "--html"),
+    out: str | None = option("Where --html writes.  [default: report.html in the run folder]"),
+    evaluation: str | None = option(
+        "Also write every answer with its judgments to this file, in the form of eval_*.json."
+    ),
+    csv: str | None = option("Also write the scores to this file, a row a unit and metric."),
+    parquet: str | None = option("The same, as Parquet."),
+    calibration: list[str] | None = JobOptions.calibration,
 ) -> None:
     """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud
     URLs. With --calibration, figures adjusted to people's labels stand beside the run's own, there
@@ -131,18 +105,13 @@ def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | No
 
 @app.command(rich_help_panel=CLUSTER)
 def doctor(
-    config: Annotated[
-        Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)
-    ] = None,
-    settings: SetOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by "
-            "the job's `engine` section, and generate 8 tokens.",
-            show_default=False,
-        ),
-    ] = None,
+    config: Path | None = argument("Also check that this job could run.", None),
+    settings: list[str] | None = JobOptions.settings,
+    engine: str | None = option(
+        "Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by the job's "
+        "`engine` section, and generate 8 tokens.",
+        show_default=False,
+    ),
 ) -> None:
     """Say what would hang or fail here, and how to mend it: platform, packages, models, keys,
     resources."""
@@ -165,16 +134,11 @@ def doctor(
 
 @dataset_app.command("validate")
 def validate(
-    path: Annotated[
-        str,
-        typer.Argument(
-            help="A folder of samples, a .csv, .json, .jsonl or .parquet file.", show_default=False
-        ),
-    ],
-    suite: Annotated[
-        str, typer.Option(help="The suite that the samples are for; your own as FILE.py:NAME.")
-    ] = "memory",
-    mapped: MapOption = None,
+    path: str = argument("A folder of samples, a .csv, .json, .jsonl or .parquet file."),
+    suite: str = option(
+        "The suite that the samples are for; your own as FILE.py:NAME.", default="memory"
+    ),
+    mapped: list[str] | None = JobOptions.mapped,
 ) -> None:
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit
     code 2 if there is any."""
@@ -200,16 +164,9 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A metric, to read its rubric and formulas.", show_default=False),
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="A file with metrics of your own, listed too.")
-    ] = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a table in Markdown.")
-    ] = False,
+    name: str | None = argument("A metric, to read its rubric and formulas.", None),
+    include: list[str] | None = option("A file with metrics of your own, listed too."),
+    as_markdown: bool = flag("Print a table in Markdown.", None, "--markdown"),
 ) -> None:
     """What every metric measures, its scale, its judge, and what the estimate of its rules is
     worth; or all of one metric."""
@@ -240,9 +197,7 @@ def list_suites() -> None:
 
 @list_app.command("judges")
 def list_judges(
-    models: Annotated[
-        str | None, typer.Option(help="A judge table of your own instead of the package's.")
-    ] = None,
+    models: str | None = option("A judge table of your own instead of the package's."),
 ) -> None:
     """Every judge model of the table: its price per million tokens, its metrics, and whether its
     key is set."""
@@ -290,14 +245,11 @@ def list_judges(
     )
 
 
-CacheOption = Annotated[
-    str | None,
-    typer.Option("--cache", help="Another file than this machine's, as in judging.cache."),
-]
+CACHE = option("Another file than this machine's, as in judging.cache.", None, "--cache")
 
 
 @cache_app.command("stats")
-def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
+def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -> None:
     """How many judge calls are kept, of which judges, and what they had cost."""
     from memray_eval.judges.call_cache import CallCache
     from memray_eval.judges.prices import cost_text
@@ -316,10 +268,8 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
 
 @cache_app.command("clear")
 def cache_clear(
-    cache: CacheOption = None,
-    older_than_days: Annotated[
-        float | None, typer.Option(min=0, help="Only calls made longer ago.")
-    ] = None,
+    cache: str | None = CACHE,
+    older_than_days: float | None = option("Only calls made longer ago.", min=0),
 ) -> None:
     """Forget the judge calls that are kept: they will be paid again."""
     from memray_eval.judges.call_cache import CallCache, discard

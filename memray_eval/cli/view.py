@@ -10,11 +10,12 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import argument, flag, option
 from memray_eval.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -27,39 +28,27 @@ RESULTS = "results"  # where runs go unless told otherwise
 
 @app.command(rich_help_panel=LOOK)
 def view(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            help="A folder that holds run folders, or that of one run, finished or not; a cloud "
-            "URL of either; latest, or latest~1 for the run before."
-        ),
-    ] = RESULTS,
-    metric: Annotated[
-        str | None,
-        typer.Argument(
-            help="With --label: the metric to label by.  [default: the run's headline]",
-            show_default=False,
-        ),
-    ] = None,
-    is_labelling: Annotated[
-        bool,
-        typer.Option(
-            "--label",
-            help="Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
-        ),
-    ] = False,
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --label: write the labels so far to this file for `calibrate`, and end.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
-    ] = 0,
-    is_opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    folder: str = typer.Argument(
+        RESULTS,
+        help="A folder that holds run folders, or that of one run, finished or not; a cloud URL of "
+        "either; latest, or latest~1 for the run before.",
+    ),
+    metric: str | None = argument(
+        "With --label: the metric to label by.  [default: the run's headline]", None
+    ),
+    is_labelling: bool = flag(
+        "Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
+        None,
+        "--label",
+    ),
+    csv: Path | None = option(
+        "With --label: write the labels so far to this file for `calibrate`, and end.",
+        show_default=False,
+    ),
+    port: int = option(
+        "Where to listen on this machine; 0 is a free port.", default=0, min=0, max=65535
+    ),
+    is_opened: bool = flag("Open it in the browser.", None, "--open"),
 ) -> None:
     """Look at runs of any size in the browser.
 
