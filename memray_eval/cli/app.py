@@ -33,10 +33,8 @@ app = typer.Typer(
     "what is finished is kept, and `memray-eval resume` goes on.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
-cache_app = typer.Typer(
-    no_args_is_help=True, help="The judge calls that were paid, so that none is paid twice."
-)
-list_app = typer.Typer(no_args_is_help=True, help="What this installation knows.")
+cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache of judge calls.")
+list_app = typer.Typer(no_args_is_help=True, help="List available metrics, suites and judges.")
 # The groups of commands that --help shows
 GROUPS = RUN, LOOK, DATA, CLUSTER = "Run", "Look", "Data and jobs", "Cluster and machine"
 app.add_typer(dataset_app, name="dataset", rich_help_panel=DATA)

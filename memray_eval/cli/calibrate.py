@@ -61,10 +61,14 @@ def calibrate(
     preset: str | None = option("A known file's mapping: evouna, topical_chat, begin."),
     human_scale: str | None = option("LOW,HIGH of people's scores; the metric's own unless set."),
     label: list[str] | None = option("WORD=NUMBER: a label that is a word. Again for others."),
-    answers_separator: str | None = option("What parts several right answers in one column."),
+    answers_separator: str | None = option(
+        "Separator between several accepted answers in one column."
+    ),
     skip_unlabelled: bool = flag("Leave out what nobody labelled.", None, "--skip-unlabelled"),
     limit: int | None = option("Only the first N rows.", min=1),
-    repeats: int = option("Ask each judge so often, for its flip rate.", default=1, min=1),
+    repeats: int = option(
+        "Ask each judge this many times to measure how often its verdict flips.", default=1, min=1
+    ),
     no_cache: bool = JobOptions.no_cache,
     budget_usd: float | None = JobOptions.budget_usd,
     yes: bool = JobOptions.yes,
@@ -75,7 +79,7 @@ def calibrate(
     ),
     as_json: bool = JobOptions.as_json,
 ) -> None:
-    """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration,
+    """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration,
     flips, with intervals.
 
     How columns are mapped, with examples, stands in memray_eval/report/CALIBRATION.md.

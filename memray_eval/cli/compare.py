@@ -25,8 +25,9 @@ def compare(
     ),
     metrics: str | None = JobOptions.metrics,
     cluster: str | None = option(
-        "Units that belong together: a key of the samples' metadata, scenario, task, ...; none: "
-        "each stands alone.  [default: the user or context that samples name]",
+        "Cluster units by this field for standard errors: a key of the samples' metadata, "
+        "scenario, task, ...; `none` treats them as independent.  [default: the user or context "
+        "that samples name]",
         show_default=False,
     ),
     by: str | None = option(

@@ -40,7 +40,7 @@ class MakeOptions(Options):
     )
     tasks: str = option("Comma-separated, or `all`; a wrong name lists them.", default="all")
     languages: str = option("en, zh, or both, comma-separated.", default="en")
-    seed: int = option("Another seed, other samples.", default=0)
+    seed: int = option("Random seed.", default=0)
     tokenizer: str = option(
         "Whose tokens count: `embedded`, a hub name, a folder.", default="embedded"
     )

@@ -250,7 +250,7 @@ CACHE = option("Another file than this machine's, as in judging.cache.", None, "
 
 @cache_app.command("stats")
 def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -> None:
-    """How many judge calls are kept, of which judges, and what they had cost."""
+    """Show cached judge calls per judge and what they originally cost."""
     from memray_eval.judges.call_cache import CallCache
     from memray_eval.judges.prices import cost_text
 

@@ -90,12 +90,12 @@ class JobOptions(Options):
     default: `as_json: bool = JobOptions.as_json`."""
 
     suite: str | None = option(
-        "The suite of the responses, whatever they or the job say (see `list suites`); your own as "
-        "FILE.py:NAME.",
+        "Suite to score the responses with; overrides the job and the responses (see `list "
+        "suites`). Your own as FILE.py:NAME.",
         WHAT,
     )
     limit: int | None = option(
-        "N samples, spread over tasks and scenarios: the same each time, and part of a larger N's.",
+        "Sample N, stratified by task and scenario. Deterministic; a larger N is a superset.",
         WHAT,
         min=1,
     )
@@ -114,10 +114,16 @@ class JobOptions(Options):
     )
     skip_invalid: bool = flag("Take the valid samples; report the others.", WHAT, "--skip-invalid")
     affect: str | None = option("on or off: find emotion and traits where samples give none.", WHAT)
-    speech_weight: float | None = option("What speech counts in a sample's emotion.", WHAT)
-    text_weight: float | None = option("What its text counts.", WHAT)
+    speech_weight: float | None = option(
+        "Weight of the speech emotion in the fused distribution.", WHAT
+    )
+    text_weight: float | None = option(
+        "Weight of the text emotion in the fused distribution.", WHAT
+    )
     disable_openai_tts: bool = flag(
-        "Have no text spoken by OpenAI; speech is uniform.", WHAT, "--disable-openai-tts"
+        "Disable OpenAI text-to-speech; the speech emotion is then uniform.",
+        WHAT,
+        "--disable-openai-tts",
     )
     settings: list[str] | None = option(
         "Override any key: --set engine.replicas=2 --set candidates.0.sampling.temperature=0.7",
@@ -129,21 +135,24 @@ class JobOptions(Options):
         JUDGING,
     )
     include: list[str] | None = option(
-        "A file whose metrics may then be named alone; may be given again.", JUDGING
+        "Load metrics from this file so they can be referred to by name. Repeatable.", JUDGING
     )
     judge: str | None = option(
         "Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or FILE.py:FUNCTION.",
         JUDGING,
     )
     calibration: list[str] | None = option(
-        "Labels of people's, by which scores are adjusted: what `calibrate --save` wrote, or a "
-        "table of labels of the run's own answers (METRIC=FILE where it names no metric); may be "
-        "given again.",
+        "Human labels used to correct judge scores: a file from `calibrate --save`, or a table of "
+        "labels of the run's own answers (METRIC=FILE if it names no metric). Repeatable.",
         JUDGING,
         "--calibration",
     )
     no_cache: bool = flag("Ask every judge anew; keep no verdict.", MONEY, "--no-cache")
-    budget_usd: float | None = option("Stop before judges have cost more, resumably.", MONEY, min=0)
+    budget_usd: float | None = option(
+        "Stop before judge calls cost more than this (US dollars). The run can be resumed.",
+        MONEY,
+        min=0,
+    )
     stop_at: str | None = option(
         'Stop as soon as it is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, of two '
         'candidates, "compare empathy". `resume --all` does the rest.',

@@ -55,7 +55,7 @@ def pairwise(
     ),
     config: Path | None = BASE_CONFIG,
     limit: int | None = option(
-        "N questions: the same each time, and part of a larger N's.", WHAT, min=1
+        "Sample N questions. Deterministic; a larger N is a superset.", WHAT, min=1
     ),
     judges_all: bool = flag(
         "Judge all pairs of more than four candidates, not Swiss rounds of at most half of them.",

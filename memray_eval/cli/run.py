@@ -115,7 +115,9 @@ def resume(
         "Change how it runs: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
     ),
     complete: bool = flag(
-        "All units, also where the run stopped since its `stop_at` was decided.", WHAT, "--all"
+        "Finish all units, even if the run stopped early because `stop_at` was decided.",
+        WHAT,
+        "--all",
     ),
 ) -> None:
     """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
@@ -154,8 +156,8 @@ def estimate(
         "What an hour of a node costs: --node-usd GROUP=USD, group by group.", MONEY, "--node-usd"
     ),
 ) -> None:
-    """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what
-    holds it up."""
+    """Estimate calls, tokens, cost, time and nodes for a job, and its bottleneck. Makes no model
+    calls."""
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of
@@ -201,7 +203,7 @@ def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Call
     elif followed.suite == origin.suite:
         say(f"Suite {name}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
-        say(f"Suite {name}: {origin.what} names none; --suite says another.")
+        say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
     def check_found(found: Scan) -> None:
         difference = count_other_suites(found, name)
@@ -273,7 +275,7 @@ def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
         go_on = f"`memray-eval resume --all {finished.folder.path}`"
-        say(f"Stopped, {finished.stopped}. The rest comes with {go_on}.")
+        say(f"Stopped early: {finished.stopped}. Run {go_on} to finish the remaining units.")
     if finished.exit_code:
         failed, units = (
             finished.summary.n_failed_units,

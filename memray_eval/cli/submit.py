@@ -80,7 +80,7 @@ def submit(
 def status(
     job: str = JOB, address: str | None = ADDRESS, as_json: bool = JobOptions.as_json
 ) -> None:
-    """Say how a job stands. Exit code 0, whatever it says."""
+    """Print the job's status. Always exits 0."""
     state = _connect(address).state(job)
     show(state.model_dump_json(indent=2) if as_json else _describe_state(state))
 

@@ -54,7 +54,7 @@ def load_config(
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
         raise ConfigError(
-            f"{path or 'the options'}: the configuration does not hold:\n{lines}"
+            f"{path or 'the options'}: invalid configuration:\n{lines}"
         ) from None
 
 
@@ -96,7 +96,7 @@ def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         return RunConfig.model_validate(data)
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, RunConfig))
-        raise ConfigError(f"--set: the configuration does not hold:\n{lines}") from None
+        raise ConfigError(f"--set: invalid configuration:\n{lines}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
