@@ -53,9 +53,7 @@ def load_config(
         return JobFile.model_validate(data).expand()
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
-        raise ConfigError(
-            f"{path or 'the options'}: invalid configuration:\n{lines}"
-        ) from None
+        raise ConfigError(f"{path or 'the options'}: invalid configuration:\n{lines}") from None
 
 
 def read_job_keys(path: Path) -> set[str]:

@@ -61,99 +61,107 @@ MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"
 
 
 class RunConfig(Frozen):
-    """One run: which samples, asked of which candidates, scored by which metrics, where.
+    """One run: which samples, asked of which candidates, scored by which metrics, where. Relative
+    paths are resolved by `load_config`.
 
-    `suite` is a built-in one, one of one's own (`my_suite.py:NAME`, `package.module:NAME`), or a
-    template (`{name: support, prompt: prompt.md, metrics: [politeness]}`).
-
-    `metrics` are names of built-in ones, and of one's own: `path/to/file.py:NAME` (or `file.py`,
-    for all that it defines), `package.module:NAME`, what a package offers as an entry point, or a
-    rubric (`{name: tone, rubric: tone.md, scale: [1, 5], sees: [query, response]}`). `include` are
-    files whose metrics may then be named alone.
-
-    `judge` is `rules` (the documented offline estimates, no model is called), `auto` (each metric's
-    preferred judge where its key is set, else the first fallback with a key, else rules),
-    `embedded` (a small local model), PROVIDER/MODEL, a list of these for a jury, or a mapping from
-    metric, or from "metric/task", to any of these. `rubrics` maps such keys to one of the metric's
-    rubrics (`list metrics` shows them) or to the path, with a "/" or a ".", of a text file with a
-    rubric of one's own. `estimates` says by metric whether its rules may score it (`estimates:
-    {safety: true}`); unless it does, they may where they were not found to be blind (`list metrics`
-    shows what each is worth); otherwise the metric is not applicable under rules. `engine` is how
-    every vLLM model runs; `engines` maps a candidate's model to what is other for it (`engines:
-    {org/big-model: {tensor_parallel: 4, accelerator_type: H100}}`), all but the device.
-    `servers` names OpenAI-compatible servers (`{local: {url: "http://localhost:8000/v1"}}`), whose
-    models are judges, candidates and embeddings as local/MODEL, and files whose functions judge
-    and answer (`{mine: {code: my_judge.py}}`, mine/FUNCTION), accounts of a provider
-    (`{second: {provider: anthropic, api_key_env: SECOND_KEY}}`), and pools of servers that serve
-    one model (`{both: {pool: [local, lab]}}`, or `{both: [local, lab]}`), which judge as
-    both/MODEL. A judge or a candidate's model that
-    is `my_judge.py:FUNCTION` makes such a server, called my_judge. `reader` is a function of the
-    dataset's path to its rows, as mappings: `my_reader.py:FUNCTION`. `columns` says which column of
-    one's own data a field is (`{query: question, memory: {from: profile, parse: json}}`); fields
-    that it does not name are found by their own names or by common ones, which is said.
-    `text_weights` are those of overall_score, by the text family's scores, and sum to 1;
-    `transitions` are the transition words of coherence_score, and `emotion_words` those by which
-    the companion's rules find a feeling in the query: `strict` takes the source's few, `extended`
-    our wider list. `on_no_answer` says what the scores of a response without an answer are:
-    `exclude` (none, they are out of every mean), `zero` (the lowest of the metric's scale), or
-    `score` (what the metric makes of an empty text); a suite of a published benchmark scores a
-    plainly empty prediction by its rule all the same. `tasks` picks some of a suite's tasks.
-    `limit` takes so many samples: spread over tasks and scenarios, the same ones each time and all
-    of them part of a larger limit's, for which the whole dataset is looked through; or, with
-    `limit_order: first`, the first ones.
-    `templates` is a folder or file with the benchmark's own prompt templates and output lengths,
-    for which we have our words. `errata` is a file of questions whose right answer is wrong, beside
-    which figures are given without them. `executor` says where stages run: `local`, in this process
-    without Ray; `ray`; or `auto`, which is local where no engine is to be started, no cluster is
-    named and there are at most 2,000 units. `tolerance` says how many units may fail before the
-    exit code says so: a share (0.05, 1.0) or a number of units (20). `on_error: fail` stops the run
-    at the first failed unit, resumably; `record` goes on. `budget` stops it before it would be
-    passed, resumably too. `stop_at` ends it as soon as a question is decided: "METRIC ±NUMBER", a
-    mean known that closely, or "compare METRIC", which of two candidates is better; units are taken
-    in a seeded order then. `calibration` are files of people's labels, by which scores are
-    adjusted. `sinks` are where scores go beside the run's folder. `pairs` says what a
-    pairwise run compares; `memray-eval pairwise` writes it. Relative paths are resolved by
-    `load_config`."""
+    `judge: auto` takes each metric's preferred judge if its key is set, else the first fallback
+    with a key, else rules. Rules may score a metric that `estimates` does not name unless they were
+    found to be blind (`list metrics` shows what each is worth). A list among the `servers` is a
+    pool; a judge or a candidate's model that is `my_judge.py:FUNCTION` makes a server called
+    my_judge. The samples of a `limit` are part of a larger limit's. A suite of a published
+    benchmark scores a plainly empty prediction by its own rule, whatever `on_no_answer` says.
+    `executor: auto` is local if no engine is to be started, no cluster is named and there are at
+    most 2,000 units. With `stop_at`, units are taken in a seeded order."""
 
     suite: str | SuiteTemplate = "memory"
+    """The benchmark that says how samples are read and asked (`list suites`), `my_suite.py:NAME`,
+    or a template."""
     dataset: str
+    """The samples, or responses that exist already; a file, a folder, a cloud URL or hf://NAME."""
     reader: str | None = None
+    """`my_reader.py:FUNCTION`: a function of the dataset's path to its rows, as mappings."""
     columns: dict[str, Column] = Field(default_factory=dict)
+    """Which column of your own data a field is, as FIELD COLUMN or FIELD {from, parse}; what it
+    leaves out is found by common names, which is said."""
     tasks: tuple[str, ...] = ()
+    """Some of a suite's tasks; none means all."""
     templates: str | None = None
+    """A folder or file with the benchmark's own prompt templates, for which we have our words."""
     errata: str | None = None
+    """A file of questions whose right answer is wrong, without which figures are given too."""
     limit: Count | None = None
+    """So many samples, spread over tasks and scenarios, the same ones each time."""
     limit_order: Literal["spread", "first"] = "spread"
+    """`spread`, or `first` for the first ones of the dataset."""
     skip_invalid: bool = False
+    """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str | RubricMetric, ...] = ()
+    """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
+    of the suite."""
     include: tuple[str, ...] = ()
+    """Files with metrics that may then be named alone."""
     judge: Jury | dict[str, Jury] = "auto"
+    """Who judges: `rules` (nobody; offline estimates), `auto`, `embedded`, PROVIDER/MODEL,
+    `my_judge.py:FUNCTION`, a list of these for a jury, or a mapping from metric (or metric/task) to
+    any of these."""
     rubrics: dict[str, str] = Field(default_factory=dict)
+    """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
+    own."""
     estimates: dict[str, bool] = Field(default_factory=dict)
+    """By metric, whether its offline estimate may stand in where no model judges."""
     text_weights: dict[str, float] = Field(default_factory=dict)
+    """The weights of overall_score by the text family's scores; they sum to 1."""
     transitions: WordList = "strict"
+    """Which transition words coherence_score counts, the source's few or our wider list."""
     emotion_words: WordList = "strict"
+    """By which words the companion's rules find a feeling, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"
+    """What a response without an answer scores: `exclude` (nothing, it is in no mean), `zero` (the
+    lowest score), or `score` (what the metric makes of an empty text)."""
     affect: AffectConfig = AffectConfig()
+    """How the user's emotion and traits are found where a sample gives none."""
     engine: EngineConfig = EngineConfig()
+    """How vLLM runs the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By model, what is other than in `engine` for it; all but the device."""
     server: ServerConfig = ServerConfig()
+    """How requests go to candidates behind servers."""
     servers: dict[str, NamedServer] = Field(default_factory=dict)
+    """By a name of yours, an OpenAI-compatible server whose models are judges, candidates and
+    embeddings as NAME/MODEL."""
     embedding: EmbeddingConfig = EmbeddingConfig()
+    """The model of metrics by vectors."""
     judging: JudgingConfig = JudgingConfig()
+    """How judges are called."""
     cluster: ClusterConfig = ClusterConfig()
+    """Where the job runs on Ray."""
     assumptions: Assumptions = Assumptions()
+    """What `estimate` cannot know."""
     executor: Literal["auto", "local", "ray"] = "auto"
+    """Where stages run: `local` (this process, without Ray), `ray`, or `auto`, which is local for
+    at most 2,000 units that need no engine."""
     rows_per_block: Count | None = None
+    """Rows that travel together; by default an engine's batch, more for large datasets."""
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
+    """How many units may fail before the exit code is 1: a share (0.05) or a number (20)."""
     on_error: Literal["record", "fail"] = "record"
+    """`fail` stops the run at the first failed unit, resumably; `record` goes on."""
     budget: Budget = Budget()
+    """What the run may spend on judges; it stops before that would be passed, resumably."""
     stop_at: str | None = None
+    """The question whose answer ends the run, resumably: `helpfulness ±0.1` (its mean known that
+    closely), or, of two candidates, `compare empathy`."""
     calibration: tuple[str, ...] = ()
+    """Files of people's labels, by which scores are adjusted; what `calibrate --save` wrote, or a
+    table of labels of the run's own answers."""
     sinks: Sinks = ()
+    """Where scores go beside the run's folder, once they are written there; a kind alone stands for
+    a sink without further keys."""
     pairs: PairsConfig | None = None
+    """What a pairwise run compares; `memray-eval pairwise` writes it."""
     out: str = DEFAULT_OUT
+    """The folder or cloud URL for run folders."""
 
     @property
     def metric_options(self) -> MetricOptions:
@@ -352,8 +360,11 @@ class CandidateEntry(Candidate):
     else they share, their engine too."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these temperatures."""
     prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these prompts."""
     contexts: Annotated[tuple[Arm, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these contexts."""
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
@@ -395,6 +406,7 @@ class JobFile(RunConfig):
     """What a job's YAML may hold: a RunConfig whose candidates may each stand for several."""
 
     candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
+    """The models under test; one entry with several temperatures or prompts stands for as many."""
 
     def expand(self) -> RunConfig:
         """The run that it describes. Raises ValidationError if two candidates get the same name."""
