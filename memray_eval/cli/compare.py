@@ -69,7 +69,7 @@ def compare(
     field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
     sides = open_sides(opened, field, split)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
-    found = compare_sides(
+    comparison = compare_sides(
         sides,
         metrics=list(dict.fromkeys(split_names(metrics))),
         cluster=field,
@@ -79,23 +79,25 @@ def compare(
         flips=listed,
     )
     if calibration:
-        found = _adjust(found, sides, opened, calibration)
+        comparison = _adjust(comparison, sides, opened, calibration)
     pairs = find_report([(one.folder, one.candidate) for one in opened])
-    found = found.model_copy(update={"failed_gates": tuple(failures(found, gates)), "pairs": pairs})
+    comparison = comparison.model_copy(
+        update={"failed_gates": tuple(failures(comparison, gates)), "pairs": pairs}
+    )
     show(
-        found.model_dump_json(indent=2) if as_json else render(found, flips or 0),
+        comparison.model_dump_json(indent=2) if as_json else render(comparison, flips or 0),
         end="\n" if as_json else "",
     )
     if html is not None:
-        _write_html(found, opened, html)
-    for failed in found.failed_gates:
+        _write_html(comparison, opened, html)
+    for failed in comparison.failed_gates:
         say(f"failed: {failed}")
-    if found.failed_gates:
+    if comparison.failed_gates:
         raise typer.Exit(1)
 
 
 def _adjust(
-    found: Comparison,
+    comparison: Comparison,
     sides: Sequence[Side],
     opened: Sequence[ComparedRun],
     calibration: Sequence[str],
@@ -106,15 +108,15 @@ def _adjust(
     from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}
-    return adjust_comparison(found, sides, opened, read_calibrations(calibration), scales)
+    return adjust_comparison(comparison, sides, opened, read_calibrations(calibration), scales)
 
 
-def _write_html(found: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
+def _write_html(comparison: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
     """Writes the HTML page, with the texts of the units that it lists."""
     from memray_eval.metrics import all_metrics
     from memray_eval.report.comparing.open_runs import read_changed_texts
     from memray_eval.report.html.comparison import write_comparison
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}
-    write_comparison(found, scales, read_changed_texts(found, opened), path)
+    write_comparison(comparison, scales, read_changed_texts(comparison, opened), path)
     say(path)

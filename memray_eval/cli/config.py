@@ -54,12 +54,12 @@ def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str])
             yield from _to_lines(value, f"{key}.", sources)
             continue
         # What was set is the key itself, what holds it, or a part of a list
-        found = [
+        origins = [
             source
-            for given, source in sources.items()
-            if f"{key}.".startswith(f"{given}.") or given.startswith(f"{key}.")
+            for set_key, source in sources.items()
+            if f"{key}.".startswith(f"{set_key}.") or set_key.startswith(f"{key}.")
         ]
-        source = f"    # {found[-1]}" if found else ""
+        source = f"    # {origins[-1]}" if origins else ""
         yield f"{margin}{_to_yaml(name)}: {_to_yaml(value)}{source}"
 
 

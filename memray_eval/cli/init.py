@@ -116,10 +116,10 @@ def _columns_of(source: Path) -> str:
 
     if not source.exists():
         raise DataError(f"no file {source}")
-    found = find_columns(str(source), {}, has_responses=True, may_guess=True)
-    if not found.guessed:
+    columns = find_columns(str(source), {}, has_responses=True, may_guess=True)
+    if not columns.guessed:
         return "# columns: {FIELD: COLUMN}    # the file's columns are named as our fields are"
-    mapped = yaml.safe_dump(dict(found.guessed), allow_unicode=True, sort_keys=False)
+    mapped = yaml.safe_dump(dict(columns.guessed), allow_unicode=True, sort_keys=False)
     return (
         f"columns:                       # guessed by their names\n{indent(mapped, '  ').rstrip()}"
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from difflib import get_close_matches
 from itertools import chain
@@ -31,6 +31,8 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
+    from memray_eval.judges.prices import Price
+    from memray_eval.judges.router import ModelEntry, PriceBand
     from memray_eval.results.run_folder import RunFolder
 
 
@@ -64,16 +66,15 @@ def report(
     adjusted = open_adjusted(run_folder, calibration) if calibration else None
     print_report(run_folder, as_json, full, adjusted)
     page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
-    wanted = {
+    paths = {
         "html": page,
         "benchmark": benchmark,
         "evaluation": evaluation,
         "csv": csv,
         "parquet": parquet,
     }
-    if any(wanted.values()):
-        given = {form: path for form, path in wanted.items() if path is not None}
-        _export(run_folder, given, adjusted)
+    if any(paths.values()):
+        _export(run_folder, {form: path for form, path in paths.items() if path}, adjusted)
 
 
 def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
@@ -148,18 +149,18 @@ def validate(
     from memray_eval.datasets.scan import scan
     from memray_eval.execution.run_plan import ReadSpec
 
-    given = {
+    columns = {
         key.removeprefix("columns."): ColumnSource({"from": column})
         for key, column in column_overrides(mapped).items()
     }
     found_suite = find_suite(suite).load()
     reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt, files=found_suite.files)
-    read = ReadSpec(dataset=path, reader=reader, columns=given, batch_size=1).with_columns(say)
-    found = scan(path, read.reader, on_problem=print)
-    if found.n_invalid or not found.n_samples:
-        show(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
+    read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
+    scanned = scan(path, read.reader, on_problem=print)
+    if scanned.n_invalid or not scanned.n_samples:
+        show(f"{path}: {scanned.n_samples} valid samples, {scanned.n_invalid} invalid")
         raise typer.Exit(2)
-    show(f"{path}: {found.n_samples} valid samples")
+    show(f"{path}: {scanned.n_samples} valid samples")
 
 
 @list_app.command("metrics")
@@ -175,14 +176,14 @@ def list_metrics(
     from memray_eval.metrics.own import find_own_metrics, load_own_metric
 
     _, brought = find_own_metrics((), include or ())
-    known = {one.name: one for one in map(load_own_metric, brought)} | all_metrics()
+    metrics = {metric.name: metric for metric in map(load_own_metric, brought)} | all_metrics()
     if name is None:
-        metrics = known.values()
-        show(markdown_table(metrics).rstrip() if as_markdown else "\n".join(list_lines(metrics)))
-    elif name in known:
-        show("\n".join(page_lines(known[name])))
+        listed = metrics.values()
+        show(markdown_table(listed).rstrip() if as_markdown else "\n".join(list_lines(listed)))
+    elif name in metrics:
+        show("\n".join(page_lines(metrics[name])))
     else:
-        near = ", ".join(get_close_matches(name, known)) or ", ".join(known)
+        near = ", ".join(get_close_matches(name, metrics)) or ", ".join(metrics)
         raise ConfigError(f"no metric {name!r}; did you mean: {near}")
 
 
@@ -205,18 +206,15 @@ def list_judges(
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
-    table, keys = load_table(models), keys_set()
+    table, keys, today = load_table(models), keys_set(), date.today()
+    judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
     show(
         "US dollars per million tokens in and out, with the date of the price, and a beginner's "
         "limits per minute"
     )
-    judges = {name: entry for name, entry in table.models.items() if entry.kind == "judge"}
-    for name, entry in judges.items():
-        preferred = [
-            m.name
-            for m in all_metrics().values()
-            if isinstance(m, JudgedMetric) and m.preferred_judge == name
-        ]
+    for name, entry in table.models.items():
+        if entry.kind != "judge":
+            continue
         variable = next(
             (key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), ""
         )
@@ -224,25 +222,33 @@ def list_judges(
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
-        price = entry.price_on(date.today())
-        cost = f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
+        cost = _format_price(entry.price_on(today))
         show(f"{name:<30} {cost}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
-        for most, more in price.above if price else ():
-            told = f"{more.input_usd:>6g} {more.output_usd:>6g}" if more else f"{'unknown':>13}"
-            show(f"{'':<30} {told}  for prompts above {most:,} tokens")
-        for band in entry.bands:
-            if band.since is not None and band.since > date.today() and band.input_usd is not None:
-                told = f"{band.input_usd:>6g} {band.output_usd:>6g}"
-                show(f"{'':<30} {told}  from {band.since} on")
-        if entry.retires is not None or entry.successor is not None:
-            day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
-            show(f"{'':<30} {day}; successor: {entry.successor or 'unknown'}")
-        if preferred:
+        for line in _note_changes(entry, today):
+            show(f"{'':<30} {line}")
+        if preferred := [metric.name for metric in judged if metric.preferred_judge == name]:
             show(f"{'':<30} preferred for {', '.join(preferred)}")
     show(
         "rules: the offline estimates, no model; embedded: a small local model on a server of the "
         "run's own"
     )
+
+
+def _note_changes(entry: ModelEntry, today: date) -> Iterator[str]:
+    """Lines of the prices for long prompts and of days to come, and of the model's end."""
+    price = entry.price_on(today)
+    for length, longer in price.above if price else ():
+        yield f"{_format_price(longer)}  for prompts above {length:,} tokens"
+    for band in entry.bands:
+        if band.since is not None and band.since > today and band.input_usd is not None:
+            yield f"{_format_price(band)}  from {band.since} on"
+    if entry.retires is not None or entry.successor is not None:
+        day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
+        yield f"{day}; successor: {entry.successor or 'unknown'}"
+
+
+def _format_price(price: Price | PriceBand | None) -> str:
+    return f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
 
 
 CACHE = option("Another file than this machine's, as in judging.cache.", None, "--cache")

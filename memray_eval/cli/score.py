@@ -34,7 +34,7 @@ def score(
         raise ConfigError(
             f"no prompt type {prompt_type!r}; there are: {', '.join((*PROMPT_TYPES, TEXT))}"
         )
-    said = _read_option("response", response, response_file)
+    answer = _read_option("response", response, response_file)
     if prompt_type == TEXT:
         if expected or weight:
             raise ConfigError(
@@ -43,16 +43,16 @@ def score(
             )
         show(
             json.dumps(
-                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), said),
+                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), answer),
                 indent=2,
             )
         )
         return
-    asked = _read_option("prompt", prompt, prompt_file)
+    question = _read_option("prompt", prompt, prompt_file)
     form = "CHECK=SHARE, such as word_count=0.5"
     weights = dict(named_number(share, "--weight", form) for share in weight) if weight else None
     show(
-        score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(
+        score_response(prompt_type, question, answer, expected, weights=weights).model_dump_json(
             indent=2
         )
     )
@@ -88,11 +88,11 @@ def _score_text(prompt: str, text: str) -> dict[str, float]:
         for metric in all_metrics().values()
         if metric.family == TEXT and isinstance(metric, ComputedMetric)
     ]
-    found = {metric.name: score_by_code(metric, sample, response) for metric in family}
-    if lacking := next((outcome for outcome in found.values() if outcome.value is None), None):
+    scores = {metric.name: score_by_code(metric, sample, response) for metric in family}
+    if lacking := next((outcome for outcome in scores.values() if outcome.value is None), None):
         raise DataError(f"{lacking.metric}: {lacking.error}")
     return {
         name: round(outcome.value, 4)
-        for name, outcome in found.items()
+        for name, outcome in scores.items()
         if outcome.value is not None
     }

@@ -101,26 +101,26 @@ def _label(
             csv.write_text(session.write_csv(), "utf-8", "backslashreplace")
         except OSError as error:
             raise ConfigError(f"cannot write {csv}: {error}; name another place") from None
-        _tell_labels(session, str(csv))
+        _print_labels(session, str(csv))
         return
     asyncio.run(_serve(serving_labels(session, port), is_opened))
-    _tell_labels(session, "")
+    _print_labels(session, "")
 
 
-def _tell_labels(session: LabelSession, path: str) -> None:
+def _print_labels(session: LabelSession, path: str) -> None:
     """Says who labelled how much, and what to do with it."""
-    found = session.agreement()
-    raters = ", ".join(f"{name} {n}" for name, n in found["raters"].items()) or "nobody"
-    say(f"{session.metric}: {found['n_units']} units labelled ({raters})")
-    for name in ("kappa", "alpha_ordinal") if found["figures"] else ():
-        if (value := found["figures"][name]["value"]) is not None:
-            title, n_shared = name.replace("_", ", "), found["n_shared"]
+    agreement = session.agreement()
+    raters = ", ".join(f"{name} {n}" for name, n in agreement["raters"].items()) or "nobody"
+    say(f"{session.metric}: {agreement['n_units']} units labelled ({raters})")
+    for name in ("kappa", "alpha_ordinal") if agreement["figures"] else ():
+        if (value := agreement["figures"][name]["value"]) is not None:
+            title, n_shared = name.replace("_", ", "), agreement["n_shared"]
             say(f"  {title} between raters {value:z.3f}, on {n_shared} units")
-    if found["n_units"] and not path:
+    if agreement["n_units"] and not path:
         path = "labels.csv"
         write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"
         say(f"Write them to a file: {write}")
-    if found["n_units"] and (command := session.calibrate_command(path)):
+    if agreement["n_units"] and (command := session.calibrate_command(path)):
         say(f"Hold judges against them: {command}")
         adjust = f"memray-eval report {session.folder.path} --calibration {session.metric}={path}"
         say(f"Adjust this run's scores by them: {adjust}")
@@ -141,12 +141,12 @@ async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> 
 
 def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
     """Makes a function that prints how many units are read, at most every PROGRESS_S seconds."""
-    last_told = clock()
+    last_printed = clock()
 
-    def tell(n_units: int) -> None:
-        nonlocal last_told
-        if clock() - last_told >= PROGRESS_S:
-            last_told = clock()
+    def report(n_units: int) -> None:
+        nonlocal last_printed
+        if clock() - last_printed >= PROGRESS_S:
+            last_printed = clock()
             say(f"  {n_units:,} units read")
 
-    return tell
+    return report

@@ -173,8 +173,8 @@ class RunConfig(Frozen):
     @property
     def judge_request(self) -> JudgeRequest:
         models = tuple(candidate.model for candidate in self.candidates)
-        asked = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
-        return JudgeRequest(**asked, models=models)
+        keys = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
+        return JudgeRequest(**keys, models=models)
 
     def engine_of(self, model: str) -> EngineConfig:
         """The engine settings for a model: `engine` with what `engines` changes for it."""
@@ -187,13 +187,13 @@ class RunConfig(Frozen):
         judging section, and their addresses to candidates and embeddings that name them."""
         if not isinstance(data, dict):
             return data
-        if isinstance(given := data.get("servers"), dict):  # a list is a pool
-            data = data | {
-                "servers": {
-                    name: {"pool": one} if isinstance(one, list | tuple) else one
-                    for name, one in given.items()
-                }
+        if isinstance(servers := data.get("servers"), dict):  # a list is a pool
+            pools = {
+                name: {"pool": members}
+                for name, members in servers.items()
+                if isinstance(members, list | tuple)
             }
+            data = data | {"servers": servers | pools}
         data = name_code(data)
         servers = data.get("servers")
         if not isinstance(servers, dict) or not servers:
@@ -205,8 +205,7 @@ class RunConfig(Frozen):
             data = data | {"judging": judging | {"servers": servers}}
         candidates = data.get("candidates")
         if isinstance(candidates, list | tuple):
-            asked = [_on_server(one, servers) for one in candidates]
-            data = data | {"candidates": asked}
+            data = data | {"candidates": [_on_server(entry, servers) for entry in candidates]}
         embedding = data.get("embedding")
         server = _server_of(embedding, servers) if isinstance(embedding, dict) else None
         if server is not None:
@@ -297,9 +296,12 @@ def _check_candidate_extra(candidate: Candidate) -> None:
     check_extra(where, candidate.extra)
     if known := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
         raise ValueError(f"{where}: {known[0]} has its own key under sampling; set that")
-    told = candidate.extra.get("chat_template_kwargs", {})
+    template_kwargs = candidate.extra.get("chat_template_kwargs", {})
     structured = candidate.extra.get("structured_outputs", {})
-    for name, value in (("chat_template_kwargs", told), ("structured_outputs", structured)):
+    for name, value in (
+        ("chat_template_kwargs", template_kwargs),
+        ("structured_outputs", structured),
+    ):
         if not isinstance(value, dict):
             raise ValueError(f"{where}: {name} is a mapping, not {value!r}")
     if candidate.backend != "vllm":
@@ -333,9 +335,9 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
     _refuse_judges_only("candidates", candidate["model"], server)
     if server.get("code") is not None:
         return {**candidate, "backend": "code"}
-    said = {key: server[key] for key in ("api_key_env", "stream") if key in server}
+    keys = {key: server[key] for key in ("api_key_env", "stream") if key in server}
     model = candidate["model"].partition("/")[2]
-    return {**candidate, **said, "backend": "openai", "base_url": server.get("url"), "model": model}
+    return {**candidate, **keys, "backend": "openai", "base_url": server.get("url"), "model": model}
 
 
 def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:

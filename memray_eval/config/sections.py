@@ -59,9 +59,9 @@ def _check_count(value: Any) -> Any:
         return TypeAdapter(Count).validate_python(value)
     except ValidationError as error:
         # A misspelt key is told of before the key that it leaves missing
-        told = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
+        lines = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
         raise ValueError(
-            f"{told[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
+            f"{lines[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
         ) from None
 
 
@@ -73,19 +73,13 @@ CountsOrNone = Annotated[
 
 
 def least_of(counts: int | CountRange) -> int:
-    """How many there are at least."""
+    """The number, or the range's lower end."""
     return counts.min if isinstance(counts, CountRange) else counts
 
 
 def most_of(counts: int | CountRange) -> int:
-    """How many there are at most."""
+    """The number, or the range's upper end."""
     return counts.max if isinstance(counts, CountRange) else counts
-
-
-def counts_text(counts: int | CountRange) -> str:
-    """A number or a range in words: `2`, or `1 to 8`."""
-    least, most = least_of(counts), most_of(counts)
-    return f"{least}" if least == most else f"{least} to {most}"
 
 
 # Which column of one's own data a field is, and how its text is read: as JSON, or as a list, an
@@ -487,10 +481,10 @@ class JudgingConfig(Frozen):
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")
-            given = value if "/" in name else [name]
-            for one in set(given) & _LIMITS:
-                raise ValueError(f"parameters: {one} is judging.max_output_tokens; set that")
-            check_extra("parameters", given)
+            fields = value if "/" in name else [name]
+            for field in set(fields) & _LIMITS:
+                raise ValueError(f"parameters: {field} is judging.max_output_tokens; set that")
+            check_extra("parameters", fields)
         return self
 
     @property
@@ -776,8 +770,8 @@ class JudgeRequest(Frozen):
 
 def split_metric(name: str) -> tuple[str, str]:
     """The metric of METRIC=PATH, "" where none is named, and the path."""
-    found = _WITH_METRIC.fullmatch(name)
-    return (found[1], found[2]) if found else ("", name)
+    parts = _WITH_METRIC.fullmatch(name)
+    return (parts[1], parts[2]) if parts else ("", name)
 
 
 def names_a_file(value: str) -> bool:
