@@ -6,21 +6,16 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import typer
-
-from memray_eval.cli.app import (
-    LOOK,
-    BudgetOption,
-    JsonOption,
-    NoCacheOption,
-    SetOption,
-    YesOption,
-    app,
+from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import (
+    JobOptions,
+    argument,
+    flag,
     named_number,
-    say,
-    show,
+    option,
+    split_names,
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
@@ -50,61 +45,41 @@ PEOPLE = "people"
 
 @app.command(rich_help_panel=LOOK)
 def calibrate(
-    labelled: Annotated[
-        Path,
-        typer.Argument(
-            help="Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet.",
-            show_default=False,
-        ),
-    ],
-    metric: Annotated[
-        str | None, typer.Option(help="The metric that people scored (a preset has its own).")
-    ] = None,
-    judge: Annotated[
-        str, typer.Option(help="rules, embedded or PROVIDER/MODEL; several with commas, compared.")
-    ] = "rules",
-    columns: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--map",
-            help="FIELD=COLUMN,...: response, query, answers, context, memory, task, human, "
-            "human2, ..., weight (1 / the chance to be labelled)",
-        ),
-    ] = None,
-    preset: Annotated[
-        str | None, typer.Option(help="A known file's mapping: evouna, topical_chat, begin.")
-    ] = None,
-    human_scale: Annotated[
-        str | None, typer.Option(help="LOW,HIGH of people's scores; the metric's own unless set.")
-    ] = None,
-    label: Annotated[
-        list[str] | None,
-        typer.Option(help="WORD=NUMBER: a label that is a word. Again for others."),
-    ] = None,
-    answers_separator: Annotated[
-        str | None, typer.Option(help="What parts several right answers in one column.")
-    ] = None,
-    skip_unlabelled: Annotated[
-        bool, typer.Option("--skip-unlabelled", help="Leave out what nobody labelled.")
-    ] = False,
-    limit: Annotated[int | None, typer.Option(min=1, help="Only the first N rows.")] = None,
-    repeats: Annotated[
-        int, typer.Option(min=1, help="Ask each judge so often, for its flip rate.")
-    ] = 1,
-    no_cache: NoCacheOption = False,
-    budget_usd: BudgetOption = None,
-    yes: YesOption = False,
-    settings: SetOption = None,
-    save: Annotated[
-        str | None,
-        typer.Option(
-            help="Also keep the labelled verdicts in this file, for --calibration of run, report "
-            "and compare."
-        ),
-    ] = None,
-    as_json: JsonOption = False,
+    labelled: Path = argument(
+        "Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet."
+    ),
+    metric: str | None = option("The metric that people scored (a preset has its own)."),
+    judge: str = option(
+        "rules, embedded or PROVIDER/MODEL; several with commas, compared.", default="rules"
+    ),
+    columns: list[str] | None = option(
+        "FIELD=COLUMN,...: response, query, answers, context, memory, task, human, human2, ..., "
+        "weight (1 / the chance to be labelled)",
+        None,
+        "--map",
+    ),
+    preset: str | None = option("A known file's mapping: evouna, topical_chat, begin."),
+    human_scale: str | None = option("LOW,HIGH of people's scores; the metric's own unless set."),
+    label: list[str] | None = option("WORD=NUMBER: a label that is a word. Again for others."),
+    answers_separator: str | None = option(
+        "Separator between several accepted answers in one column."
+    ),
+    skip_unlabelled: bool = flag("Leave out what nobody labelled.", None, "--skip-unlabelled"),
+    limit: int | None = option("Only the first N rows.", min=1),
+    repeats: int = option(
+        "Ask each judge this many times to measure how often its verdict flips.", default=1, min=1
+    ),
+    no_cache: bool = JobOptions.no_cache,
+    budget_usd: float | None = JobOptions.budget_usd,
+    yes: bool = JobOptions.yes,
+    settings: list[str] | None = JobOptions.settings,
+    save: str | None = option(
+        "Also keep the labelled verdicts in this file, for --calibration of run, report and "
+        "compare."
+    ),
+    as_json: bool = JobOptions.as_json,
 ) -> None:
-    """Hold judges against people's scores: agreement, kappa, alpha, Spearman, bias, calibration,
+    """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration,
     flips, with intervals.
 
     How columns are mapped, with examples, stands in memray_eval/report/CALIBRATION.md.
@@ -125,14 +100,14 @@ def calibrate(
         raise ConfigError("no metric: name it with --metric, or a known file with --preset")
     (name, *_), brought = find_own_metrics([named])
     (measured,) = pick([name], MetricOptions(own=brought))
-    words = [named_number(one, "--label", "WORD=NUMBER, such as yes=1") for one in label or ()]
+    words = [named_number(text, "--label", "WORD=NUMBER, such as yes=1") for text in label or ()]
     own: dict[str, Any] = {"words": {**labelling.words, **dict(words)}}
     own |= {"separator": answers_separator} if answers_separator else {}
     own |= {"scale": _parse_scale(human_scale)} if human_scale else {}
     labelling = labels.map_columns(columns or (), labelling.model_copy(update=own))
     scale = labelling.scale or measured.scale
     rows = labels.read_labelled(labelled, labelling, scale, limit, skip_unlabelled)
-    judges = list(dict.fromkeys(name.strip() for name in judge.split(",") if name.strip()))
+    judges = list(dict.fromkeys(split_names(judge)))
     overrides = {
         "metrics": [named],
         # what rules are worth is what is to be measured
@@ -152,7 +127,7 @@ def calibrate(
 
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
         runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
-        found = compare_judges(
+        report = compare_judges(
             labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder),
             keep,
         )  # fmt: skip
@@ -161,7 +136,7 @@ def calibrate(
 
         write_calibrations(save, saved)
         say(save)
-    show(found.model_dump_json(indent=2) if as_json else "\n".join(render_lines(found)))
+    show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
 
 
 def make_evaluate(
@@ -177,10 +152,14 @@ def make_evaluate(
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
         from memray_eval.execution.prepare import run
 
-        given = {"dataset": str(responses), "judge": judge, "out": f"{folder}/results"}
-        given_by = {"candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]}
+        keys = {
+            "dataset": str(responses),
+            "judge": judge,
+            "out": f"{folder}/results",
+            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+        }
         finished = run(
-            load_config(None, overrides | given | given_by, settings),
+            load_config(None, overrides | keys, settings),
             say,
             quiet=True,
             agree=lambda _: yes,
@@ -254,63 +233,66 @@ def to_units(
         )
         if (score := scores.get(row.id)) is not None:
             judgment = json.loads(score.judgment or "{}")
-            heard = tuple(
-                each["value"] for each in judgment.get("jury", ()) if each["value"] is not None
-            )
-            said = {
+            values = [verdict["value"] for verdict in judgment.get("jury", ())]
+            verdict = {
+                "judge": score.value,
                 "confidence": judgment.get("confidence"),
-                "repeats": heard,
+                "repeats": tuple(value for value in values if value is not None),
                 "cost_usd": score.cost_usd,
                 "unpriced_calls": score.usage.unpriced_calls,
                 "judged_by": score.judge,
             }
-            unit = unit.model_copy(update={"judge": score.value, **said})
+            unit = unit.model_copy(update=verdict)
         units.append(unit)
     return units
 
 
-def render_lines(found: CalibrationReport) -> Iterator[str]:
+def render_lines(report: CalibrationReport) -> Iterator[str]:
     """Renders the report as text: a column for each judge, one for people's own agreement, then
     each judge's calibration curve."""
-    (low, high), (to_low, to_high) = found.scale, found.human_scale
+    (low, high), (to_low, to_high) = report.scale, report.human_scale
     yield (
-        f"{found.metric} ({low:g}-{high:g}) on {found.labelled}: {found.n} labelled responses, "
-        f"{found.n_clusters} clusters"
+        f"{report.metric} ({low:g}-{high:g}) on {report.labelled}: {report.n} labelled responses, "
+        f"{report.n_clusters} clusters"
     )
     yield (
         f"Figures on people's scale, {to_low:g}-{to_high:g}, with 95 % bootstrap intervals over "
         "clusters"
     )
     yield ""
-    names = [one.judge for one in found.judges] + ([PEOPLE] if found.people else [])
-    yield f"{'':<16}" + "".join(f"{name:>{CELL}}" for name in names)
-    tables = [one.figures for one in found.judges] + (
-        [found.people.figures] if found.people else []
-    )
-    counts = [f"{one.n_scored} of {one.n} ({one.coverage:.1%})" for one in found.judges]
-    yield f"{'scored':<16}" + "".join(
-        f"{count:>{CELL}}" for count in counts + ([str(found.people.n)] if found.people else [])
-    )
-    for name, title in TITLES.items():
-        yield f"{title:<16}" + "".join(
-            f"{_format_figure(figures.get(name)):>{CELL}}" for figures in tables
+    columns = [
+        (
+            judge.judge,
+            f"{judge.n_scored} of {judge.n} ({judge.coverage:.1%})",
+            judge.figures,
+            "unknown" if judge.cost_usd is None else f"${judge.cost_usd:.4f}",
         )
-    costs = [
-        f"${one.cost_usd:.4f}" if one.cost_usd is not None else "unknown" for one in found.judges
+        for judge in report.judges
     ]
-    yield f"{'cost':<16}" + "".join(f"{cost:>{CELL}}" for cost in costs)
-    for one in found.judges:
+    if report.people:
+        columns.append((PEOPLE, str(report.people.n), report.people.figures, ""))
+    names, counts, tables, costs = zip(*columns, strict=True)
+    yield _format_row("", names)
+    yield _format_row("scored", counts)
+    for name, title in TITLES.items():
+        yield _format_row(title, [_format_figure(figures.get(name)) for figures in tables])
+    yield _format_row("cost", costs[: len(report.judges)])
+    for judge in report.judges:
         curve = (
             f"  {part.low:>5.2f} to {part.high:<5.2f} n={part.n:<6} judge {part.judge:.3f}  people "
             f"{part.people:.3f}"
-            for part in one.curve
+            for part in judge.curve
         )
-        yield from ("", f"Calibration of {one.judge} by {one.curve_by}", *curve)
-    if found.suggestion:
+        yield from ("", f"Calibration of {judge.judge} by {judge.curve_by}", *curve)
+    if report.suggestion:
         yield from (
             "",
-            f"Suggested: {found.suggestion.judge or 'none'}, {found.suggestion.reason}.",
+            f"Suggested: {report.suggestion.judge or 'none'}, {report.suggestion.reason}.",
         )
+
+
+def _format_row(title: str, cells: Sequence[str]) -> str:
+    return f"{title:<16}" + "".join(f"{cell:>{CELL}}" for cell in cells)
 
 
 def _format_figure(figure: Figure | None) -> str:
@@ -327,9 +309,9 @@ def _format_figure(figure: Figure | None) -> str:
 def _parse_scale(option: str) -> tuple[float, float]:
     low, _, high = option.partition(",")
     try:
-        found = float(low), float(high)
+        scale = float(low), float(high)
     except ValueError:
-        found = (0.0, 0.0)
-    if not found[0] < found[1]:
+        scale = (0.0, 0.0)
+    if not scale[0] < scale[1]:
         raise ConfigError(f"--human-scale {option}: write LOW,HIGH, such as 1,5")
-    return found
+    return scale

@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import (
-    LOOK,
-    CalibrationOption,
-    JsonOption,
-    MetricsOption,
-    app,
-    say,
-    show,
-)
+from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
 
 if TYPE_CHECKING:
     from memray_eval.report.comparing import Comparison, Side
@@ -26,56 +19,36 @@ FLIPS_IN_HTML = 20  # units a metric
 
 @app.command(rich_help_panel=LOOK)
 def compare(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Run folders (or latest, latest~1), the first the baseline; RUN:CANDIDATE picks "
-            "one of several.",
-            show_default=False,
-        ),
-    ],
-    metrics: MetricsOption = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            help="Units that belong together: a key of the samples' metadata, scenario, task, "
-            "...; none: each stands alone.  "
-            "[default: the user or context that samples name]",
-            show_default=False,
-        ),
-    ] = None,
-    by: Annotated[
-        str | None,
-        typer.Option(
-            help="Split the differences by this too: task, scenario, language, prompt_type, or a "
-            "key of the samples' metadata; none: not.  [default: the first of these that differs]",
-            show_default=False,
-        ),
-    ] = None,
-    bootstrap: Annotated[
-        bool, typer.Option("--bootstrap", help="Intervals of the bootstrap instead of Student's.")
-    ] = False,
-    flips: Annotated[
-        int | None,
-        typer.Option(
-            min=0,
-            help="List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; "
-            "20 with both texts in --html]",
-            show_default=False,
-        ),
-    ] = None,
-    fail_if: Annotated[
-        list[str] | None,
-        typer.Option(
-            help='Exit with 1 where a difference from the baseline is so: --fail-if "empathy < '
-            '-0.1"; repeatable.'
-        ),
-    ] = None,
-    html: Annotated[
-        str | None, typer.Option(help="Also write the comparison to this file, as one HTML page.")
-    ] = None,
-    calibration: CalibrationOption = None,
-    as_json: JsonOption = False,
+    runs: list[str] = argument(
+        "Run folders (or latest, latest~1), the first the baseline; RUN:CANDIDATE picks one of "
+        "several."
+    ),
+    metrics: str | None = JobOptions.metrics,
+    cluster: str | None = option(
+        "Cluster units by this field for standard errors: a key of the samples' metadata, "
+        "scenario, task, ...; `none` treats them as independent.  [default: the user or context "
+        "that samples name]",
+        show_default=False,
+    ),
+    by: str | None = option(
+        "Split the differences by this too: task, scenario, language, prompt_type, or a key of the "
+        "samples' metadata; none: not.  [default: the first of these that differs]",
+        show_default=False,
+    ),
+    bootstrap: bool = flag("Intervals of the bootstrap instead of Student's.", None, "--bootstrap"),
+    flips: int | None = option(
+        "List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; 20 with "
+        "both texts in --html]",
+        min=0,
+        show_default=False,
+    ),
+    fail_if: list[str] | None = option(
+        'Exit with 1 where a difference from the baseline is so: --fail-if "empathy < -0.1"; '
+        "repeatable."
+    ),
+    html: str | None = option("Also write the comparison to this file, as one HTML page."),
+    calibration: list[str] | None = JobOptions.calibration,
+    as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     what makes them hard to compare. Exit code 1 where a --fail-if says so."""
@@ -92,16 +65,13 @@ def compare(
     from memray_eval.report.statistics import Settings
 
     gates = [parse_gate(text) for text in fail_if or ()]
-    chosen = list(
-        dict.fromkeys(name.strip() for name in (metrics or "").split(",") if name.strip())
-    )
     opened = pick_candidates(runs)
     field, split = find_cluster_field(opened, cluster), find_split_field(opened, by)
     sides = open_sides(opened, field, split)
     listed = flips if flips is not None else FLIPS_IN_HTML if html else 0
-    found = compare_sides(
+    comparison = compare_sides(
         sides,
-        metrics=chosen,
+        metrics=list(dict.fromkeys(split_names(metrics))),
         cluster=field,
         by=split,
         more=read_more_groups(opened) if by is None else None,
@@ -109,23 +79,25 @@ def compare(
         flips=listed,
     )
     if calibration:
-        found = _adjust(found, sides, opened, calibration)
+        comparison = _adjust(comparison, sides, opened, calibration)
     pairs = find_report([(one.folder, one.candidate) for one in opened])
-    found = found.model_copy(update={"failed_gates": tuple(failures(found, gates)), "pairs": pairs})
+    comparison = comparison.model_copy(
+        update={"failed_gates": tuple(failures(comparison, gates)), "pairs": pairs}
+    )
     show(
-        found.model_dump_json(indent=2) if as_json else render(found, flips or 0),
+        comparison.model_dump_json(indent=2) if as_json else render(comparison, flips or 0),
         end="\n" if as_json else "",
     )
     if html is not None:
-        _write_html(found, opened, html)
-    for failed in found.failed_gates:
+        _write_html(comparison, opened, html)
+    for failed in comparison.failed_gates:
         say(f"failed: {failed}")
-    if found.failed_gates:
+    if comparison.failed_gates:
         raise typer.Exit(1)
 
 
 def _adjust(
-    found: Comparison,
+    comparison: Comparison,
     sides: Sequence[Side],
     opened: Sequence[ComparedRun],
     calibration: Sequence[str],
@@ -136,15 +108,15 @@ def _adjust(
     from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}
-    return adjust_comparison(found, sides, opened, read_calibrations(calibration), scales)
+    return adjust_comparison(comparison, sides, opened, read_calibrations(calibration), scales)
 
 
-def _write_html(found: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
+def _write_html(comparison: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
     """Writes the HTML page, with the texts of the units that it lists."""
     from memray_eval.metrics import all_metrics
     from memray_eval.report.comparing.open_runs import read_changed_texts
     from memray_eval.report.html.comparison import write_comparison
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}
-    write_comparison(found, scales, read_changed_texts(found, opened), path)
+    write_comparison(comparison, scales, read_changed_texts(comparison, opened), path)
     say(path)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from typing import Annotated, Any
+from pathlib import Path
+from typing import Any
 
 import typer
 import yaml
 
-from memray_eval.cli.app import DATA, ConfigArgument, SetOption, app, show
+from memray_eval.cli.app import DATA, app, show
+from memray_eval.cli.options import CONFIG, JobOptions, flag
 from memray_eval.config.loading import load_config, read_job_keys
 from memray_eval.config.secrets import refuse_keys
 
@@ -19,9 +21,7 @@ app.add_typer(config_app, name="config", rich_help_panel=DATA)
 
 @app.command(rich_help_panel=DATA)
 def schema(
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="The page of all keys instead.")
-    ] = False,
+    as_markdown: bool = flag("The page of all keys instead.", None, "--markdown"),
 ) -> None:
     """Print the JSON schema of a job: every key with its description and default."""
     from memray_eval.config.reference import job_reference, job_schema
@@ -33,7 +33,7 @@ def schema(
 
 
 @config_app.command("show")
-def show_config(config: ConfigArgument, settings: SetOption = None) -> None:
+def show_config(config: Path = CONFIG, settings: list[str] | None = JobOptions.settings) -> None:
     """Print a job as it would run, as YAML; a comment says where a value comes from that is not the
     default."""
     job = load_config(config, {}, settings or ())
@@ -54,12 +54,12 @@ def _to_lines(section: Mapping[str, Any], path: str, sources: Mapping[str, str])
             yield from _to_lines(value, f"{key}.", sources)
             continue
         # What was set is the key itself, what holds it, or a part of a list
-        found = [
+        origins = [
             source
-            for given, source in sources.items()
-            if f"{key}.".startswith(f"{given}.") or given.startswith(f"{key}.")
+            for set_key, source in sources.items()
+            if f"{key}.".startswith(f"{set_key}.") or set_key.startswith(f"{key}.")
         ]
-        source = f"    # {found[-1]}" if found else ""
+        source = f"    # {origins[-1]}" if origins else ""
         yield f"{margin}{_to_yaml(name)}: {_to_yaml(value)}{source}"
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from textwrap import indent
-from typing import Annotated
 
-import typer
 import yaml
 
 from memray_eval.cli.app import RUN, app, say
+from memray_eval.cli.options import argument, option
 from memray_eval.errors import ConfigError, DataError
 
 JOB = """\
@@ -75,13 +74,10 @@ What did I tell you about coffee?,"You told me that you stopped drinking it afte
 
 @app.command(rich_help_panel=RUN)
 def init(
-    name: Annotated[str, typer.Argument(help="The folder to make.", show_default=False)],
-    source: Annotated[
-        Path | None,
-        typer.Option(
-            "--from", help="A .csv, .jsonl or .parquet with responses, to score in place of three."
-        ),
-    ] = None,
+    name: str = argument("The folder to make."),
+    source: Path | None = option(
+        "A .csv, .jsonl or .parquet with responses, to score in place of three.", None, "--from"
+    ),
 ) -> None:
     """Make a folder with a job, metrics of one's own and a test, to run and to change."""
     folder = Path(name)
@@ -120,10 +116,10 @@ def _columns_of(source: Path) -> str:
 
     if not source.exists():
         raise DataError(f"no file {source}")
-    found = find_columns(str(source), {}, has_responses=True, may_guess=True)
-    if not found.guessed:
+    columns = find_columns(str(source), {}, has_responses=True, may_guess=True)
+    if not columns.guessed:
         return "# columns: {FIELD: COLUMN}    # the file's columns are named as our fields are"
-    mapped = yaml.safe_dump(dict(found.guessed), allow_unicode=True, sort_keys=False)
+    mapped = yaml.safe_dump(dict(columns.guessed), allow_unicode=True, sort_keys=False)
     return (
         f"columns:                       # guessed by their names\n{indent(mapped, '  ').rstrip()}"
     )

@@ -2,26 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date
 from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from memray_eval.cli.app import (
     CLUSTER,
     LOOK,
-    CalibrationOption,
-    FullOption,
-    JsonOption,
-    MapOption,
-    SetOption,
     app,
     cache_app,
-    column_overrides,
     dataset_app,
     list_app,
     open_adjusted,
@@ -29,6 +23,7 @@ from memray_eval.cli.app import (
     say,
     show,
 )
+from memray_eval.cli.options import JobOptions, argument, column_overrides, flag, option
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
@@ -36,48 +31,29 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
+    from memray_eval.judges.prices import Price
+    from memray_eval.judges.router import ModelEntry, PriceBand
     from memray_eval.results.run_folder import RunFolder
 
 
 @app.command(rich_help_panel=LOOK)
 def report(
-    run_folder: Annotated[
-        str,
-        typer.Argument(
-            help="The folder of a finished run: results/<run_id>, latest, or latest~1 for the one "
-            "before.",
-            show_default=False,
-        ),
-    ],
-    as_json: JsonOption = False,
-    full: FullOption = False,
-    benchmark: Annotated[
-        str | None,
-        typer.Option(
-            help="Also write the answers with speed and quality to this file, an object a "
-            "candidate."
-        ),
-    ] = None,
-    as_html: Annotated[
-        bool, typer.Option("--html", help="Also write the run as one HTML file, samples and all.")
-    ] = False,
-    out: Annotated[
-        str | None,
-        typer.Option(help="Where --html writes.  [default: report.html in the run folder]"),
-    ] = None,
-    evaluation: Annotated[
-        str | None,
-        typer.Option(
-            help="Also write every answer with its judgments to this file, in the form of "
-            "eval_*.json."
-        ),
-    ] = None,
-    csv: Annotated[
-        str | None,
-        typer.Option(help="Also write the scores to this file, a row a unit and metric."),
-    ] = None,
-    parquet: Annotated[str | None, typer.Option(help="The same, as Parquet.")] = None,
-    calibration: CalibrationOption = None,
+    run_folder: str = argument(
+        "The folder of a finished run: results/<run_id>, latest, or latest~1 for the one before."
+    ),
+    as_json: bool = JobOptions.as_json,
+    full: bool = JobOptions.full,
+    benchmark: str | None = option(
+        "Also write the answers with speed and quality to this file, an object a candidate."
+    ),
+    as_html: bool = flag("Also write the run as one HTML file, samples and all.", None, "--html"),
+    out: str | None = option("Where --html writes.  [default: report.html in the run folder]"),
+    evaluation: str | None = option(
+        "Also write every answer with its judgments to this file, in the form of eval_*.json."
+    ),
+    csv: str | None = option("Also write the scores to this file, a row a unit and metric."),
+    parquet: str | None = option("The same, as Parquet."),
+    calibration: list[str] | None = JobOptions.calibration,
 ) -> None:
     """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud
     URLs. With --calibration, figures adjusted to people's labels stand beside the run's own, there
@@ -90,16 +66,15 @@ def report(
     adjusted = open_adjusted(run_folder, calibration) if calibration else None
     print_report(run_folder, as_json, full, adjusted)
     page = (out or f"{run_folder.rstrip('/')}/report.html") if as_html else None
-    wanted = {
+    paths = {
         "html": page,
         "benchmark": benchmark,
         "evaluation": evaluation,
         "csv": csv,
         "parquet": parquet,
     }
-    if any(wanted.values()):
-        given = {form: path for form, path in wanted.items() if path is not None}
-        _export(run_folder, given, adjusted)
+    if any(paths.values()):
+        _export(run_folder, {form: path for form, path in paths.items() if path}, adjusted)
 
 
 def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
@@ -131,18 +106,13 @@ def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | No
 
 @app.command(rich_help_panel=CLUSTER)
 def doctor(
-    config: Annotated[
-        Path | None, typer.Argument(help="Also check that this job could run.", show_default=False)
-    ] = None,
-    settings: SetOption = None,
-    engine: Annotated[
-        str | None,
-        typer.Option(
-            help="Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by "
-            "the job's `engine` section, and generate 8 tokens.",
-            show_default=False,
-        ),
-    ] = None,
+    config: Path | None = argument("Also check that this job could run.", None),
+    settings: list[str] | None = JobOptions.settings,
+    engine: str | None = option(
+        "Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by the job's "
+        "`engine` section, and generate 8 tokens.",
+        show_default=False,
+    ),
 ) -> None:
     """Say what would hang or fail here, and how to mend it: platform, packages, models, keys,
     resources."""
@@ -165,16 +135,11 @@ def doctor(
 
 @dataset_app.command("validate")
 def validate(
-    path: Annotated[
-        str,
-        typer.Argument(
-            help="A folder of samples, a .csv, .json, .jsonl or .parquet file.", show_default=False
-        ),
-    ],
-    suite: Annotated[
-        str, typer.Option(help="The suite that the samples are for; your own as FILE.py:NAME.")
-    ] = "memory",
-    mapped: MapOption = None,
+    path: str = argument("A folder of samples, a .csv, .json, .jsonl or .parquet file."),
+    suite: str = option(
+        "The suite that the samples are for; your own as FILE.py:NAME.", default="memory"
+    ),
+    mapped: list[str] | None = JobOptions.mapped,
 ) -> None:
     """Check every sample of a dataset; print each problem with its file, sample and field. Exit
     code 2 if there is any."""
@@ -184,32 +149,25 @@ def validate(
     from memray_eval.datasets.scan import scan
     from memray_eval.execution.run_plan import ReadSpec
 
-    given = {
+    columns = {
         key.removeprefix("columns."): ColumnSource({"from": column})
         for key, column in column_overrides(mapped).items()
     }
     found_suite = find_suite(suite).load()
     reader = SampleReader(suite=found_suite.name, adapt=found_suite.adapt, files=found_suite.files)
-    read = ReadSpec(dataset=path, reader=reader, columns=given, batch_size=1).with_columns(say)
-    found = scan(path, read.reader, on_problem=print)
-    if found.n_invalid or not found.n_samples:
-        show(f"{path}: {found.n_samples} valid samples, {found.n_invalid} invalid")
+    read = ReadSpec(dataset=path, reader=reader, columns=columns, batch_size=1).with_columns(say)
+    scanned = scan(path, read.reader, on_problem=print)
+    if scanned.n_invalid or not scanned.n_samples:
+        show(f"{path}: {scanned.n_samples} valid samples, {scanned.n_invalid} invalid")
         raise typer.Exit(2)
-    show(f"{path}: {found.n_samples} valid samples")
+    show(f"{path}: {scanned.n_samples} valid samples")
 
 
 @list_app.command("metrics")
 def list_metrics(
-    name: Annotated[
-        str | None,
-        typer.Argument(help="A metric, to read its rubric and formulas.", show_default=False),
-    ] = None,
-    include: Annotated[
-        list[str] | None, typer.Option(help="A file with metrics of your own, listed too.")
-    ] = None,
-    as_markdown: Annotated[
-        bool, typer.Option("--markdown", help="Print a table in Markdown.")
-    ] = False,
+    name: str | None = argument("A metric, to read its rubric and formulas.", None),
+    include: list[str] | None = option("A file with metrics of your own, listed too."),
+    as_markdown: bool = flag("Print a table in Markdown.", None, "--markdown"),
 ) -> None:
     """What every metric measures, its scale, its judge, and what the estimate of its rules is
     worth; or all of one metric."""
@@ -218,14 +176,14 @@ def list_metrics(
     from memray_eval.metrics.own import find_own_metrics, load_own_metric
 
     _, brought = find_own_metrics((), include or ())
-    known = {one.name: one for one in map(load_own_metric, brought)} | all_metrics()
+    metrics = {metric.name: metric for metric in map(load_own_metric, brought)} | all_metrics()
     if name is None:
-        metrics = known.values()
-        show(markdown_table(metrics).rstrip() if as_markdown else "\n".join(list_lines(metrics)))
-    elif name in known:
-        show("\n".join(page_lines(known[name])))
+        listed = metrics.values()
+        show(markdown_table(listed).rstrip() if as_markdown else "\n".join(list_lines(listed)))
+    elif name in metrics:
+        show("\n".join(page_lines(metrics[name])))
     else:
-        near = ", ".join(get_close_matches(name, known)) or ", ".join(known)
+        near = ", ".join(get_close_matches(name, metrics)) or ", ".join(metrics)
         raise ConfigError(f"no metric {name!r}; did you mean: {near}")
 
 
@@ -240,9 +198,7 @@ def list_suites() -> None:
 
 @list_app.command("judges")
 def list_judges(
-    models: Annotated[
-        str | None, typer.Option(help="A judge table of your own instead of the package's.")
-    ] = None,
+    models: str | None = option("A judge table of your own instead of the package's."),
 ) -> None:
     """Every judge model of the table: its price per million tokens, its metrics, and whether its
     key is set."""
@@ -250,18 +206,15 @@ def list_judges(
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
-    table, keys = load_table(models), keys_set()
+    table, keys, today = load_table(models), keys_set(), date.today()
+    judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
     show(
         "US dollars per million tokens in and out, with the date of the price, and a beginner's "
         "limits per minute"
     )
-    judges = {name: entry for name, entry in table.models.items() if entry.kind == "judge"}
-    for name, entry in judges.items():
-        preferred = [
-            m.name
-            for m in all_metrics().values()
-            if isinstance(m, JudgedMetric) and m.preferred_judge == name
-        ]
+    for name, entry in table.models.items():
+        if entry.kind != "judge":
+            continue
         variable = next(
             (key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), ""
         )
@@ -269,20 +222,11 @@ def list_judges(
         limits = ", ".join(
             f"{lane.removesuffix('_per_min')} {limit:,.0f}" for lane, limit in entry.limits if limit
         )
-        price = entry.price_on(date.today())
-        cost = f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
+        cost = _format_price(entry.price_on(today))
         show(f"{name:<30} {cost}  {entry.price_date:<10}  {state:<8} {limits}".rstrip())
-        for most, more in price.above if price else ():
-            told = f"{more.input_usd:>6g} {more.output_usd:>6g}" if more else f"{'unknown':>13}"
-            show(f"{'':<30} {told}  for prompts above {most:,} tokens")
-        for band in entry.bands:
-            if band.since is not None and band.since > date.today() and band.input_usd is not None:
-                told = f"{band.input_usd:>6g} {band.output_usd:>6g}"
-                show(f"{'':<30} {told}  from {band.since} on")
-        if entry.retires is not None or entry.successor is not None:
-            day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
-            show(f"{'':<30} {day}; successor: {entry.successor or 'unknown'}")
-        if preferred:
+        for line in _note_changes(entry, today):
+            show(f"{'':<30} {line}")
+        if preferred := [metric.name for metric in judged if metric.preferred_judge == name]:
             show(f"{'':<30} preferred for {', '.join(preferred)}")
     show(
         "rules: the offline estimates, no model; embedded: a small local model on a server of the "
@@ -290,15 +234,29 @@ def list_judges(
     )
 
 
-CacheOption = Annotated[
-    str | None,
-    typer.Option("--cache", help="Another file than this machine's, as in judging.cache."),
-]
+def _note_changes(entry: ModelEntry, today: date) -> Iterator[str]:
+    """Lines of the prices for long prompts and of days to come, and of the model's end."""
+    price = entry.price_on(today)
+    for length, longer in price.above if price else ():
+        yield f"{_format_price(longer)}  for prompts above {length:,} tokens"
+    for band in entry.bands:
+        if band.since is not None and band.since > today and band.input_usd is not None:
+            yield f"{_format_price(band)}  from {band.since} on"
+    if entry.retires is not None or entry.successor is not None:
+        day = f"off from {entry.retires} on" if entry.retires else "no day of its end is known"
+        yield f"{day}; successor: {entry.successor or 'unknown'}"
+
+
+def _format_price(price: Price | PriceBand | None) -> str:
+    return f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
+
+
+CACHE = option("Another file than this machine's, as in judging.cache.", None, "--cache")
 
 
 @cache_app.command("stats")
-def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
-    """How many judge calls are kept, of which judges, and what they had cost."""
+def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -> None:
+    """Show cached judge calls per judge and what they originally cost."""
     from memray_eval.judges.call_cache import CallCache
     from memray_eval.judges.prices import cost_text
 
@@ -316,10 +274,8 @@ def cache_stats(cache: CacheOption = None, as_json: JsonOption = False) -> None:
 
 @cache_app.command("clear")
 def cache_clear(
-    cache: CacheOption = None,
-    older_than_days: Annotated[
-        float | None, typer.Option(min=0, help="Only calls made longer ago.")
-    ] = None,
+    cache: str | None = CACHE,
+    older_than_days: float | None = option("Only calls made longer ago.", min=0),
 ) -> None:
     """Forget the judge calls that are kept: they will be paid again."""
     from memray_eval.judges.call_cache import CallCache, discard

@@ -37,5 +37,5 @@ def _escape_as_json(sign: str) -> str:
     """A character as JSON writes it in ASCII: two halves beyond the first plane."""
     units = sign.encode("utf-16-be", "surrogatepass")
     return "".join(
-        f"\\u{int.from_bytes(units[place : place + 2]):04x}" for place in range(0, len(units), 2)
+        f"\\u{int.from_bytes(units[start : start + 2]):04x}" for start in range(0, len(units), 2)
     )

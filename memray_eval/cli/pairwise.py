@@ -3,35 +3,27 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from memray_eval.cli.app import (
+from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import (
+    BASE_CONFIG,
     JUDGING,
-    LOOK,
     MONEY,
     WHAT,
-    BudgetOption,
-    JsonOption,
-    NoCacheOption,
-    OutOption,
-    RunIdOption,
-    SetOption,
-    YesOption,
-    app,
-    say,
-    show,
+    JobOptions,
+    argument,
+    flag,
+    option,
+    split_names,
+    takes,
 )
-from memray_eval.cli.run import exit_if_failed
-from memray_eval.config.loading import load_config
+from memray_eval.cli.run import confirm_cost, exit_if_failed
 from memray_eval.config.sections import names_a_text_file
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from memray_eval.execution.estimate import Estimate
     from memray_eval.execution.prepare.pairwise import PairwiseResult
 
 PREFERENCE = "preference"
@@ -40,63 +32,36 @@ _WORDS_IN_NAME = 4
 
 
 @app.command(rich_help_panel=LOOK)
+@takes(
+    "runs judge metric config limit judges_all no_cache budget_usd yes out run_id settings as_json"
+)
 def pairwise(
-    runs: Annotated[
-        list[str],
-        typer.Argument(
-            help="Run folders (or latest, latest~1); RUN:CANDIDATE picks one of several, RUN alone "
-            "takes all.",
-            show_default=False,
-        ),
-    ],
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            help="Who compares: embedded, PROVIDER/MODEL, or FILE.py:FUNCTION; several with commas "
-            "vote.  [default: auto]",
-            show_default=False,
-            rich_help_panel=JUDGING,
-        ),
-    ] = None,
-    metric: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="preference, or what to compare by in your own words: a text, NAME=TEXT, or a .md "
-            "or .txt file; may be given again.  [default: preference]",
-            show_default=False,
-            rich_help_panel=JUDGING,
-        ),
-    ] = None,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A job's YAML to take judging and cluster settings from.", rich_help_panel=JUDGING
-        ),
-    ] = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="N questions: the same each time, and part of a larger N's.",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    judges_all: Annotated[
-        bool,
-        typer.Option(
-            "--all-pairs",
-            help="Judge all pairs of more than four candidates, not Swiss rounds of at most half "
-            "of them.",
-            rich_help_panel=MONEY,
-        ),
-    ] = False,
-    no_cache: NoCacheOption = False,
-    budget_usd: BudgetOption = None,
-    yes: YesOption = False,
-    out: OutOption = None,
-    run_id: RunIdOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
+    options: JobOptions,
+    runs: list[str] = argument(
+        "Run folders (or latest, latest~1); RUN:CANDIDATE picks one of several, RUN alone takes "
+        "all."
+    ),
+    judge: str | None = option(
+        "Who compares: embedded, PROVIDER/MODEL, or FILE.py:FUNCTION; several with commas vote.  "
+        "[default: auto]",
+        JUDGING,
+        show_default=False,
+    ),
+    metric: list[str] | None = option(
+        "preference, or what to compare by in your own words: a text, NAME=TEXT, or a .md or .txt "
+        "file; may be given again.  [default: preference]",
+        JUDGING,
+        show_default=False,
+    ),
+    config: Path | None = BASE_CONFIG,
+    limit: int | None = option(
+        "Sample N questions. Deterministic; a larger N is a superset.", WHAT, min=1
+    ),
+    judges_all: bool = flag(
+        "Judge all pairs of more than four candidates, not Swiss rounds of at most half of them.",
+        MONEY,
+        "--all-pairs",
+    ),
 ) -> None:
     """Compare candidates by pairs of their answers to the same questions: win rates, strengths,
     ranks, and how far the judge's verdicts hang on order and length.
@@ -106,34 +71,27 @@ def pairwise(
     resume."""
     from memray_eval.execution.prepare.pairwise import run_pairwise
 
-    judges = [name.strip() for name in (judge or "").split(",") if name.strip()]
+    judges = split_names(judge)
     if "rules" in judges:
         raise ConfigError("a preference has no estimate by rules; name a model with --judge")
-    overrides: dict[str, Any] = {
+    changes = {
         "dataset": "pairs",  # written once the answers are read
         "candidates": [{"name": PREFERENCE, "model": PREFERENCE, "backend": "given"}],
         "suite": "pairs",
         "metrics": [to_criterion(text) for text in metric or (PREFERENCE,)],
         "judge": judges if len(judges) > 1 else judge,
-        "judging.cache": "off" if no_cache else None,
-        "budget.usd": budget_usd,
         "limit": limit,
-        "out": out,
     }
-    job = load_config(config, overrides, settings or ())
-
-    def agree(made: Estimate) -> bool:
-        from memray_eval.execution.estimate_text import estimate_lines
-
-        if yes or not sys.stdin.isatty():
-            return yes
-        say("\n".join(estimate_lines(made)))
-        return typer.confirm("Spend this without a budget?", err=True)
-
     done = run_pairwise(
-        runs, job, say, judges_all=judges_all, run_id=run_id, quiet=as_json, agree=agree
+        runs,
+        options.load_job(config, changes),
+        say,
+        judges_all=judges_all,
+        run_id=options.run_id,
+        quiet=options.as_json,
+        agree=confirm_cost(options.yes),
     )
-    show_pairs(done, as_json)
+    show_pairs(done, options.as_json)
 
 
 def show_pairs(done: PairwiseResult, as_json: bool) -> None:

@@ -4,50 +4,25 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import (
-    JUDGING,
+from memray_eval.cli.app import RUN, app, print_report, say, show
+from memray_eval.cli.options import (
+    BASE_CONFIG,
+    CONFIG,
     MONEY,
     OUTPUT,
-    RUN,
     WHAT,
-    AffectOption,
-    BudgetOption,
-    CalibrationOption,
-    ConfigArgument,
-    DatasetOption,
-    DetachOption,
-    FullOption,
-    IncludeOption,
-    JsonOption,
-    JudgeOption,
-    LimitOption,
-    MapOption,
-    MetricsOption,
-    ModelOption,
-    NoCacheOption,
-    NoTtsOption,
-    OutOption,
-    RunIdOption,
-    SetOption,
-    SkipOption,
-    SpeechWeightOption,
-    StopAtOption,
-    SuiteOption,
-    TextWeightOption,
-    YesOption,
-    app,
-    column_overrides,
-    print_report,
-    say,
-    show,
+    JobOptions,
+    argument,
+    flag,
+    option,
+    takes,
 )
-from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.report.exports import export_evaluation, export_responses
@@ -59,81 +34,38 @@ if TYPE_CHECKING:
     from memray_eval.execution.session import RunResult
 
 
+_AFFECT = "affect speech_weight text_weight disable_openai_tts"
+_JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
+
+
 @app.command("run", rich_help_panel=RUN)
-def run_command(
-    config: ConfigArgument,
-    limit: LimitOption = None,
-    dataset: DatasetOption = None,
-    mapped: MapOption = None,
-    model: ModelOption = None,
-    metrics: MetricsOption = None,
-    include: IncludeOption = None,
-    judge: JudgeOption = None,
-    no_cache: NoCacheOption = False,
-    budget_usd: BudgetOption = None,
-    stop_at: StopAtOption = None,
-    calibration: CalibrationOption = None,
-    yes: YesOption = False,
-    detach: DetachOption = False,
-    out: OutOption = None,
-    run_id: RunIdOption = None,
-    skip_invalid: SkipOption = False,
-    affect: AffectOption = None,
-    speech_weight: SpeechWeightOption = None,
-    text_weight: TextWeightOption = None,
-    disable_openai_tts: NoTtsOption = False,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
-    full: FullOption = False,
-) -> None:
+@takes(
+    f"config limit dataset mapped model {_JUDGING} detach out run_id skip_invalid {_AFFECT} "
+    "settings as_json full"
+)
+def run_command(options: JobOptions, config: Path = CONFIG) -> None:
     """Run a job: read, generate, judge, embed, write, and print the summary."""
-    overrides = (
-        _overrides(limit, dataset, metrics, judge, out, skip_invalid)
-        | _model_overrides(model)
-        | _payment_overrides(no_cache, budget_usd)
-        | column_overrides(mapped)
-        | {"include": include, "stop_at": stop_at, "calibration": calibration or None}
-    )
-    overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
-    job = load_config(config, overrides, settings or ())
-    finished = _run(job, quiet=as_json, yes=yes, run_id=run_id, detach=detach)
-    print_report(finished.folder.path, as_json, full)
+    job = options.load_job(config)
+    finished = _run(job, options, quiet=options.as_json)
+    print_report(finished.folder.path, options.as_json, options.full)
     exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
+@takes(f"config limit dataset mapped model out skip_invalid {_AFFECT} settings as_json")
 def generate(
-    config: ConfigArgument,
-    limit: LimitOption = None,
-    dataset: DatasetOption = None,
-    mapped: MapOption = None,
-    model: ModelOption = None,
-    out: OutOption = None,
-    skip_invalid: SkipOption = False,
-    affect: AffectOption = None,
-    speech_weight: SpeechWeightOption = None,
-    text_weight: TextWeightOption = None,
-    disable_openai_tts: NoTtsOption = False,
-    settings: SetOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json",
-            help="Also write responses_{model}_{timestamp}.json beside it, one a candidate.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = False,
+    options: JobOptions,
+    config: Path = CONFIG,
+    as_json: bool = flag(
+        "Also write responses_{model}_{timestamp}.json beside it, one a candidate.",
+        OUTPUT,
+        "--json",
+    ),
 ) -> None:
     """Only generate: write the responses of a job's candidates to a run folder, to be judged by
     `evaluate`."""
-    overrides = (
-        _overrides(limit, dataset, None, "rules", out, skip_invalid)
-        | _model_overrides(model)
-        | column_overrides(mapped)
-    )
-    overrides |= _affect_overrides(affect, speech_weight, text_weight, disable_openai_tts)
-    job = load_config(config, overrides, settings or ())
-    finished = _run(job, generate_only=True)
+    job = options.load_job(config, {"judge": "rules"})
+    finished = _run(job, options, generate_only=True)
     show(finished.folder.path)
     if as_json:
         stamp = time.strftime("%Y%m%d_%H%M%S", time.gmtime())
@@ -145,42 +77,14 @@ def generate(
 
 
 @app.command(rich_help_panel=RUN)
+@takes(f"responses config suite mapped limit {_JUDGING} out skip_invalid settings as_json full")
 def evaluate(
-    responses: Annotated[
-        str,
-        typer.Argument(
-            help="A run folder or latest, or a .csv, .json, .jsonl or .parquet with query and "
-            "response.",
-            show_default=False,
-        ),
-    ],
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A job's YAML to take judging and cluster settings from.", rich_help_panel=JUDGING
-        ),
-    ] = None,
-    suite: SuiteOption = None,
-    mapped: MapOption = None,
-    limit: LimitOption = None,
-    metrics: MetricsOption = None,
-    include: IncludeOption = None,
-    judge: JudgeOption = None,
-    no_cache: NoCacheOption = False,
-    budget_usd: BudgetOption = None,
-    stop_at: StopAtOption = None,
-    calibration: CalibrationOption = None,
-    yes: YesOption = False,
-    out: OutOption = None,
-    skip_invalid: SkipOption = False,
-    settings: SetOption = None,
-    as_json: Annotated[
-        bool,
-        typer.Option(
-            "--json", help="Also write eval_{input}.json beside it.", rich_help_panel=OUTPUT
-        ),
-    ] = False,
-    full: FullOption = False,
+    options: JobOptions,
+    responses: str = argument(
+        "A run folder or latest, or a .csv, .json, .jsonl or .parquet with query and response."
+    ),
+    config: Path | None = BASE_CONFIG,
+    as_json: bool = flag("Also write eval_{input}.json beside it.", OUTPUT, "--json"),
 ) -> None:
     """Judge responses that exist already, with any metrics and any judge, and print the summary.
 
@@ -190,22 +94,11 @@ def evaluate(
     from memray_eval.results.latest import find_run
 
     responses = find_run(responses)
-    overrides = (
-        _overrides(limit, responses, metrics, judge, out, skip_invalid)
-        | _payment_overrides(no_cache, budget_usd)
-        | column_overrides(mapped)
-    )
-    overrides |= {
-        "suite": suite,
-        "include": include,
-        "stop_at": stop_at,
-        "calibration": calibration or None,
-        "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
-    }
-    job = load_config(config, overrides, settings or ())
-    job, check_found = _follow_origin(job, suite, metrics, settings or (), yes)
-    finished = _run(job, yes=yes, check_found=check_found)
-    print_report(finished.folder.path, full=full)
+    existing = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
+    job = options.load_job(config, {"dataset": responses, "candidates": existing})
+    job, check_found = _follow_origin(job, options)
+    finished = _run(job, options, check_found=check_found)
+    print_report(finished.folder.path, full=options.full)
     if as_json:
         path = f"{job.out}/eval_{_to_file_name(Path(responses.rstrip('/')).stem)}.json"
         export_evaluation(path, finished.folder.each(), finished.summary)
@@ -214,32 +107,18 @@ def evaluate(
 
 
 @app.command(rich_help_panel=RUN)
+@takes("run_folder settings complete detach as_json full")
 def resume(
-    run_folder: Annotated[
-        str,
-        typer.Argument(
-            help="The folder of a run: results/<run_id>, or latest.", show_default=False
-        ),
-    ],
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            help="Change how it runs: --set judging.actors=2 --set budget.usd=50",
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    complete: Annotated[
-        bool,
-        typer.Option(
-            "--all",
-            help="All units, also where the run stopped since its `stop_at` was decided.",
-            rich_help_panel=WHAT,
-        ),
-    ] = False,
-    detach: DetachOption = False,
-    as_json: JsonOption = False,
-    full: FullOption = False,
+    options: JobOptions,
+    run_folder: str = argument("The folder of a run: results/<run_id>, or latest."),
+    settings: list[str] | None = option(
+        "Change how it runs: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
+    ),
+    complete: bool = flag(
+        "Finish all units, even if the run stopped early because `stop_at` was decided.",
+        WHAT,
+        "--all",
+    ),
 ) -> None:
     """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
     from memray_eval.cli.pairwise import show_pairs
@@ -249,99 +128,69 @@ def resume(
 
     folder = find_run(run_folder)
     changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
-    pairs = resume_pairwise(folder, say, quiet=as_json, settings=changed)
+    pairs = resume_pairwise(folder, say, quiet=options.as_json, settings=changed)
     if pairs is not None:
-        show_pairs(pairs, as_json)
+        show_pairs(pairs, options.as_json)
         return
-    finished = go_on(folder, say, quiet=as_json, settings=changed, detach=detach)
-    print_report(finished.folder.path, as_json, full)
+    finished = go_on(folder, say, quiet=options.as_json, settings=changed, detach=options.detach)
+    print_report(finished.folder.path, options.as_json, options.full)
     exit_if_failed(finished)
 
 
 @app.command(rich_help_panel=RUN)
+@takes(
+    "config limit dataset mapped model metrics include judge skip_invalid samples cluster node_usd "
+    "settings as_json"
+)
 def estimate(
-    config: ConfigArgument,
-    limit: LimitOption = None,
-    dataset: DatasetOption = None,
-    mapped: MapOption = None,
-    model: ModelOption = None,
-    metrics: MetricsOption = None,
-    include: IncludeOption = None,
-    judge: JudgeOption = None,
-    skip_invalid: SkipOption = False,
-    samples: Annotated[
-        str | None,
-        typer.Option(
-            help="For so many samples (1e6) like those of the dataset.",
-            show_default=False,
-            rich_help_panel=WHAT,
-        ),
-    ] = None,
-    cluster: Annotated[
-        Path | None,
-        typer.Option(
-            help="On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray "
-            "launcher YAML.",
-            rich_help_panel=MONEY,
-        ),
-    ] = None,
-    node_usd: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--node-usd",
-            help="What an hour of a node costs: --node-usd GROUP=USD, group by group.",
-            rich_help_panel=MONEY,
-        ),
-    ] = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
+    options: JobOptions,
+    config: Path = CONFIG,
+    samples: str | None = option(
+        "For so many samples (1e6) like those of the dataset.", WHAT, show_default=False
+    ),
+    cluster: Path | None = option(
+        "On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray launcher YAML.",
+        MONEY,
+    ),
+    node_usd: list[str] | None = option(
+        "What an hour of a node costs: --node-usd GROUP=USD, group by group.", MONEY, "--node-usd"
+    ),
 ) -> None:
-    """Say what a job would take, without a call: calls, tokens, dollars, time, nodes, and what
-    holds it up."""
+    """Estimate calls, tokens, cost, time and nodes for a job, and its bottleneck. Makes no model
+    calls."""
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of
     from memray_eval.execution.waiting import no_waiting, show_waiting
     from memray_eval.submission.cluster_files import read_offer
 
-    prices, count = (
-        parse_node_prices(node_usd or ()),
-        None if samples is None else parse_sample_count(samples),
-    )
+    prices = parse_node_prices(node_usd or ())
+    n_samples = None if samples is None else parse_sample_count(samples)
     if prices and cluster is None:
         raise ConfigError("--node-usd prices a cluster's nodes: name its file with --cluster")
-    cluster_spec = None if cluster is None else read_offer(cluster)
-    job = load_config(
-        config,
-        _overrides(limit, dataset, metrics, judge, None, skip_invalid)
-        | _model_overrides(model)
-        | column_overrides(mapped)
-        | {"include": include},
-        settings or (),
-    )
-    made = estimate_of(
-        job,
-        samples=count,
-        cluster_spec=cluster_spec,
+    estimated = estimate_of(
+        options.load_job(config),
+        samples=n_samples,
+        cluster_spec=None if cluster is None else read_offer(cluster),
         node_usd_per_hour=prices,
         say=say,
-        waiting=no_waiting if as_json else show_waiting,
+        waiting=no_waiting if options.as_json else show_waiting,
     )
-    show(made.model_dump_json(indent=2) if as_json else "\n".join(estimate_lines(made)))
+    as_text = "\n".join(estimate_lines(estimated))
+    show(estimated.model_dump_json(indent=2) if options.as_json else as_text)
 
 
-def _follow_origin(
-    job: RunConfig, suite: str | None, metrics: str | None, settings: Sequence[str], yes: bool
-) -> tuple[RunConfig, Callable[[Scan], None]]:
+def _follow_origin(job: RunConfig, options: JobOptions) -> tuple[RunConfig, Callable[[Scan], None]]:
     """Follows the run or rows that responses come from: returns the job with their suite, metrics
     and rubrics, and a check that all of them are of that suite. Prints which suite it is, and asks
     if the job and its responses differ. Raises ConfigError if nobody agrees."""
     from memray_eval.benchmarks.own import suite_name
     from memray_eval.execution.prepare.origins import count_other_suites, find_origin, follow_origin
 
-    given = {"suite": suite, "metrics": metrics}
-    explicit = {key for key, value in given.items() if value is not None}
-    explicit |= {setting.partition("=")[0].partition(".")[0].strip() for setting in settings}
+    explicit = {key for key in ("suite", "metrics") if getattr(options, key) is not None}
+    explicit |= {
+        setting.partition("=")[0].partition(".")[0].strip() for setting in options.settings or ()
+    }
     origin = find_origin(job.dataset)
     followed, differences = follow_origin(job, origin, explicit)
     name = suite_name(followed.suite)
@@ -349,17 +198,17 @@ def _follow_origin(
         _confirm_difference(
             "; ".join(differences),
             f"Judge by the job's all the same (suite {name})?",
-            yes,
+            options.yes,
         )
     elif followed.suite == origin.suite:
         say(f"Suite {name}, that of {origin.what}.")
     elif "suite" not in job.model_fields_set:
-        say(f"Suite {name}: {origin.what} names none; --suite says another.")
+        say(f"Using suite {name} ({origin.what} does not name one); override with --suite.")
 
     def check_found(found: Scan) -> None:
         difference = count_other_suites(found, name)
         if difference and not differences and not explicit & {"suite", "metrics"}:
-            _confirm_difference(difference, "Judge them all the same?", yes)
+            _confirm_difference(difference, "Judge them all the same?", options.yes)
 
     return followed, check_found
 
@@ -380,52 +229,6 @@ def _confirm_difference(difference: str, question: str, yes: bool) -> None:
     )
 
 
-def _affect_overrides(
-    affect: str | None, speech_weight: float | None, text_weight: float | None, no_tts: bool
-) -> dict[str, Any]:
-    if affect not in (None, "on", "off"):
-        raise ConfigError(f"--affect {affect}: it is on or off")
-    weights = {"affect.speech_weight": speech_weight, "affect.text_weight": text_weight}
-    return {
-        "affect.enabled": None if affect is None else affect == "on",
-        "affect.tts": "off" if no_tts else None,
-        **weights,
-    }
-
-
-def _payment_overrides(no_cache: bool, budget_usd: float | None) -> dict[str, Any]:
-    return {"judging.cache": "off" if no_cache else None, "budget.usd": budget_usd}
-
-
-def _overrides(
-    limit: int | None,
-    dataset: str | None,
-    metrics: str | None,
-    judge: str | None,
-    out: str | None,
-    skip_invalid: bool,
-) -> dict[str, Any]:
-    """Options as config keys; None leaves what the job says."""
-    names = [name.strip() for name in metrics.split(",") if name.strip()] if metrics else None
-    skip = True if skip_invalid else None
-    return {
-        "limit": limit,
-        "dataset": dataset,
-        "metrics": names,
-        "judge": judge,
-        "out": out,
-        "skip_invalid": skip,
-    }
-
-
-def _model_overrides(model: str | None) -> dict[str, Any]:
-    return (
-        {}
-        if model is None
-        else {"candidates.0.model": model, "candidates.0.name": Path(model).name}
-    )
-
-
 def _to_file_name(name: str) -> str:
     """Turns a name into part of a file name."""
     return "".join(letter if letter.isalnum() or letter in "-." else "_" for letter in name)
@@ -433,43 +236,46 @@ def _to_file_name(name: str) -> str:
 
 def _run(
     job: RunConfig,
+    options: JobOptions,
     quiet: bool = False,
     generate_only: bool = False,
-    yes: bool = False,
-    run_id: str | None = None,
-    detach: bool = False,
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
-    from memray_eval.execution.estimate_text import estimate_lines
-
     # Ray takes a second to import: only where it is used
-    from memray_eval.execution.prepare import (
-        run,
-    )
-
-    def agree(made: Estimate) -> bool:
-        if yes or not sys.stdin.isatty():
-            return yes
-        say("\n".join(estimate_lines(made)))
-        return typer.confirm("Spend this without a budget?", err=True)
+    from memray_eval.execution.prepare import run
 
     return run(
         job,
         say,
         quiet=quiet,
         generate_only=generate_only,
-        agree=agree,
-        run_id=run_id,
+        agree=confirm_cost(options.yes),
+        run_id=options.run_id,
         check_found=check_found,
-        detach=detach,
+        detach=options.detach,
     )
+
+
+def confirm_cost(yes: bool) -> Callable[[Estimate], bool]:
+    """Makes a function that asks on a terminal whether to spend what a run without a budget is
+    estimated to cost. `yes` agrees, and elsewhere nobody does."""
+
+    def agree(estimated: Estimate) -> bool:
+        from memray_eval.execution.estimate_text import estimate_lines
+
+        if yes or not sys.stdin.isatty():
+            return yes
+        say("\n".join(estimate_lines(estimated)))
+        return typer.confirm("Spend this without a budget?", err=True)
+
+    return agree
 
 
 def exit_if_failed(finished: RunResult) -> None:
     """Exits with the run's code if too many units failed or it stopped early, and says so."""
     if finished.is_decided:
         go_on = f"`memray-eval resume --all {finished.folder.path}`"
-        say(f"Stopped, {finished.stopped}. The rest comes with {go_on}.")
+        say(f"Stopped early: {finished.stopped}. Run {go_on} to finish the remaining units.")
     if finished.exit_code:
         failed, units = (
             finished.summary.n_failed_units,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from memray_eval.cli.app import RUN, app, named_number, show
+from memray_eval.cli.app import RUN, app, show
+from memray_eval.cli.options import named_number, option
 from memray_eval.errors import ConfigError, DataError
 
 TEXT = "text"
@@ -17,24 +15,15 @@ TEXT = "text"
 
 @app.command(rich_help_panel=RUN)
 def score(
-    prompt_type: Annotated[
-        str,
-        typer.Option("--type", help="simple, navigation, reasoning, or text.", show_default=False),
-    ],
-    response: Annotated[str | None, typer.Option(help="What was answered.")] = None,
-    prompt: Annotated[str | None, typer.Option(help="What was asked; text may go without.")] = None,
-    response_file: Annotated[
-        str | None, typer.Option(help="A file with the response instead; - is stdin.")
-    ] = None,
-    prompt_file: Annotated[
-        str | None, typer.Option(help="A file with the prompt instead; - is stdin.")
-    ] = None,
-    expected: Annotated[
-        list[str] | None, typer.Option(help="A right answer, scored beside; may be given again.")
-    ] = None,
-    weight: Annotated[
-        list[str] | None, typer.Option(help="CHECK=SHARE; all of them replace the type's weights.")
-    ] = None,
+    prompt_type: str = option(
+        "simple, navigation, reasoning, or text.", None, "--type", default=..., show_default=False
+    ),
+    response: str | None = option("What was answered."),
+    prompt: str | None = option("What was asked; text may go without."),
+    response_file: str | None = option("A file with the response instead; - is stdin."),
+    prompt_file: str | None = option("A file with the prompt instead; - is stdin."),
+    expected: list[str] | None = option("A right answer, scored beside; may be given again."),
+    weight: list[str] | None = option("CHECK=SHARE; all of them replace the type's weights."),
 ) -> None:
     """Score one response by rules, and print JSON: the overall score, subscores, issues and passed
     checks of an instruction-following type (0-100), or the scores of a text's quality (0-1). Asks
@@ -45,7 +34,7 @@ def score(
         raise ConfigError(
             f"no prompt type {prompt_type!r}; there are: {', '.join((*PROMPT_TYPES, TEXT))}"
         )
-    said = _read_option("response", response, response_file)
+    answer = _read_option("response", response, response_file)
     if prompt_type == TEXT:
         if expected or weight:
             raise ConfigError(
@@ -54,16 +43,16 @@ def score(
             )
         show(
             json.dumps(
-                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), said),
+                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), answer),
                 indent=2,
             )
         )
         return
-    asked = _read_option("prompt", prompt, prompt_file)
+    question = _read_option("prompt", prompt, prompt_file)
     form = "CHECK=SHARE, such as word_count=0.5"
-    weights = dict(named_number(one, "--weight", form) for one in weight) if weight else None
+    weights = dict(named_number(share, "--weight", form) for share in weight) if weight else None
     show(
-        score_response(prompt_type, asked, said, expected, weights=weights).model_dump_json(
+        score_response(prompt_type, question, answer, expected, weights=weights).model_dump_json(
             indent=2
         )
     )
@@ -99,11 +88,11 @@ def _score_text(prompt: str, text: str) -> dict[str, float]:
         for metric in all_metrics().values()
         if metric.family == TEXT and isinstance(metric, ComputedMetric)
     ]
-    found = {metric.name: score_by_code(metric, sample, response) for metric in family}
-    if lacking := next((outcome for outcome in found.values() if outcome.value is None), None):
+    scores = {metric.name: score_by_code(metric, sample, response) for metric in family}
+    if lacking := next((outcome for outcome in scores.values() if outcome.value is None), None):
         raise DataError(f"{lacking.metric}: {lacking.error}")
     return {
         name: round(outcome.value, 4)
-        for name, outcome in found.items()
+        for name, outcome in scores.items()
         if outcome.value is not None
     }

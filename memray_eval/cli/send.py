@@ -2,37 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import typer
 
 from memray_eval.cli.app import RUN, app, say, show
+from memray_eval.cli.options import argument, option
 from memray_eval.config.sections import SINK_KEYS, SinkConfig
 from memray_eval.errors import ConfigError
 
 
 @app.command(rich_help_panel=RUN)
 def send(
-    run_folder: Annotated[
-        str,
-        typer.Argument(
-            help="The folder of a finished run: results/<run_id>, or latest.", show_default=False
-        ),
-    ],
-    kinds: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--sink",
-            help="Only this one of the job's sinks, or one that the job does not name: otlp, "
-            "mlflow, inspect; may be given again.",
-        ),
-    ] = None,
-    settings: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set", help="Change the sinks: --set 'sinks=[{kind: mlflow, uri: http://HOST:5000}]'"
-        ),
-    ] = None,
+    run_folder: str = argument("The folder of a finished run: results/<run_id>, or latest."),
+    kinds: list[str] | None = option(
+        "Only this one of the job's sinks, or one that the job does not name: otlp, mlflow, "
+        "inspect; may be given again.",
+        None,
+        "--sink",
+    ),
+    settings: list[str] | None = option(
+        "Change the sinks: --set 'sinks=[{kind: mlflow, uri: http://HOST:5000}]'", None, "--set"
+    ),
 ) -> None:
     """Send a run's scores to OpenTelemetry, MLflow, or Inspect's logs: what is not there yet. A run
     does it by itself at its end; exit code 1 where a sink fails."""

@@ -6,24 +6,13 @@ import os
 import sys
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval.cli.app import (
-    CLUSTER,
-    ConfigArgument,
-    JsonOption,
-    LimitOption,
-    OutOption,
-    RunIdOption,
-    SetOption,
-    YesOption,
-    app,
-    say,
-    show,
-)
-from memray_eval.config.loading import load_config
+from memray_eval.cli.app import CLUSTER, app, say, show
+from memray_eval.cli.options import CONFIG, JobOptions, argument, flag, option, takes
 from memray_eval.results.run_folder import new_run_id
 from memray_eval.text_processing.printable import escape_controls
 
@@ -33,41 +22,27 @@ if TYPE_CHECKING:
 
 DETACHED = 130
 
-AddressOption = Annotated[
-    str | None,
-    typer.Option(
-        envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
-        help="The cluster's dashboard: http://HEAD:8265. With token authentication: "
-        "RAY_AUTH_MODE=token and RAY_AUTH_TOKEN, or "
-        "RAY_AUTH_TOKEN_PATH, in this shell.",
-        show_default=False,
-    ),
-]
-JobArgument = Annotated[
-    str, typer.Argument(help="A job's id, or a run's: its last job.", show_default=False)
-]
-FollowOption = Annotated[
-    bool,
-    typer.Option("--follow", "-f", help="Print what it prints, until it ends; Ctrl-C detaches."),
-]
+ADDRESS = option(
+    "The cluster's dashboard: http://HEAD:8265. With token authentication: RAY_AUTH_MODE=token and "
+    "RAY_AUTH_TOKEN, or RAY_AUTH_TOKEN_PATH, in this shell.",
+    envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
+    show_default=False,
+)
+JOB = argument("A job's id, or a run's: its last job.")
+FOLLOW = flag("Print what it prints, until it ends; Ctrl-C detaches.", None, "--follow", "-f")
 
 job_app = typer.Typer(no_args_is_help=True, help="The jobs on a cluster, by Ray's job API.")
 app.add_typer(job_app, name="job", rich_help_panel=CLUSTER)
 
 
 @app.command(rich_help_panel=CLUSTER)
+@takes("config address follow no_wait limit out run_id yes settings")
 def submit(
-    config: ConfigArgument,
-    address: AddressOption = None,
-    follow: FollowOption = False,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Return when the cluster has the job.")
-    ] = False,
-    limit: LimitOption = None,
-    out: OutOption = None,
-    run_id: RunIdOption = None,
-    yes: YesOption = False,
-    settings: SetOption = None,
+    options: JobOptions,
+    config: Path = CONFIG,
+    address: str | None = ADDRESS,
+    follow: bool = FOLLOW,
+    no_wait: bool = flag("Return when the cluster has the job.", None, "--no-wait"),
 ) -> None:
     """Run a job on a cluster: package it small, send it, and end with its exit code.
 
@@ -79,11 +54,10 @@ def submit(
     from memray_eval.execution.prepare import check_run_id, resolve_reading, scan_dataset
     from memray_eval.submission.package import make_package
 
-    job = load_config(config, {"limit": limit, "out": out}, settings or ())
-    run_id = check_run_id(
-        new_run_id(suite_name(job.suite), job.candidates[0].name) if run_id is None else run_id
-    )
-    package = make_package(job, run_id, os.environ, yes)
+    job, run_id = options.load_job(config), options.run_id
+    if run_id is None:
+        run_id = new_run_id(suite_name(job.suite), job.candidates[0].name)
+    package = make_package(job, check_run_id(run_id), os.environ, options.yes)
     # One elsewhere is looked at by the job itself, and so is what a reader of one's own reads
     if "://" not in job.dataset and job.reader is None:
         package = package.with_samples(
@@ -103,14 +77,16 @@ def submit(
 
 
 @job_app.command()
-def status(job: JobArgument, address: AddressOption = None, as_json: JsonOption = False) -> None:
-    """Say how a job stands. Exit code 0, whatever it says."""
+def status(
+    job: str = JOB, address: str | None = ADDRESS, as_json: bool = JobOptions.as_json
+) -> None:
+    """Print the job's status. Always exits 0."""
     state = _connect(address).state(job)
     show(state.model_dump_json(indent=2) if as_json else _describe_state(state))
 
 
 @job_app.command()
-def stop(job: JobArgument, address: AddressOption = None) -> None:
+def stop(job: str = JOB, address: str | None = ADDRESS) -> None:
     """End a job. Its run can be resumed: submit it again with the same --run-id."""
     jobs = _connect(address)
     state = jobs.state(job)
@@ -125,7 +101,7 @@ def stop(job: JobArgument, address: AddressOption = None) -> None:
 
 
 @job_app.command()
-def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption = False) -> None:
+def logs(job: str = JOB, address: str | None = ADDRESS, follow: bool = FOLLOW) -> None:
     """Print what a job has printed; with --follow until it ends, with its exit code."""
     jobs = _connect(address)
     if follow:
@@ -134,7 +110,7 @@ def logs(job: JobArgument, address: AddressOption = None, follow: FollowOption =
 
 
 @job_app.command("list")
-def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> None:
+def list_jobs(address: str | None = ADDRESS, as_json: bool = JobOptions.as_json) -> None:
     """List the cluster's submitted jobs, oldest first."""
     for state in _connect(address).list():
         show(state.model_dump_json() if as_json else _describe_state(state))
@@ -142,9 +118,7 @@ def list_jobs(address: AddressOption = None, as_json: JsonOption = False) -> Non
 
 def _connect(address: str | None) -> Jobs:
     # Ray takes a second to import: only where it is used
-    from memray_eval.submission.jobs import (
-        Jobs,
-    )
+    from memray_eval.submission.jobs import Jobs
 
     return Jobs(address)
 

@@ -10,11 +10,12 @@ import webbrowser
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from memray_eval.cli.app import LOOK, app, say, show
+from memray_eval.cli.options import argument, flag, option
 from memray_eval.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
@@ -27,39 +28,27 @@ RESULTS = "results"  # where runs go unless told otherwise
 
 @app.command(rich_help_panel=LOOK)
 def view(
-    folder: Annotated[
-        str,
-        typer.Argument(
-            help="A folder that holds run folders, or that of one run, finished or not; a cloud "
-            "URL of either; latest, or latest~1 for the run before."
-        ),
-    ] = RESULTS,
-    metric: Annotated[
-        str | None,
-        typer.Argument(
-            help="With --label: the metric to label by.  [default: the run's headline]",
-            show_default=False,
-        ),
-    ] = None,
-    is_labelling: Annotated[
-        bool,
-        typer.Option(
-            "--label",
-            help="Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
-        ),
-    ] = False,
-    csv: Annotated[
-        Path | None,
-        typer.Option(
-            help="With --label: write the labels so far to this file for `calibrate`, and end.",
-            show_default=False,
-        ),
-    ] = None,
-    port: Annotated[
-        int,
-        typer.Option(min=0, max=65535, help="Where to listen on this machine; 0 is a free port."),
-    ] = 0,
-    is_opened: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    folder: str = typer.Argument(
+        RESULTS,
+        help="A folder that holds run folders, or that of one run, finished or not; a cloud URL of "
+        "either; latest, or latest~1 for the run before.",
+    ),
+    metric: str | None = argument(
+        "With --label: the metric to label by.  [default: the run's headline]", None
+    ),
+    is_labelling: bool = flag(
+        "Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
+        None,
+        "--label",
+    ),
+    csv: Path | None = option(
+        "With --label: write the labels so far to this file for `calibrate`, and end.",
+        show_default=False,
+    ),
+    port: int = option(
+        "Where to listen on this machine; 0 is a free port.", default=0, min=0, max=65535
+    ),
+    is_opened: bool = flag("Open it in the browser.", None, "--open"),
 ) -> None:
     """Look at runs of any size in the browser.
 
@@ -112,26 +101,26 @@ def _label(
             csv.write_text(session.write_csv(), "utf-8", "backslashreplace")
         except OSError as error:
             raise ConfigError(f"cannot write {csv}: {error}; name another place") from None
-        _tell_labels(session, str(csv))
+        _print_labels(session, str(csv))
         return
     asyncio.run(_serve(serving_labels(session, port), is_opened))
-    _tell_labels(session, "")
+    _print_labels(session, "")
 
 
-def _tell_labels(session: LabelSession, path: str) -> None:
+def _print_labels(session: LabelSession, path: str) -> None:
     """Says who labelled how much, and what to do with it."""
-    found = session.agreement()
-    raters = ", ".join(f"{name} {n}" for name, n in found["raters"].items()) or "nobody"
-    say(f"{session.metric}: {found['n_units']} units labelled ({raters})")
-    for name in ("kappa", "alpha_ordinal") if found["figures"] else ():
-        if (value := found["figures"][name]["value"]) is not None:
-            title, n_shared = name.replace("_", ", "), found["n_shared"]
+    agreement = session.agreement()
+    raters = ", ".join(f"{name} {n}" for name, n in agreement["raters"].items()) or "nobody"
+    say(f"{session.metric}: {agreement['n_units']} units labelled ({raters})")
+    for name in ("kappa", "alpha_ordinal") if agreement["figures"] else ():
+        if (value := agreement["figures"][name]["value"]) is not None:
+            title, n_shared = name.replace("_", ", "), agreement["n_shared"]
             say(f"  {title} between raters {value:z.3f}, on {n_shared} units")
-    if found["n_units"] and not path:
+    if agreement["n_units"] and not path:
         path = "labels.csv"
         write = f"memray-eval view {session.folder.path} --label {session.metric} --csv {path}"
         say(f"Write them to a file: {write}")
-    if found["n_units"] and (command := session.calibrate_command(path)):
+    if agreement["n_units"] and (command := session.calibrate_command(path)):
         say(f"Hold judges against them: {command}")
         adjust = f"memray-eval report {session.folder.path} --calibration {session.metric}={path}"
         say(f"Adjust this run's scores by them: {adjust}")
@@ -152,12 +141,12 @@ async def _serve(serving: AbstractAsyncContextManager[str], is_opened: bool) -> 
 
 def _make_progress(clock: Callable[[], float]) -> Callable[[int], None]:
     """Makes a function that prints how many units are read, at most every PROGRESS_S seconds."""
-    last_told = clock()
+    last_printed = clock()
 
-    def tell(n_units: int) -> None:
-        nonlocal last_told
-        if clock() - last_told >= PROGRESS_S:
-            last_told = clock()
+    def report(n_units: int) -> None:
+        nonlocal last_printed
+        if clock() - last_printed >= PROGRESS_S:
+            last_printed = clock()
             say(f"  {n_units:,} units read")
 
-    return tell
+    return report

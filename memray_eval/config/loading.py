@@ -53,9 +53,7 @@ def load_config(
         return JobFile.model_validate(data).expand()
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, JobFile))
-        raise ConfigError(
-            f"{path or 'the options'}: the configuration does not hold:\n{lines}"
-        ) from None
+        raise ConfigError(f"{path or 'the options'}: invalid configuration:\n{lines}") from None
 
 
 def read_job_keys(path: Path) -> set[str]:
@@ -96,7 +94,7 @@ def with_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
         return RunConfig.model_validate(data)
     except ValidationError as error:
         lines = "\n".join(f"  {line}" for line in describe(error, RunConfig))
-        raise ConfigError(f"--set: the configuration does not hold:\n{lines}") from None
+        raise ConfigError(f"--set: invalid configuration:\n{lines}") from None
 
 
 def _read_yaml(path: Path) -> dict[str, Any]:
@@ -156,9 +154,12 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     """Resolves the paths in a key's value against a folder."""
     field = key.partition(".")[0]
     if key in OWN and isinstance(value, list | tuple):
-        return [_resolve_own(one, folder) for one in value]
+        return [_resolve_own(entry, folder) for entry in value]
     if key == CALIBRATION and isinstance(value, list | tuple):
-        return [_resolve_calibration(one, folder) if isinstance(one, str) else one for one in value]
+        return [
+            _resolve_calibration(entry, folder) if isinstance(entry, str) else entry
+            for entry in value
+        ]
     if key == SUITE:
         return _resolve_suite(value, folder)
     if key == CANDIDATES:
@@ -209,8 +210,8 @@ def _resolve_sinks(sinks: Any, folder: Path) -> Any:
     """Resolves the folders that sinks name."""
     if isinstance(sinks, list | tuple):
         return [_resolve_sinks(sink, folder) for sink in sinks]
-    if isinstance(sinks, dict) and isinstance(place := sinks.get("dir"), str):
-        return sinks | {"dir": _resolve_path(place, folder)}
+    if isinstance(sinks, dict) and isinstance(path := sinks.get("dir"), str):
+        return sinks | {"dir": _resolve_path(path, folder)}
     return sinks
 
 
@@ -227,9 +228,9 @@ def _resolve_suite(entry: Any, folder: Path) -> Any:
 def _resolve_code(value: Any, folder: Path) -> Any:
     """Resolves the files of code that a judge, a jury, or a server names."""
     if isinstance(value, dict):
-        return {key: _resolve_code(one, folder) for key, one in value.items()}
+        return {key: _resolve_code(part, folder) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_resolve_code(one, folder) for one in value]
+        return [_resolve_code(part, folder) for part in value]
     return _resolve_own(value, folder)
 
 
@@ -253,9 +254,9 @@ def _resolve_own(entry: Any, folder: Path) -> Any:
     if isinstance(entry, dict):
         return _resolve_texts(entry, ("rubric",), folder)
     if isinstance(entry, str) and (reference := split_reference(entry)) is not None:
-        place, attribute = reference
-        if place.endswith(".py"):
-            return ":".join(filter(None, (_resolve_path(place, folder), attribute)))
+        module, attribute = reference
+        if module.endswith(".py"):
+            return ":".join(filter(None, (_resolve_path(module, folder), attribute)))
     return entry
 
 

@@ -16,44 +16,47 @@ WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no mod
 
 def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     """A job's keys with the functions that it names as judges and candidates behind `servers`.
-    Raises ValueError where two files would be servers of one name."""
+    Raises ValueError if two files would be servers of one name."""
     servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
     named = dict(data)
     if "judge" in named:
         named["judge"] = _name_functions(named["judge"], servers)
     for section, key in (("judging", "fallbacks"), ("affect", "judge")):
         if isinstance(named.get(section), dict) and named[section].get(key):
-            told = _name_functions(named[section][key], servers)
-            named[section] = {**named[section], key: told}
+            judges = _name_functions(named[section][key], servers)
+            named[section] = {**named[section], key: judges}
     if isinstance(candidates := named.get("candidates"), list | tuple):
-        for place, one in enumerate(candidates := list(candidates)):
-            model = one.get("model") if isinstance(one, dict) else None
-            # A server may call a model llama3:latest
-            if isinstance(model, str) and (one.get("backend") == "code" or ".py:" in model):
-                candidates[place] = {**one, "model": _name_functions(model, servers)}
-        named["candidates"] = candidates
+        named["candidates"] = [_name_candidate(entry, servers) for entry in candidates]
     return {**named, "servers": servers} if servers else named
+
+
+def _name_candidate(entry: Any, servers: dict[str, Any]) -> Any:
+    model = entry.get("model") if isinstance(entry, dict) else None
+    # A server may call a model llama3:latest
+    if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):
+        return {**entry, "model": _name_functions(model, servers)}
+    return entry
 
 
 def _name_functions(value: Any, servers: dict[str, Any]) -> Any:
     """A judge, a jury or judges by metric, their functions as those of servers, which are put
     beside the others."""
     if isinstance(value, Mapping):
-        return {key: _name_functions(one, servers) for key, one in value.items()}
+        return {key: _name_functions(judge, servers) for key, judge in value.items()}
     if isinstance(value, list | tuple):
-        return [_name_functions(one, servers) for one in value]
+        return [_name_functions(judge, servers) for judge in value]
     if not isinstance(value, str) or value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))
     if reference is None or not reference[1]:
         return value
-    place, function = reference
-    stem = Path(place).stem if place.endswith(".py") else place.replace(".", "_")
+    module, function = reference
+    stem = Path(module).stem if module.endswith(".py") else module.replace(".", "_")
     server = re.sub(r"[^\w-]", "_", stem)
-    known = servers.setdefault(server, {"code": place})
-    if (known.get("code") if isinstance(known, dict) else known.code) != place:
+    namesake = servers.setdefault(server, {"code": module})
+    if (namesake.get("code") if isinstance(namesake, dict) else namesake.code) != module:
         raise ValueError(
             f"{value}: there is another server {server!r}; name this one: "
-            f"servers: {{NAME: {{code: {place}}}}}, as NAME/{function}"
+            f"servers: {{NAME: {{code: {module}}}}}, as NAME/{function}"
         )
     return f"{server}/{function}"

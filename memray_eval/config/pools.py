@@ -22,11 +22,11 @@ def _check_pool(pool: str, members: Sequence[str], servers: Mapping[str, NamedSe
     accounts: dict[tuple[str | None, ...], str] = {}
     for name in members:
         if name not in servers:
-            known = [other for other in servers if servers[other].pool is None]
-            told = f"there are: {', '.join(known) or 'none but pools'}"
-            if (hint := nearest(name, known)) is not None:
-                told = f"did you mean {hint!r}?"
-            raise ValueError(f"{pool}: no server {name!r}; {told}")
+            single_servers = [other for other in servers if servers[other].pool is None]
+            way_out = f"there are: {', '.join(single_servers) or 'none but pools'}"
+            if (hint := nearest(name, single_servers)) is not None:
+                way_out = f"did you mean {hint!r}?"
+            raise ValueError(f"{pool}: no server {name!r}; {way_out}")
         server = servers[name]
         if server.pool is not None:
             raise ValueError(

@@ -36,7 +36,6 @@ def known_keys(model: type[Frozen]) -> set[str]:
     return names
 
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The known word that `word` most likely misspells, if any."""
-    found = difflib.get_close_matches(word, sorted(known), n=1, cutoff=0.7)
-    return found[0] if found else None
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that `word` most likely misspells, if any."""
+    return next(iter(difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.7)), None)

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import typing
 from collections.abc import Iterator
-from pathlib import Path
+from functools import cache
+from itertools import pairwise
 from typing import Any, NamedTuple
 
-import yaml
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
 
 from memray_eval.config.schema import JobFile
+from memray_eval.types import Frozen
 
-DESCRIPTIONS = Path(__file__).with_name("keys.yaml")
 _HEAD = """\
 # The keys of a job
 
@@ -36,6 +38,12 @@ class Key(NamedTuple):
     name: str
     field: FieldInfo
 
+    @property
+    def description(self) -> str:
+        """The text below the field in its class."""
+        texts = (_texts_below_fields(model).get(self.name) for model in self.owner.__mro__)
+        return next((text for text in texts if text), "")
+
 
 def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key]:
     """All keys of a job, those of a section after the section's own."""
@@ -49,11 +57,10 @@ def job_keys(model: type[BaseModel] = JobFile, before: str = "") -> Iterator[Key
 
 def job_schema() -> dict[str, Any]:
     """The JSON schema of a job's YAML, with a description of every key."""
-    told = _descriptions()
     schema = JobFile.model_json_schema()
     homes = {JobFile.__name__: schema, **schema.get("$defs", {})}
     for key in job_keys():
-        homes[key.owner.__name__]["properties"][key.name]["description"] = told[key.path]
+        homes[key.owner.__name__]["properties"][key.name]["description"] = key.description
     for owner in {key.owner for key in job_keys()}:
         for name, field in owner.model_fields.items():
             if field.exclude:  # it follows from another key
@@ -63,14 +70,27 @@ def job_schema() -> dict[str, Any]:
 
 def job_reference() -> str:
     """The page of all keys, a row each."""
-    told = _descriptions()
-    rows = [f"| `{key.path}` | {_default_of(key.field)} | {told[key.path]} |" for key in job_keys()]
+    rows = [
+        f"| `{key.path}` | {_default_of(key.field)} | {key.description} |" for key in job_keys()
+    ]
     return _HEAD + "\n".join(rows) + "\n"
 
 
-def _descriptions() -> dict[str, str]:
-    told: dict[str, str] = yaml.safe_load(DESCRIPTIONS.read_text("utf-8"))
-    return told
+@cache
+def _texts_below_fields(model: type) -> dict[str, str]:
+    """The string below each field of a class, in one line. Pydantic's `use_attribute_docstrings`
+    reads them too, but at every import, which then takes a third longer."""
+    if not issubclass(model, Frozen) or model is Frozen:
+        return {}
+    (definition,) = ast.parse(inspect.getsource(model)).body
+    assert isinstance(definition, ast.ClassDef)
+    return {
+        field.target.id: " ".join(text.value.value.split())
+        for field, text in pairwise(definition.body)
+        if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
+        if isinstance(text, ast.Expr) and isinstance(text.value, ast.Constant)
+        if isinstance(text.value.value, str)
+    }
 
 
 def _models_in(annotation: Any) -> list[type[BaseModel]]:

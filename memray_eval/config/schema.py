@@ -61,54 +61,107 @@ MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"
 
 
 class RunConfig(Frozen):
-    """One run: which samples, asked of which candidates, scored by which metrics, where. What each
-    key means is in keys.yaml.
+    """One run: which samples, asked of which candidates, scored by which metrics, where. Relative
+    paths are resolved by `load_config`.
 
-    Code of one's own is named `path/to/file.py:NAME` or `package.module:NAME`; a judge or a
-    candidate's model that is `my_judge.py:FUNCTION` makes a server called my_judge. Of `servers`, a
-    list stands for a pool. A value of `rubrics` with a "/" or a "." is a file's path. Without
-    `estimates`, rules may score the metrics for which they were not found to be blind. Relative
-    paths are resolved by `load_config`."""
+    `judge: auto` takes each metric's preferred judge if its key is set, else the first fallback
+    with a key, else rules. Rules may score a metric that `estimates` does not name unless they were
+    found to be blind (`list metrics` shows what each is worth). A list among the `servers` is a
+    pool; a judge or a candidate's model that is `my_judge.py:FUNCTION` makes a server called
+    my_judge. The samples of a `limit` are part of a larger limit's. A suite of a published
+    benchmark scores a plainly empty prediction by its own rule, whatever `on_no_answer` says.
+    `executor: auto` is local if no engine is to be started, no cluster is named and there are at
+    most 2,000 units. With `stop_at`, units are taken in a seeded order."""
 
     suite: str | SuiteTemplate = "memory"
+    """The benchmark that says how samples are read and asked (`list suites`), `my_suite.py:NAME`,
+    or a template."""
     dataset: str
+    """The samples, or responses that exist already; a file, a folder, a cloud URL or hf://NAME."""
     reader: str | None = None
+    """`my_reader.py:FUNCTION`: a function of the dataset's path to its rows, as mappings."""
     columns: dict[str, Column] = Field(default_factory=dict)
+    """Which column of your own data a field is, as FIELD COLUMN or FIELD {from, parse}; what it
+    leaves out is found by common names, which is said."""
     tasks: tuple[str, ...] = ()
+    """Some of a suite's tasks; none means all."""
     templates: str | None = None
+    """A folder or file with the benchmark's own prompt templates, for which we have our words."""
     errata: str | None = None
+    """A file of questions whose right answer is wrong, without which figures are given too."""
     limit: Count | None = None
+    """So many samples, spread over tasks and scenarios, the same ones each time."""
     limit_order: Literal["spread", "first"] = "spread"
+    """`spread`, or `first` for the first ones of the dataset."""
     skip_invalid: bool = False
+    """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     metrics: tuple[str | RubricMetric, ...] = ()
+    """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
+    of the suite."""
     include: tuple[str, ...] = ()
+    """Files with metrics that may then be named alone."""
     judge: Jury | dict[str, Jury] = "auto"
+    """Who judges: `rules` (nobody; offline estimates), `auto`, `embedded`, PROVIDER/MODEL,
+    `my_judge.py:FUNCTION`, a list of these for a jury, or a mapping from metric (or metric/task) to
+    any of these."""
     rubrics: dict[str, str] = Field(default_factory=dict)
+    """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
+    own."""
     estimates: dict[str, bool] = Field(default_factory=dict)
+    """By metric, whether its offline estimate may stand in where no model judges."""
     text_weights: dict[str, float] = Field(default_factory=dict)
+    """The weights of overall_score by the text family's scores; they sum to 1."""
     transitions: WordList = "strict"
+    """Which transition words coherence_score counts, the source's few or our wider list."""
     emotion_words: WordList = "strict"
+    """By which words the companion's rules find a feeling, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"
+    """What a response without an answer scores: `exclude` (nothing, it is in no mean), `zero` (the
+    lowest score), or `score` (what the metric makes of an empty text)."""
     affect: AffectConfig = AffectConfig()
+    """How the user's emotion and traits are found where a sample gives none."""
     engine: EngineConfig = EngineConfig()
+    """How vLLM runs the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
+    """By model, what is other than in `engine` for it; all but the device."""
     server: ServerConfig = ServerConfig()
+    """How requests go to candidates behind servers."""
     servers: dict[str, NamedServer] = Field(default_factory=dict)
+    """By a name of yours, an OpenAI-compatible server whose models are judges, candidates and
+    embeddings as NAME/MODEL."""
     embedding: EmbeddingConfig = EmbeddingConfig()
+    """The model of metrics by vectors."""
     judging: JudgingConfig = JudgingConfig()
+    """How judges are called."""
     cluster: ClusterConfig = ClusterConfig()
+    """Where the job runs on Ray."""
     assumptions: Assumptions = Assumptions()
+    """What `estimate` cannot know."""
     executor: Literal["auto", "local", "ray"] = "auto"
+    """Where stages run: `local` (this process, without Ray), `ray`, or `auto`, which is local for
+    at most 2,000 units that need no engine."""
     rows_per_block: Count | None = None
+    """Rows that travel together; by default an engine's batch, more for large datasets."""
     tolerance: Annotated[int, Field(ge=0)] | Annotated[float, Field(ge=0, le=1)] = 0.05
+    """How many units may fail before the exit code is 1: a share (0.05) or a number (20)."""
     on_error: Literal["record", "fail"] = "record"
+    """`fail` stops the run at the first failed unit, resumably; `record` goes on."""
     budget: Budget = Budget()
+    """What the run may spend on judges; it stops before that would be passed, resumably."""
     stop_at: str | None = None
+    """The question whose answer ends the run, resumably: `helpfulness ±0.1` (its mean known that
+    closely), or, of two candidates, `compare empathy`."""
     calibration: tuple[str, ...] = ()
+    """Files of people's labels, by which scores are adjusted; what `calibrate --save` wrote, or a
+    table of labels of the run's own answers."""
     sinks: Sinks = ()
+    """Where scores go beside the run's folder, once they are written there; a kind alone stands for
+    a sink without further keys."""
     pairs: PairsConfig | None = None
+    """What a pairwise run compares; `memray-eval pairwise` writes it."""
     out: str = DEFAULT_OUT
+    """The folder or cloud URL for run folders."""
 
     @property
     def metric_options(self) -> MetricOptions:
@@ -120,8 +173,8 @@ class RunConfig(Frozen):
     @property
     def judge_request(self) -> JudgeRequest:
         models = tuple(candidate.model for candidate in self.candidates)
-        asked = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
-        return JudgeRequest(**asked, models=models)
+        keys = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
+        return JudgeRequest(**keys, models=models)
 
     def engine_of(self, model: str) -> EngineConfig:
         """The engine settings for a model: `engine` with what `engines` changes for it."""
@@ -134,13 +187,13 @@ class RunConfig(Frozen):
         judging section, and their addresses to candidates and embeddings that name them."""
         if not isinstance(data, dict):
             return data
-        if isinstance(given := data.get("servers"), dict):  # a list is a pool
-            data = data | {
-                "servers": {
-                    name: {"pool": one} if isinstance(one, list | tuple) else one
-                    for name, one in given.items()
-                }
+        if isinstance(servers := data.get("servers"), dict):  # a list is a pool
+            pools = {
+                name: {"pool": members}
+                for name, members in servers.items()
+                if isinstance(members, list | tuple)
             }
+            data = data | {"servers": servers | pools}
         data = name_code(data)
         servers = data.get("servers")
         if not isinstance(servers, dict) or not servers:
@@ -152,8 +205,7 @@ class RunConfig(Frozen):
             data = data | {"judging": judging | {"servers": servers}}
         candidates = data.get("candidates")
         if isinstance(candidates, list | tuple):
-            asked = [_on_server(one, servers) for one in candidates]
-            data = data | {"candidates": asked}
+            data = data | {"candidates": [_on_server(entry, servers) for entry in candidates]}
         embedding = data.get("embedding")
         server = _server_of(embedding, servers) if isinstance(embedding, dict) else None
         if server is not None:
@@ -244,9 +296,12 @@ def _check_candidate_extra(candidate: Candidate) -> None:
     check_extra(where, candidate.extra)
     if known := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
         raise ValueError(f"{where}: {known[0]} has its own key under sampling; set that")
-    told = candidate.extra.get("chat_template_kwargs", {})
+    template_kwargs = candidate.extra.get("chat_template_kwargs", {})
     structured = candidate.extra.get("structured_outputs", {})
-    for name, value in (("chat_template_kwargs", told), ("structured_outputs", structured)):
+    for name, value in (
+        ("chat_template_kwargs", template_kwargs),
+        ("structured_outputs", structured),
+    ):
         if not isinstance(value, dict):
             raise ValueError(f"{where}: {name} is a mapping, not {value!r}")
     if candidate.backend != "vllm":
@@ -280,9 +335,9 @@ def _on_server(candidate: Any, servers: Mapping[str, Any]) -> Any:
     _refuse_judges_only("candidates", candidate["model"], server)
     if server.get("code") is not None:
         return {**candidate, "backend": "code"}
-    said = {key: server[key] for key in ("api_key_env", "stream") if key in server}
+    keys = {key: server[key] for key in ("api_key_env", "stream") if key in server}
     model = candidate["model"].partition("/")[2]
-    return {**candidate, **said, "backend": "openai", "base_url": server.get("url"), "model": model}
+    return {**candidate, **keys, "backend": "openai", "base_url": server.get("url"), "model": model}
 
 
 def _refuse_judges_only(section: str, model: str, server: Mapping[str, Any]) -> None:
@@ -307,8 +362,11 @@ class CandidateEntry(Candidate):
     else they share, their engine too."""
 
     temperatures: Annotated[tuple[Temperature, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these temperatures."""
     prompts: Annotated[tuple[Name, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these prompts."""
     contexts: Annotated[tuple[Arm, ...], Field(min_length=1)] | None = None
+    """One candidate for each of these contexts."""
 
     @model_validator(mode="after")
     def _check_given_once(self) -> CandidateEntry:
@@ -350,6 +408,7 @@ class JobFile(RunConfig):
     """What a job's YAML may hold: a RunConfig whose candidates may each stand for several."""
 
     candidates: Annotated[tuple[CandidateEntry, ...], Field(min_length=1)]
+    """The models under test; one entry with several temperatures or prompts stands for as many."""
 
     def expand(self) -> RunConfig:
         """The run that it describes. Raises ValidationError if two candidates get the same name."""

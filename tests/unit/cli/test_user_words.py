@@ -13,7 +13,8 @@ import typer
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
-from memray_eval.cli.app import GROUPS, JUDGING, MONEY, OUTPUT, WHAT
+from memray_eval.cli.app import GROUPS
+from memray_eval.cli.options import JUDGING, MONEY, OUTPUT, WHAT
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html

@@ -10,15 +10,15 @@ import yaml
 
 import memray_eval.cli.config  # noqa: F401 (its commands join the app)
 from memray_eval.cli.app import app
-from memray_eval.config.reference import DESCRIPTIONS, job_keys, job_reference, job_schema
+from memray_eval.config.reference import job_keys, job_reference, job_schema
 from tests.conftest import REPOSITORY
 
 
-def test_every_key_is_described_and_nothing_else_is() -> None:
-    told = yaml.safe_load(DESCRIPTIONS.read_text("utf-8"))
-    assert [key.path for key in job_keys()] == list(told)
-    assert all(text.strip() == text and len(text) < 200 for text in told.values())
-    assert not any("|" in text for text in told.values())  # a column of the page
+def test_every_key_is_described() -> None:
+    texts = [key.description for key in job_keys()]
+    assert all(texts)
+    assert len(texts) > 200
+    assert not [text for text in texts if len(text) >= 200 or "|" in text]  # a column of the page
 
 
 def test_the_schema_has_every_description_and_default() -> None:

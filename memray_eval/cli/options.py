@@ -1,0 +1,231 @@
+"""Options of commands: how one is declared, how commands share them, and the options of those that
+run jobs, each declared once."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from copy import copy
+from dataclasses import dataclass
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+import typer
+from typer.models import ParameterInfo
+
+from memray_eval.config.loading import load_config
+from memray_eval.config.schema import RunConfig
+from memray_eval.errors import ConfigError
+
+# The groups of a command's options that --help shows
+WHAT, JUDGING, MONEY, OUTPUT = "What to run", "Judging", "Limits and money", "Output"
+
+
+def option(
+    help: str, panel: str | None = None, *names: str, default: Any = None, **settings: Any
+) -> Any:
+    """An option of a group, called as its parameter is unless `names` are given."""
+    return typer.Option(default, *names, help=help, rich_help_panel=panel, **settings)
+
+
+def flag(help: str, panel: str | None, *names: str) -> Any:
+    """An option without a value."""
+    return option(help, panel, *names, default=False)
+
+
+def argument(help: str, default: Any = ...) -> Any:
+    """An argument, which is required unless it has a default; --help does not show the default."""
+    return typer.Argument(default, help=help, show_default=False)
+
+
+class Options:
+    """Base of frozen dataclasses whose fields are options; a field without a value has its option's
+    default."""
+
+    def __post_init__(self) -> None:
+        for name, value in list(vars(self).items()):
+            if isinstance(value, ParameterInfo):
+                object.__setattr__(self, name, value.default)
+
+
+def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Makes a command of a function whose first parameter is an Options: `names` lists the fields
+    that the command takes, and the function's other parameters, in the order of --help. `defaults`
+    are other ones than the fields'."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        first, *rest = inspect.signature(function, eval_str=True).parameters.values()
+        own = {parameter.name: parameter for parameter in rest}
+        parameters = dict(inspect.signature(first.annotation, eval_str=True).parameters) | own
+        for name, default in defaults.items():
+            changed = copy(parameters[name].default)
+            changed.default = default
+            parameters[name] = parameters[name].replace(default=changed)
+        chosen = [
+            parameters[name].replace(kind=inspect.Parameter.KEYWORD_ONLY) for name in names.split()
+        ]
+
+        @wraps(function)
+        def command(**values: Any) -> None:
+            others = {name: values.pop(name) for name in own}
+            function(first.annotation(**values), **others)
+
+        vars(command).update(__signature__=inspect.Signature(chosen))
+        command.__annotations__ = {parameter.name: parameter.annotation for parameter in chosen}
+        return command
+
+    return decorate
+
+
+CONFIG = argument(
+    "A job's YAML, or the name of one that comes with memray_eval, such as quickstart."
+)
+BASE_CONFIG = option("A job's YAML to take judging and cluster settings from.", JUDGING)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions(Options):
+    """The options of the commands that run jobs. A command that takes one of them alone has it as a
+    default: `as_json: bool = JobOptions.as_json`."""
+
+    suite: str | None = option(
+        "Suite to score the responses with; overrides the job and the responses (see `list "
+        "suites`). Your own as FILE.py:NAME.",
+        WHAT,
+    )
+    limit: int | None = option(
+        "Sample N, stratified by task and scenario. Deterministic; a larger N is a superset.",
+        WHAT,
+        min=1,
+    )
+    dataset: str | None = option(
+        "Another dataset: a folder, .csv, .json, .jsonl or .parquet.", WHAT
+    )
+    mapped: list[str] | None = option(
+        "Which column of your data a field is: --map query=question --map answers=reference.",
+        WHAT,
+        "--map",
+    )
+    model: str | None = option(
+        "Another model for the first candidate: `embedded`, a hub name, a folder, or "
+        "FILE.py:FUNCTION.",
+        WHAT,
+    )
+    skip_invalid: bool = flag("Take the valid samples; report the others.", WHAT, "--skip-invalid")
+    affect: str | None = option("on or off: find emotion and traits where samples give none.", WHAT)
+    speech_weight: float | None = option(
+        "Weight of the speech emotion in the fused distribution.", WHAT
+    )
+    text_weight: float | None = option(
+        "Weight of the text emotion in the fused distribution.", WHAT
+    )
+    disable_openai_tts: bool = flag(
+        "Disable OpenAI text-to-speech; the speech emotion is then uniform.",
+        WHAT,
+        "--disable-openai-tts",
+    )
+    settings: list[str] | None = option(
+        "Override any key: --set engine.replicas=2 --set candidates.0.sampling.temperature=0.7",
+        WHAT,
+        "--set",
+    )
+    metrics: str | None = option(
+        "Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME.",
+        JUDGING,
+    )
+    include: list[str] | None = option(
+        "Load metrics from this file so they can be referred to by name. Repeatable.", JUDGING
+    )
+    judge: str | None = option(
+        "Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or FILE.py:FUNCTION.",
+        JUDGING,
+    )
+    calibration: list[str] | None = option(
+        "Human labels used to correct judge scores: a file from `calibrate --save`, or a table of "
+        "labels of the run's own answers (METRIC=FILE if it names no metric). Repeatable.",
+        JUDGING,
+        "--calibration",
+    )
+    no_cache: bool = flag("Ask every judge anew; keep no verdict.", MONEY, "--no-cache")
+    budget_usd: float | None = option(
+        "Stop before judge calls cost more than this (US dollars). The run can be resumed.",
+        MONEY,
+        min=0,
+    )
+    stop_at: str | None = option(
+        'Stop as soon as it is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, of two '
+        'candidates, "compare empathy". `resume --all` does the rest.',
+        MONEY,
+        show_default=False,
+    )
+    yes: bool = flag("Start without a budget, whatever the estimate says.", MONEY, "--yes")
+    detach: bool = flag(
+        "End when judge calls are under way in batches (judging.mode); `resume` goes on.",
+        MONEY,
+        "--detach",
+    )
+    out: str | None = option("Where run folders go: a folder or a cloud URL.", OUTPUT)
+    run_id: str | None = option(
+        "The run folder's name. If the folder already holds this run, it is resumed.",
+        OUTPUT,
+        show_default=False,
+    )
+    as_json: bool = flag("Print JSON on stdout instead of text.", OUTPUT, "--json")
+    full: bool = flag("Print every figure of every metric, and all tables.", OUTPUT, "--full")
+
+    def overrides(self) -> dict[str, Any]:
+        """The keys of a job that they set; None leaves what the job says. Raises ConfigError."""
+        if self.affect not in (None, "on", "off"):
+            raise ConfigError(f"--affect {self.affect}: it is on or off")
+        keys: dict[str, Any] = {
+            "suite": self.suite,
+            "limit": self.limit,
+            "dataset": self.dataset,
+            "skip_invalid": self.skip_invalid or None,
+            "affect.enabled": None if self.affect is None else self.affect == "on",
+            "affect.tts": "off" if self.disable_openai_tts else None,
+            "affect.speech_weight": self.speech_weight,
+            "affect.text_weight": self.text_weight,
+            "metrics": split_names(self.metrics) if self.metrics else None,
+            "include": self.include,
+            "judge": self.judge,
+            "calibration": self.calibration or None,
+            "judging.cache": "off" if self.no_cache else None,
+            "budget.usd": self.budget_usd,
+            "stop_at": self.stop_at,
+            "out": self.out,
+        }
+        if self.model is not None:
+            keys |= {"candidates.0.model": self.model, "candidates.0.name": Path(self.model).name}
+        return keys | column_overrides(self.mapped)
+
+    def load_job(self, config: Path | None, changes: Mapping[str, Any] | None = None) -> RunConfig:
+        """The job of a file, or of the options alone, with `changes` before --set. Raises
+        ConfigError."""
+        return load_config(config, self.overrides() | dict(changes or {}), self.settings or ())
+
+
+def split_names(text: str | None) -> list[str]:
+    """The names of a comma-separated list."""
+    return [name.strip() for name in (text or "").split(",") if name.strip()]
+
+
+def column_overrides(mapped: list[str] | None) -> dict[str, str]:
+    """--map options as config keys. Raises ConfigError for one that is no FIELD=COLUMN."""
+    overrides = {}
+    for text in mapped or ():
+        field, separator, column = text.partition("=")
+        if not (field.strip() and separator and column.strip()):
+            raise ConfigError(f"--map {text!r}: write FIELD=COLUMN, such as query=question")
+        overrides[f"columns.{field.strip()}"] = column.strip()
+    return overrides
+
+
+def named_number(text: str, option: str, form: str) -> tuple[str, float]:
+    """NAME=NUMBER as a pair. Raises ConfigError that tells the form that an option has."""
+    name, _, number = text.rpartition("=")
+    try:
+        return name, float(number)
+    except ValueError:
+        raise ConfigError(f"{option} {text}: write {form}") from None
