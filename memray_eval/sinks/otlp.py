@@ -13,10 +13,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httpx2
+import numpy as np
+import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
@@ -27,10 +30,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 import memray_eval
 from memray_eval.errors import SinkError
+from memray_eval.results.parts import Flags, unit_numbers
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp_address import OtlpAddress
-from memray_eval.sinks.sent_journal import SentJournal
 from memray_eval.types import is_estimate
 
 logger = logging.getLogger(__name__)
@@ -57,6 +60,32 @@ class Event(NamedTuple):
     def size(self) -> int:
         """The characters of its texts."""
         return sum(len(text) for text in self.attributes.values() if isinstance(text, str))
+
+
+class SentJournal:
+    """The ids of the events that the receiver at `place` has taken, in 8 bytes each.
+
+    An id joins once the receiver has answered: a kill between the two sends it again, under the
+    same id. Another place has a journal of its own. Raises DataError if one cannot be read."""
+
+    def __init__(self, folder: RunFolder, kind: str, place: str) -> None:
+        self._folder = folder
+        self._name = f"{kind}-{blake2b(place.encode(), digest_size=4).hexdigest()}"
+        rows = (table.column("event").to_pylist() for table in folder.read_sent(self._name))
+        numbers = [unit_numbers(ids) for ids in rows]
+        self._sent = np.unique(np.concatenate([np.zeros(0, np.uint64), *numbers]))
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def are_sent(self, ids: Sequence[str]) -> Flags:
+        """Which of these events the receiver has."""
+        return np.isin(unit_numbers(ids), self._sent)
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Writes down what the receiver has just taken."""
+        self._folder.write_sent(self._name, pa.table({"event": pa.array(ids, pa.string())}))
+        self._sent = np.union1d(self._sent, unit_numbers(ids))
 
 
 class OtlpSink:
