@@ -106,8 +106,8 @@ class RunDisplay:
         shown, next_at = "", time.monotonic()
         is_last = is_over.wait(SOON_S)  # a short run is over by then
         while True:
-            for told in self._look():
-                print(told, file=stream, flush=True)
+            for news in self._look():
+                print(news, file=stream, flush=True)
             line, now = self._state.line(is_last), time.monotonic()
             if now >= next_at or (is_last and line != shown):
                 print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
@@ -118,12 +118,12 @@ class RunDisplay:
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""
-        found = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
-        self._is_up = self._is_up or found is not None
-        self._state.update(found, self._phase(), tuple(self._waits), time.time())
-        if found is not None:
-            self._n_lines += len(found.lines)
-            yield from map(escape_controls, found.lines)
+        snapshot = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
+        self._is_up = self._is_up or snapshot is not None
+        self._state.update(snapshot, self._phase(), tuple(self._waits), time.time())
+        if snapshot is not None:
+            self._n_lines += len(snapshot.lines)
+            yield from map(escape_controls, snapshot.lines)
 
 
 class ViewState:
@@ -138,10 +138,10 @@ class ViewState:
         self._sent: dict[str, deque[tuple[float, int]]] = {}
 
     def update(
-        self, found: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
+        self, snapshot: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
     ) -> None:
         """Takes in what was read; None: nothing could be read, and what was known stands."""
-        self._found, self._phase, self._now = found or self._found, phase, now
+        self._found, self._phase, self._now = snapshot or self._found, phase, now
         self._to_go = self._left.update(self._found, phase, now)
         self._waits = waits or self._first_wait()
         for name, judge in self._found.judges.items():
@@ -176,7 +176,7 @@ class ViewState:
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
-        found, names, total = self._found, self._outline.stages, self._outline.size.total
+        snapshot, names, total = self._found, self._outline.stages, self._outline.size.total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
         for name, judge in self._asked_judges():
             limit = None if is_last else judge.limit
@@ -184,8 +184,8 @@ class ViewState:
             parts.append(f"{name}: {self._calls(name, judge)}{held}")
         if cost := self._cost():
             parts.append(cost)
-        if found.n_failed:
-            parts.append(f"{found.n_failed:,} failed")
+        if snapshot.n_failed:
+            parts.append(f"{snapshot.n_failed:,} failed")
         if self._waits and not is_last:
             parts.append(f"waiting for {', '.join(self._waits)}")
         if (left := self._time_to_go()) and not is_last:
@@ -195,9 +195,13 @@ class ViewState:
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
         """The judges that calls go to; all of them before the first call. A pool is asked as its
         members."""
-        known = self._found.judges.items()
-        asked = [(name, one) for name, one in known if one.sent or one.in_flight or one.waiting]
-        return asked or list(known)
+        judges = self._found.judges.items()
+        called = [
+            (name, judge)
+            for name, judge in judges
+            if judge.sent or judge.in_flight or judge.waiting
+        ]
+        return called or list(judges)
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""
@@ -340,13 +344,13 @@ def describe_binding(limit: BindingLimit) -> str:
 
 def clock_text(seconds: float) -> str:
     """A time that counts: 45 s, 12 min 05 s, 3 h 04 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
-def _share(part: float, whole: float) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
+def _share(part: float, total: float) -> str:
+    return f" ({part / total:.0%})" if total else ""

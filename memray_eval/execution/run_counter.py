@@ -89,7 +89,7 @@ class StageReports(ParameterPort, Protocol):
         """Whether the run ends early, for a stage on an event loop."""
         ...
 
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """What a stage tells of its judges. Returns when it was heard."""
         ...
 
@@ -109,7 +109,7 @@ class RunReports(StageReports, Protocol):
 
     def telemetry(self) -> RunTelemetry: ...
 
-    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
+    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
         """Takes which parameters models refused in an earlier session."""
         ...
 
@@ -156,24 +156,24 @@ class RunCounter:
     def add_carried(self, rows: int) -> None:
         self._carried += rows
 
-    def record_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """What an actor tells of its judges."""
         now = time.time()
-        self._calls.add(member, told, now)
-        for judge, one in told.items():
-            self._timeline.calls(now, one.calls)
-            self._exporter.calls(judge, one)
+        self._calls.add(member, snapshots, now)
+        for judge, snapshot in snapshots.items():
+            self._timeline.calls(now, snapshot.calls)
+            self._exporter.calls(judge, snapshot)
         self._exporter.under_way(self._calls.under_way(now))
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        for candidate, one in took.items():
-            self._exporter.answers(candidate, one)
+        for candidate, usage in took.items():
+            self._exporter.answers(candidate, usage)
 
     def take_step(self, step: Step) -> Standing:
         return self._parameters.take(step)
 
-    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
-        self._parameters.restore(known)
+    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
+        self._parameters.restore(refused)
 
     def telemetry(self) -> RunTelemetry:
         return RunTelemetry(
@@ -266,8 +266,8 @@ class LocalCounter(RunCounter):
     async def is_stopping(self) -> bool:
         return self.stopping() is not None
 
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
-        self.record_calls(member, told)
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
+        self.record_calls(member, snapshots)
 
     async def negotiate(self, step: Step) -> Standing:
         return self.take_step(step)
@@ -300,5 +300,5 @@ class CallReporter:
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
-        if told := self._book.take():
-            await self._counter.report_calls(self._member, told)
+        if snapshots := self._book.take():
+            await self._counter.report_calls(self._member, snapshots)

@@ -150,7 +150,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed
         error = (score["error"] or "") if has_failed else ""
         kind, text = _ERROR_TYPE.match(error), score["judgment"]
-        found: dict[str, str | float | bool | None] = {
+        attributes: dict[str, str | float | bool | None] = {
             "log.record.uid": event_id,
             "gen_ai.evaluation.name": score["metric"],
             "gen_ai.evaluation.score.value": score["value"],
@@ -173,22 +173,22 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),
         }
         yield Event(
-            event_id, {key: value for key, value in found.items() if value not in (None, "")}
+            event_id, {key: value for key, value in attributes.items() if value not in (None, "")}
         )
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:
     """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, beside the run."""
     pairs = (pair.partition("=") for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
-    found = {
+    attributes = {
         "service.name": "memray-eval",
         "service.version": memray_eval.__version__,
         **{name.strip(): unquote(value).strip() for name, _, value in pairs if name.strip()},
         "memray_eval.run_id": run_id,
     }
     if name := environ.get("OTEL_SERVICE_NAME", "").strip():
-        found["service.name"] = name
-    return Resource(attributes=[_attribute(*pair) for pair in found.items()])
+        attributes["service.name"] = name
+    return Resource(attributes=[_attribute(*pair) for pair in attributes.items()])
 
 
 def make_request(events: Sequence[Event], resource: Resource) -> ExportLogsServiceRequest:

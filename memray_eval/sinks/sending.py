@@ -151,9 +151,9 @@ def send_run(
         replaced = [old for old in before if any(new.replaces(old) for new in now)]
         folder.write_deliveries([*(old for old in before if old not in replaced), *now])
         summary = folder.read_summary()
-        told = with_notes(summary, replaced, now)
-        if told.notes != summary.notes:
-            folder.write_summary(told, render(told))
+        noted = with_notes(summary, replaced, now)
+        if noted.notes != summary.notes:
+            folder.write_summary(noted, render(noted))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now

@@ -158,12 +158,12 @@ def engine_warnings(output: str) -> list[LogEntry]:
     """What processes of vLLM warn of in a piece of a worker's output."""
     entries = []
     for line in output.splitlines():
-        if found := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
-            text = f"{found['process']} (pid {found['pid']}), {found['place']}: {found['message']}"
+        if parts := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
+            text = f"{parts['process']} (pid {parts['pid']}), {parts['place']}: {parts['message']}"
             entry = make_entry(
-                logging.getLevelNamesMapping()[found["level"]], "vllm", hide_held_keys(text)
+                logging.getLevelNamesMapping()[parts["level"]], "vllm", hide_held_keys(text)
             )
-            entries.append(entry | {ONCE: _kind_of("vllm", found["message"])})
+            entries.append(entry | {ONCE: _kind_of("vllm", parts["message"])})
     return entries
 
 

@@ -73,9 +73,9 @@ class RemoteCounter:
             return standing
         return Standing(dict(step.changes))
 
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-            await self.actor.record_calls.remote(member, told)
+            await self.actor.record_calls.remote(member, snapshots)
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         try:

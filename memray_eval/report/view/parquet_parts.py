@@ -80,12 +80,12 @@ def read_record(filesystem: fs.FileSystem, part: Part, row: int) -> Record:
 
 def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
     """Marks the rows that contain the text in any column, ignoring case."""
-    found = pa.repeat(pa.scalar(False), batch.num_rows)
+    matches = pa.repeat(pa.scalar(False), batch.num_rows)
     for column in batch.columns:
-        found = pc.or_(
-            found, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False)
+        matches = pc.or_(
+            matches, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False)
         )
-    return found
+    return matches
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:

@@ -76,9 +76,9 @@ class RunList:
             if self._is_local
             else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
         )
-        found = [row for row in read if row is not None]
-        found.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
-        return {row.id: row for row in found}
+        rows = [row for row in read if row is not None]
+        rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
+        return {row.id: row for row in rows}
 
     def _list(self) -> None:
         selector = fs.FileSelector(self._inner)
