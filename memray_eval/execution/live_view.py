@@ -10,23 +10,29 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from textwrap import wrap
-from typing import IO, TYPE_CHECKING
+from typing import IO, NamedTuple
 
-from memray_eval.execution.progress import JudgeNow, ProgressSource, RunOutline, Snapshot
-from memray_eval.execution.terminal import PLAIN_EVERY_S, open_console, open_stderr
-from memray_eval.execution.time_left import Left, TimeLeft
+from rich.console import Console
+
+from memray_eval.execution.progress import (
+    JudgeNow,
+    ProgressSource,
+    RunOutline,
+    Snapshot,
+    StageCount,
+)
+from memray_eval.execution.waiting import PLAIN_EVERY_S, open_console, open_stderr
 from memray_eval.judges.call_metrics import IN_FLIGHT, OUTAGE, REFUSALS, BindingLimit
 from memray_eval.judges.limits.notices import describe_rate
 from memray_eval.stages.rates import period_per_s, rows_per_s
 from memray_eval.text_processing.printable import escape_controls
 
-if TYPE_CHECKING:
-    from rich.console import Console
-
 POLL_S, PLAIN_POLL_S = 0.5, 1.0
 SOON_S, ANSWER_S = 0.4, 10.0  # how long a counter is waited for: one that starts, one that is up
 RECENT_S = 10.0  # what the rate of calls is taken from
 BAR_WIDTH, ERROR_LINES = 20, 2
+WINDOW_S, LEAST_STEPS = 120.0, 8  # what a rate is taken from: the last steps of at least so long
+OVERDUE = 2.0  # a step that takes so many times as long as those before is news by itself
 _SOURCES = {
     "set": "set in the job",
     "told": "told by the provider",
@@ -100,8 +106,8 @@ class RunDisplay:
         shown, next_at = "", time.monotonic()
         is_last = is_over.wait(SOON_S)  # a short run is over by then
         while True:
-            for told in self._look():
-                print(told, file=stream, flush=True)
+            for news in self._look():
+                print(news, file=stream, flush=True)
             line, now = self._state.line(is_last), time.monotonic()
             if now >= next_at or (is_last and line != shown):
                 print(f"[{time.time() - self._began:6.0f} s] {line}", file=stream, flush=True)
@@ -112,12 +118,12 @@ class RunDisplay:
 
     def _look(self) -> Iterator[str]:
         """Reads the run, and yields the lines that a person has not seen yet."""
-        found = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
-        self._is_up = self._is_up or found is not None
-        self._state.update(found, self._phase(), tuple(self._waits), time.time())
-        if found is not None:
-            self._n_lines += len(found.lines)
-            yield from map(escape_controls, found.lines)
+        snapshot = self._source.snapshot(self._n_lines, ANSWER_S if self._is_up else SOON_S)
+        self._is_up = self._is_up or snapshot is not None
+        self._state.update(snapshot, self._phase(), tuple(self._waits), time.time())
+        if snapshot is not None:
+            self._n_lines += len(snapshot.lines)
+            yield from map(escape_controls, snapshot.lines)
 
 
 class ViewState:
@@ -132,10 +138,10 @@ class ViewState:
         self._sent: dict[str, deque[tuple[float, int]]] = {}
 
     def update(
-        self, found: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
+        self, snapshot: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
     ) -> None:
         """Takes in what was read; None: nothing could be read, and what was known stands."""
-        self._found, self._phase, self._now = found or self._found, phase, now
+        self._found, self._phase, self._now = snapshot or self._found, phase, now
         self._to_go = self._left.update(self._found, phase, now)
         self._waits = waits or self._first_wait()
         for name, judge in self._found.judges.items():
@@ -170,7 +176,7 @@ class ViewState:
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
-        found, names, total = self._found, self._outline.stages, self._outline.size.total
+        snapshot, names, total = self._found, self._outline.stages, self._outline.size.total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
         for name, judge in self._asked_judges():
             limit = None if is_last else judge.limit
@@ -178,8 +184,8 @@ class ViewState:
             parts.append(f"{name}: {self._calls(name, judge)}{held}")
         if cost := self._cost():
             parts.append(cost)
-        if found.n_failed:
-            parts.append(f"{found.n_failed:,} failed")
+        if snapshot.n_failed:
+            parts.append(f"{snapshot.n_failed:,} failed")
         if self._waits and not is_last:
             parts.append(f"waiting for {', '.join(self._waits)}")
         if (left := self._time_to_go()) and not is_last:
@@ -189,9 +195,13 @@ class ViewState:
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
         """The judges that calls go to; all of them before the first call. A pool is asked as its
         members."""
-        known = self._found.judges.items()
-        asked = [(name, one) for name, one in known if one.sent or one.in_flight or one.waiting]
-        return asked or list(known)
+        judges = self._found.judges.items()
+        called = [
+            (name, judge)
+            for name, judge in judges
+            if judge.sent or judge.in_flight or judge.waiting
+        ]
+        return called or list(judges)
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""
@@ -257,6 +267,70 @@ class ViewState:
         return f"{kind} {clock_text(self._to_go.seconds)}{of_phase}"
 
 
+class Left(NamedTuple):
+    """Seconds to go; `is_least` where a stage that comes later has not shown its pace yet."""
+
+    seconds: float
+    is_least: bool
+
+
+class TimeLeft:
+    """The time that the stages of a phase still take. It counts down from one step to the next,
+    and is estimated anew at each, and where the next one does not come."""
+
+    def __init__(self, outline: RunOutline, began: float) -> None:
+        self._outline = outline
+        self._paces: dict[str, _Pace] = {}
+        self._seen_at = began  # the last moment without a verdict
+
+    def update(self, snapshot: Snapshot, phase: str | None, now: float) -> Left | None:
+        """The time left of the phase that runs, at a moment (epoch seconds). None while nothing
+        has come out of it, and when it is done."""
+        if not any(judge.verdicts for judge in snapshot.judges.values()):
+            self._seen_at = now
+        outline, ends, is_least = self._outline, dict[str, float](), False
+        for name in outline.stages_of(phase):
+            done = outline.progress(snapshot, name)
+            to_do = outline.size.total - outline.size.before(name) - done
+            if name == "read" or to_do <= 0:
+                continue
+            if done:
+                started = snapshot.stages.get(name, StageCount()).started
+                pace = self._paces.setdefault(
+                    name, _Pace(self._seen_at if started is None else started)
+                )
+                ends[name] = pace.ends_at(done, to_do, now)
+            elif name != "write":  # it follows the others at once
+                is_least = True
+        return Left(max(0.0, max(ends.values()) - now), is_least) if ends else None
+
+
+class _Pace:
+    """One stage's pace: its last steps, and when it ends if it goes on like that."""
+
+    def __init__(self, started: float) -> None:
+        self._steps: deque[tuple[float, float]] = deque([(started, 0.0)])
+        self._ends_at = started
+
+    def ends_at(self, rows: float, to_do: float, now: float) -> float:
+        last_at, last_rows = self._steps[-1]
+        if rows > last_rows:
+            self._steps.append((now, rows))
+            while len(self._steps) > LEAST_STEPS and self._steps[1][0] < now - WINDOW_S:
+                self._steps.popleft()
+            self._ends_at = now + to_do * self._s_a_row(now)
+        elif now - last_at > OVERDUE * self._s_a_step() or now >= self._ends_at:
+            self._ends_at = now + to_do * self._s_a_row(now)
+        return self._ends_at
+
+    def _s_a_row(self, now: float) -> float:
+        (first_at, first_rows), (_, last_rows) = self._steps[0], self._steps[-1]
+        return max(0.0, now - first_at) / (last_rows - first_rows)
+
+    def _s_a_step(self) -> float:
+        return (self._steps[-1][0] - self._steps[0][0]) / max(1, len(self._steps) - 1)
+
+
 def describe_binding(limit: BindingLimit) -> str:
     """A limit that keeps calls back, and who says so."""
     if limit.what == OUTAGE:
@@ -270,13 +344,13 @@ def describe_binding(limit: BindingLimit) -> str:
 
 def clock_text(seconds: float) -> str:
     """A time that counts: 45 s, 12 min 05 s, 3 h 04 min."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60:02d} s"
-    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    rounded = round(seconds)
+    if rounded < 60:
+        return f"{rounded} s"
+    if rounded < 3600:
+        return f"{rounded // 60} min {rounded % 60:02d} s"
+    return f"{rounded // 3600} h {rounded % 3600 // 60:02d} min"
 
 
-def _share(part: float, whole: float) -> str:
-    return f" ({part / whole:.0%})" if whole else ""
+def _share(part: float, total: float) -> str:
+    return f" ({part / total:.0%})" if total else ""

@@ -14,20 +14,9 @@ from typing import Protocol
 from uuid import uuid4
 
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
-from memray_eval.execution.progress import (
-    STAGES,
-    FailedUnit,
-    RunTelemetry,
-    Snapshot,
-    StageCount,
-)
+from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
-from memray_eval.execution.stopping import (
-    ScoredUnits,
-    StopMonitor,
-    StopWatch,
-    describe_decision,
-)
+from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
 from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
 from memray_eval.provider_http.parameters import (
@@ -100,7 +89,7 @@ class StageReports(ParameterPort, Protocol):
         """Whether the run ends early, for a stage on an event loop."""
         ...
 
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """What a stage tells of its judges. Returns when it was heard."""
         ...
 
@@ -120,7 +109,7 @@ class RunReports(StageReports, Protocol):
 
     def telemetry(self) -> RunTelemetry: ...
 
-    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
+    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
         """Takes which parameters models refused in an earlier session."""
         ...
 
@@ -131,7 +120,7 @@ class RunReports(StageReports, Protocol):
 
 
 class RunCounter:
-    """Counts what StageReports and RunReports name; `exporter` records it for Prometheus."""
+    """Counts what StageReports and RunReports describe; `exporter` records it for Prometheus."""
 
     def __init__(
         self,
@@ -143,7 +132,7 @@ class RunCounter:
         self._order, self._carried = tuple(stages), 0
         self._lines: list[str] = []
         self._logs = CollectedLogs()
-        self._told_at: dict[str, float] = {}
+        self._line_at: dict[str, float] = {}
         self._counts: Counter[str] = Counter()
         self._stop: str | None = None
         self._monitor: StopMonitor | None = None
@@ -151,53 +140,40 @@ class RunCounter:
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
-        self._calls, self._timeline, self._exporter = (
-            CallTotals(),
-            RunTimeline(time.time()),
-            exporter,
-        )
+        self._calls, self._timeline = CallTotals(), RunTimeline(time.time())
+        self._exporter = exporter
 
     def count(self, counts: Mapping[str, int]) -> None:
-        """Adds to figures that the manifest keeps."""
         self._counts.update(counts)
 
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
-        """A stage is done with some rows, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
         self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
-        self._exporter.queues(
-            queue_lengths(
-                self._order,
-                {name: count.rows for name, count in self._stages.items()},
-                self._carried,
-            )
-        )
+        done = {name: count.rows for name, count in self._stages.items()}
+        self._exporter.queues(queue_lengths(self._order, done, self._carried))
 
     def add_carried(self, rows: int) -> None:
-        """An earlier session generated these rows; they wait to be scored."""
         self._carried += rows
 
-    def record_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """What an actor tells of its judges."""
         now = time.time()
-        self._calls.add(member, told, now)
-        for judge, one in told.items():
-            self._timeline.calls(now, one.calls)
-            self._exporter.calls(judge, one)
+        self._calls.add(member, snapshots, now)
+        for judge, snapshot in snapshots.items():
+            self._timeline.calls(now, snapshot.calls)
+            self._exporter.calls(judge, snapshot)
         self._exporter.under_way(self._calls.under_way(now))
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """What candidates took for a block of answers, by name."""
-        for candidate, one in took.items():
-            self._exporter.answers(candidate, one)
+        for candidate, usage in took.items():
+            self._exporter.answers(candidate, usage)
 
     def take_step(self, step: Step) -> Standing:
         return self._parameters.take(step)
 
-    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
-        """Takes which parameters models refused in an earlier session."""
-        self._parameters.restore(known)
+    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
+        self._parameters.restore(refused)
 
     def telemetry(self) -> RunTelemetry:
         return RunTelemetry(
@@ -224,55 +200,43 @@ class RunCounter:
         )
 
     def add_line(self, line: str) -> None:
-        """Something that a person should read: a judge is down, the run is stopping. What several
-        workers tell at about the same time is shown once."""
         now = time.time()
-        if now - self._told_at.get(line, 0.0) > SAME_S:
-            self._lines.append(line)
-            self._logs.add([make_entry(logging.INFO, EVENTS, line)])
-        self._told_at[line] = now
+        if now - self._line_at.get(line, 0.0) > SAME_S:
+            self._show(logging.INFO, line)
+        self._line_at[line] = now
 
-    def lines(self, since: int) -> list[str]:
-        return self._lines[since:]
+    def _show(self, level: int, line: str) -> None:
+        """Shows a line to a person, and logs it."""
+        self._lines.append(line)
+        self._logs.add([make_entry(level, EVENTS, line)])
 
     def record_logs(self, entries: list[LogEntry]) -> None:
-        """What a worker has logged."""
         self._logs.add(entries)
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
-        """What was logged since the last call, for the run's log."""
         return self._logs.take()
 
     def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, what is under way is finished. The
-        first reason stays."""
         if self._stop is None:
             self._stop = reason
-            self._lines.append(f"Stopping: {reason}")
-            self._logs.add([make_entry(logging.WARNING, EVENTS, f"Stopping: {reason}")])
+            self._show(logging.WARNING, f"Stopping: {reason}")
 
     def stopping(self) -> str | None:
         return self._stop
 
     def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
-        """From now on, looks at finished units and stops the run when its question is decided;
-        `before` are those of earlier sessions."""
         self._monitor = StopMonitor(watch)
         for units in before:
             self.record_scores(units)
 
     def record_scores(self, units: ScoredUnits) -> None:
-        """Finished units with their values of the metric that may decide the run. What else stops
-        it comes first."""
-        if self._monitor is None or self._stop is not None:
+        if self._monitor is None or self._stop is not None:  # what else stops it comes first
             return
         if (decision := self._monitor.add(units)) is not None:
             self._decided = decision
             self.stop(describe_decision(decision))
 
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
-        """A stage could not work on a record, which is an error now. The first few are told; more
-        than the run tolerates end it."""
         self._caught += 1
         if self._caught <= SHOWN_CAUGHT:
             self._lines.append(
@@ -285,7 +249,6 @@ class RunCounter:
             )
 
     def record_failed_unit(self, unit: FailedUnit) -> None:
-        """A unit failed, as units may. The run's first one is told at once."""
         if self._first_failure is None:
             self._first_failure = unit
             self.add_line(
@@ -303,8 +266,8 @@ class LocalCounter(RunCounter):
     async def is_stopping(self) -> bool:
         return self.stopping() is not None
 
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
-        self.record_calls(member, told)
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
+        self.record_calls(member, snapshots)
 
     async def negotiate(self, step: Step) -> Standing:
         return self.take_step(step)
@@ -337,5 +300,5 @@ class CallReporter:
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
-        if told := self._book.take():
-            await self._counter.report_calls(self._member, told)
+        if snapshots := self._book.take():
+            await self._counter.report_calls(self._member, snapshots)

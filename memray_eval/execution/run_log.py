@@ -15,16 +15,16 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TypeAlias
 
 from memray_eval.config.environment import API_KEY_VARIABLES
 from memray_eval.config.secrets import held_keys, hide_keys
-from memray_eval.errors import EvalError
-from memray_eval.log_once import ONCE
+from memray_eval.errors import EvalError, describe_error
+from memray_eval.log_once import ONCE, forget_logged
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.text_processing.printable import escape_controls
 
@@ -36,8 +36,13 @@ MAX_BYTES, MAX_FILES = 20 << 20, 3
 MAX_MESSAGE_CHARS, MAX_TRACEBACK_CHARS = 2_000, 20_000
 UPLOAD_S = 60.0
 MAX_WAITING = 5_000  # entries in the counter that no driver has fetched
+FETCH_S, ANSWER_S = 2.0, 10.0  # between two fetches, and for the last
 
 LogEntry: TypeAlias = dict[str, str]
+# The entries since the last call, and how many there was no room for
+TakeLogs: TypeAlias = Callable[[], tuple[list[LogEntry], int]]
+
+logger = logging.getLogger(__name__)
 
 _tracebacks = logging.Formatter()
 # What pydantic quotes of a value that does not fit: part of a sample or a reply.
@@ -240,3 +245,80 @@ class CollectedLogs:
         taken = self._waiting, self._n_dropped
         self._waiting, self._n_dropped = [], 0
         return taken
+
+
+class RunLog:
+    """The log of one session of a run, as the driver keeps it: its own records and, once it follows
+    the run's counter, those of the workers."""
+
+    def __init__(self, file: RunLogFile) -> None:
+        self._file, self._is_over = file, threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def follow(self, take_logs: TakeLogs) -> None:
+        """Fetches what workers logged, from now on until the end."""
+        self._thread = threading.Thread(
+            target=self._fetch_until_over, args=(take_logs,), daemon=True, name="run-log"
+        )
+        self._thread.start()
+
+    def end(self) -> None:
+        """Fetches what is left."""
+        self._is_over.set()
+        if self._thread is not None:
+            self._thread.join(timeout=ANSWER_S)
+
+    def close(self) -> None:
+        """Writes what was logged to the run folder, without Ray: for a process that ends at
+        once."""
+        self._file.close()
+
+    def _fetch_until_over(self, take_logs: TakeLogs) -> None:
+        is_last = False
+        while not is_last:
+            is_last = self._is_over.wait(FETCH_S)
+            with suppress(Exception):  # the counter is out of reach: it is asked again, or is gone
+                self._write(*take_logs())
+
+    def _write(self, entries: list[LogEntry], n_dropped: int) -> None:
+        self._file.write(entries)
+        for handler in terminal_handlers():
+            for entry in entries:
+                handler.show(entry)
+        if n_dropped:
+            logger.warning("%d log records of workers were dropped: there were too many", n_dropped)
+
+
+@contextmanager
+def keep_run_log(
+    folder: RunFolder, session: int = 1, held: Mapping[str, str] | None = None
+) -> Iterator[RunLog]:
+    """Writes the log of a run's session to its folder while the block runs: how it begins and ends,
+    and what the package logs in between, here and in the workers. `held` are key variables whose
+    values must not be in it."""
+    package = logging.getLogger(PACKAGE)
+    level_before = package.level
+    if not package.isEnabledFor(logging.INFO):
+        package.setLevel(logging.INFO)
+    file = RunLogFile(folder, held)
+    handler, log = FileHandler(file), RunLog(file)
+    package.addHandler(handler)
+    forget_logged()
+    try:
+        logger.info("session %d of run %s begins", session, folder.run_id)
+        yield log
+    except BaseException as error:
+        log.end()  # what workers logged comes before the end
+        what = describe_error(error)
+        logger.error("session %d of run %s ended early: %s", session, folder.run_id, what)
+        raise
+    else:
+        # The run is finished: a Ctrl-C from here on only leaves out what was not fetched yet.
+        with suppress(KeyboardInterrupt):
+            log.end()
+        logger.info("session %d of run %s has ended", session, folder.run_id)
+    finally:
+        package.removeHandler(handler)
+        package.setLevel(level_before)
+        with suppress(KeyboardInterrupt):
+            file.close()

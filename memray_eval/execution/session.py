@@ -18,10 +18,10 @@ from memray_eval.execution.live_view import RunDisplay
 from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
 from memray_eval.execution.run_counter import RunReports
+from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
-from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
@@ -97,7 +97,7 @@ class RunSession:
             self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
         )
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
-        log.follow(counter)
+        log.follow(counter.take_logs)
         if (watch := self.plan.stop_watch) is not None:
             counter.watch_for(watch, self._scored_before(watch))
         self._write_manifest("running")

@@ -34,10 +34,10 @@ class Timeline:
     def add(self, name: str, at: float, amount: int) -> None:
         """Adds to the bin of a time (epoch); what was before the start is put at the start: the
         nodes' clocks differ."""
-        while (place := int(max(0.0, at - self._started) / self.bin_s)) >= self._bins:
+        while (index := int(max(0.0, at - self._started) / self.bin_s)) >= self._bins:
             self._widen()
-        self._last = max(self._last, place)
-        self._amounts.setdefault(name, [0] * self._bins)[place] += amount
+        self._last = max(self._last, index)
+        self._amounts.setdefault(name, [0] * self._bins)[index] += amount
 
     def amounts(self) -> dict[str, list[int]]:
         """All names' bins, equally many: those up to the last in which anything was."""
@@ -47,7 +47,7 @@ class Timeline:
         rest = [0] * (self._bins - (self._bins + 1) // 2)
         for name, amounts in self._amounts.items():
             self._amounts[name] = [
-                sum(amounts[place : place + 2]) for place in range(0, self._bins, 2)
+                sum(amounts[index : index + 2]) for index in range(0, self._bins, 2)
             ] + rest
         self.bin_s *= 2
         self._last //= 2
@@ -111,11 +111,11 @@ class CallTotals:
         self._calls: dict[str, Calls] = {}
         self._heard: dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = {}
 
-    def add(self, member: str, told: Mapping[str, CallMetricsSnapshot], now: float) -> None:
+    def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:
         """What an actor tells of its judges, at a time of `now`'s clock."""
-        self._heard[member] = now, told
-        for judge, one in told.items():
-            self._calls[judge] = self._calls.get(judge, Calls()) + one.calls
+        self._heard[member] = now, snapshots
+        for judge, snapshot in snapshots.items():
+            self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
 
     def under_way(self, now: float) -> dict[str, tuple[int, int]]:
         """Calls in flight, and calls that wait for their slots, by judge; of the actors that were
@@ -124,10 +124,10 @@ class CallTotals:
             member: heard for member, heard in self._heard.items() if now - heard[0] <= STALE_S
         }
         out = dict.fromkeys(self._calls, (0, 0))
-        for _, told in self._heard.values():
-            for judge, one in told.items():
+        for _, snapshots in self._heard.values():
+            for judge, snapshot in snapshots.items():
                 in_flight, waiting = out[judge]
-                out[judge] = in_flight + one.in_flight, waiting + one.waiting
+                out[judge] = in_flight + snapshot.in_flight, waiting + snapshot.waiting
         return out
 
     def judges_now(self, now: float) -> dict[str, JudgeNow]:
@@ -147,20 +147,21 @@ class CallTotals:
     def _binding_limit(self, judge: str) -> BindingLimit | None:
         """Where actors tell of several, that of the one with most calls waiting. Places in flight
         of several actors add up; other limits are the cluster's."""
-        told = [heard[judge] for _, heard in self._heard.values() if judge in heard]
-        limits = [one.limit for one in sorted(told, key=lambda one: -one.waiting) if one.limit]
+        snapshots = [heard[judge] for _, heard in self._heard.values() if judge in heard]
+        snapshots.sort(key=lambda snapshot: -snapshot.waiting)
+        limits = [snapshot.limit for snapshot in snapshots if snapshot.limit]
         if not limits or limits[0].what != IN_FLIGHT:
             return limits[0] if limits else None
-        places = sum(one.amount for one in limits if one.what == IN_FLIGHT)
-        return limits[0].model_copy(update={"amount": places})
+        n_places = sum(limit.amount for limit in limits if limit.what == IN_FLIGHT)
+        return limits[0].model_copy(update={"amount": n_places})
 
     def spent(self) -> Spending:
         """What all calls of this session cost, as far as providers have told."""
-        whole = sum(self._calls.values(), Calls())
+        total = sum(self._calls.values(), Calls())
         return Spending(
-            usd=max(0.0, whole.cost_usd),
-            tokens=max(0, whole.input_tokens + whole.output_tokens),
-            unpriced_calls=max(0, whole.unpriced_calls),
+            usd=max(0.0, total.cost_usd),
+            tokens=max(0, total.input_tokens + total.output_tokens),
+            unpriced_calls=max(0, total.unpriced_calls),
         )
 
     def figures(self) -> dict[str, Any]:

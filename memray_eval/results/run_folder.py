@@ -13,7 +13,7 @@ results/<run_id>/run.yaml            the resolved config, no secrets
                  pairs.json          the figures of a pairwise run (report/pairs/report.py)
                  log.jsonl           what the run logged (execution/run_log.py)
                  sinks.json          what the job's sinks got last, and why one did not
-                 sinks/*/*.parquet   the events that a sink has sent (sinks/sent_journal.py)
+                 sinks/*/*.parquet   the events that a sink has sent (sinks/otlp.py)
                  batches/            what was sent to batch APIs (judges/batches/journal.py)
 """
 

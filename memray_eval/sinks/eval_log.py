@@ -131,17 +131,17 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of records as a sample of Inspect. Its id is the sample's, its uuid the unit's; metrics
     that do not apply are left out."""
     history, scores = json.loads(row["history"] or "[]"), row["scores"] or ()
-    asked = [*history, {"role": "user", "content": row["query"]}]
+    messages = [*history, {"role": "user", "content": row["query"]}]
     answers = row["answers"] or []
-    told = {name: row[name] for name in ("candidate", "unit_id", "no_answer", "refusal", *TOLD)}
-    told |= {name: json.loads(row[name] or "null") for name in TOLD_AS_JSON}
-    made: dict[str, Any] = {
+    metadata = {name: row[name] for name in ("candidate", "unit_id", "no_answer", "refusal", *TOLD)}
+    metadata |= {name: json.loads(row[name] or "null") for name in TOLD_AS_JSON}
+    fields: dict[str, Any] = {
         "id": row["sample_id"].replace("\0", "\\0"),  # the name of a file in the zip
         "epoch": EPOCH,
-        "input": asked if history else row["query"],
+        "input": messages if history else row["query"],
         "target": answers if len(answers) > 1 else "".join(answers),
-        "messages": asked,
-        "metadata": {name: value for name, value in told.items() if value},
+        "messages": messages,
+        "metadata": {name: value for name, value in metadata.items() if value},
         "scores": {
             score["metric"]: make_score(score)
             for score in scores
@@ -150,13 +150,16 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
         "uuid": row["unit_id"],
     }
     if row["response"] is not None or row["error"] is not None:
-        made |= _make_output(row)
-        made["messages"] = asked + [choice["message"] for choice in made["output"]["choices"]]
+        fields |= _make_output(row)
+        choices = fields["output"]["choices"]
+        fields["messages"] = messages + [choice["message"] for choice in choices]
     errors = [row["error"]] if row["error"] is not None else []
-    errors += [f"{one['metric']}: {one['error']}" for one in scores if one["status"] == "error"]
+    errors += [
+        f"{score['metric']}: {score['error']}" for score in scores if score["status"] == "error"
+    ]
     if errors:
-        made["error"] = {"message": "\n".join(errors), "traceback": "", "traceback_ansi": ""}
-    return made
+        fields["error"] = {"message": "\n".join(errors), "traceback": "", "traceback_ansi": ""}
+    return fields
 
 
 def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -175,13 +178,13 @@ def _make_output(row: Mapping[str, Any]) -> dict[str, Any]:
             row["finish_reason"] or "", "unknown"
         )
         output["choices"] = [{"message": message, "stop_reason": stop}]
-    found: dict[str, Any] = {"output": output}
+    fields: dict[str, Any] = {"output": output}
     if row["output_tokens"] is not None:
         usage = _usage(row["prompt_tokens"] or 0, row["output_tokens"])
-        output["usage"], found["model_usage"] = usage, {model: usage}
+        output["usage"], fields["model_usage"] = usage, {model: usage}
     if row["duration_s"] is not None:
-        output["time"] = found["total_time"] = found["working_time"] = row["duration_s"]
-    return found
+        output["time"] = fields["total_time"] = fields["working_time"] = row["duration_s"]
+    return fields
 
 
 def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
@@ -198,17 +201,19 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
         "error": score["error"],
         "cost_usd": score["cost_usd"],
     }
-    made: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "value": NO_VALUE if value is None else value,
         "explanation": explain(text, judgment) or score["error"],
-        "metadata": {key: told for key, told in metadata.items() if told not in (None, "", {})},
+        "metadata": {
+            key: content for key, content in metadata.items() if content not in (None, "", {})
+        },
     }
-    return made | ({} if value is not None else {"reason": score["status"]})
+    return fields | ({} if value is not None else {"reason": score["status"]})
 
 
 def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     """What Inspect lists of a sample without opening it."""
-    asked = sample["input"]
+    messages = sample["input"]
     small = {
         key: value for key, value in sample["metadata"].items() if len(str(value)) <= LONGEST_TEXT
     }
@@ -227,9 +232,9 @@ def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
     }
     return {
         **{key: sample[key] for key in kept if key in sample},
-        "input": asked[:LONGEST_INPUT]
-        if isinstance(asked, str)
-        else [one | {"content": one["content"][:LONGEST_INPUT]} for one in asked],
+        "input": messages[:LONGEST_INPUT]
+        if isinstance(messages, str)
+        else [message | {"content": message["content"][:LONGEST_INPUT]} for message in messages],
         "metadata": small,
         "scores": scores,
         "error": sample["error"]["message"] if "error" in sample else None,
@@ -244,9 +249,11 @@ def make_header(
     """The header of a candidate's log: what was asked of whom, and the figures."""
     name, sampling, dataset = candidate.name, candidate.sampling, manifest.get("dataset") or {}
     metrics = [metric for metric in summary.metrics if metric.candidate == name]
-    made = next((one for one in summary.candidates if one.candidate == name), None)
-    usage = {} if made is None else {made.model: _usage(made.prompt_tokens, made.output_tokens)}
-    n = 0 if made is None else made.n
+    totals = next((row for row in summary.candidates if row.candidate == name), None)
+    usage = (
+        {} if totals is None else {totals.model: _usage(totals.prompt_tokens, totals.output_tokens)}
+    )
+    n = 0 if totals is None else totals.n
     return {
         "version": LOG_VERSION,
         "status": STATUSES.get(str(manifest.get("status")), "error"),
@@ -285,7 +292,7 @@ def make_header(
         "plan": {"name": "plan", "steps": [{"solver": "generate"}]},
         "results": {
             "total_samples": n,
-            "completed_samples": n if made is None else n - made.n_failed,
+            "completed_samples": n if totals is None else n - totals.n_failed,
             "scores": [_eval_score(metric) for metric in metrics],
         },
         "stats": {
@@ -299,7 +306,7 @@ def make_header(
 def _eval_score(metric: MetricSummary) -> dict[str, Any]:
     """A metric's figure, with its interval, as one of Inspect's."""
     figure = metric.figure
-    found = {
+    figures = {
         figure.average: figure.value,
         "stderr": figure.stderr,
         "ci_low": figure.low,
@@ -312,7 +319,7 @@ def _eval_score(metric: MetricSummary) -> dict[str, Any]:
         "unscored_samples": metric.n - metric.n_scored,
         "metrics": {
             name: {"name": name, "value": value}
-            for name, value in found.items()
+            for name, value in figures.items()
             if value is not None
         },
         "metadata": {

@@ -21,7 +21,7 @@ def parse_judgment(text: str | None) -> Any:
 def explain(text: str | None, judgment: Any) -> str | None:
     """Why a judge scored so: the field of its judgment that says it, else the `text` of all of it;
     at most LONGEST_TEXT characters. None where there is none."""
-    said = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
-    why = next((one for one in said if isinstance(one, str) and one), text)
+    reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
+    why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
     # JSON may hold half a character
     return why[:LONGEST_TEXT].encode("utf-8", "backslashreplace").decode() if why else None

@@ -22,7 +22,7 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
     the one that stands for it, `.n`, how many answers were scored, and `.low` and `.high`,
     its 95 % interval; `.n_estimated` of them are offline estimates. What was not measured is
     left out."""
-    found: dict[str, float | None] = {
+    values: dict[str, float | None] = {
         "run.n_units": summary.n_units,
         "run.n_failed_units": summary.n_failed_units,
         "run.total_s": summary.total_s,
@@ -30,14 +30,14 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
     for metric in summary.metrics:
         candidate, figure = metric.candidate.replace("/", "_"), metric.figure
         key = _to_key(f"{metric.metric}/{candidate}" if by_candidate else metric.metric)
-        found |= {
+        values |= {
             key: figure.value,
             f"{key}.low": figure.low,
             f"{key}.high": figure.high,
             f"{key}.n": metric.n_scored,
             f"{key}.n_estimated": metric.n_estimated or None,
         }
-    return {key: float(value) for key, value in found.items() if value is not None}
+    return {key: float(value) for key, value in values.items() if value is not None}
 
 
 def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
@@ -46,12 +46,12 @@ def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
     measured = {key: config[key] for key in MEASURED_KEYS if key in config}
     if not (measured.get("affect") or {}).get("enabled"):
         measured.pop("affect", None)
-    found = dict(_leaves(measured, ""))
-    found |= {f"judged_by.{name}": judge for name, judge in manifest.get("judges", {}).items()}
-    found["dataset_fingerprint"] = (manifest.get("dataset") or {}).get("fingerprint")
+    values = dict(_leaves(measured, ""))
+    values |= {f"judged_by.{name}": judge for name, judge in manifest.get("judges", {}).items()}
+    values["dataset_fingerprint"] = (manifest.get("dataset") or {}).get("fingerprint")
     return {
         _to_key(key): str(value)[:LONGEST_PARAM]
-        for key, value in found.items()
+        for key, value in values.items()
         if value not in (None, "", [], {})
     }
 
@@ -59,13 +59,13 @@ def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[st
 def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
     """Every value of a config with its dotted key; a list of plain values is one."""
     if isinstance(value, dict):
-        for name, each in value.items():
-            yield from _leaves(each, f"{path}.{name}" if path else str(name))
+        for name, item in value.items():
+            yield from _leaves(item, f"{path}.{name}" if path else str(name))
     elif not isinstance(value, list) or not value:
         yield path, value
-    elif any(isinstance(each, dict | list) for each in value):
-        for index, each in enumerate(value):
-            yield from _leaves(each, f"{path}.{index}")
+    elif any(isinstance(element, dict | list) for element in value):
+        for index, item in enumerate(value):
+            yield from _leaves(item, f"{path}.{index}")
     else:
         yield path, json.dumps(value, ensure_ascii=False)
 

@@ -54,26 +54,26 @@ class MlflowSink:
         ]
         tags = [RunTag(key, value) for key, value in tags_of(summary, manifest).items()]
         for first in range(0, max(len(metrics), len(params)), AT_ONCE):
-            here = slice(first, first + AT_ONCE)
-            client.log_batch(run_id, metrics[here], params[here])
+            chunk = slice(first, first + AT_ONCE)
+            client.log_batch(run_id, metrics[chunk], params[chunk])
         client.log_batch(run_id, tags=tags)
-        with tempfile.TemporaryDirectory(prefix="memray-eval-mlflow-") as place:
-            write_html(folder, f"{place}/report.html")
-            Path(place, "summary.json").write_text(summary.model_dump_json(indent=2), "utf-8")
-            Path(place, "summary.txt").write_text(render(summary), "utf-8")
-            client.log_artifacts(run_id, place)
+        with tempfile.TemporaryDirectory(prefix="memray-eval-mlflow-") as copies:
+            write_html(folder, f"{copies}/report.html")
+            Path(copies, "summary.json").write_text(summary.model_dump_json(indent=2), "utf-8")
+            Path(copies, "summary.txt").write_text(render(summary), "utf-8")
+            client.log_artifacts(run_id, copies)
         client.set_terminated(run_id, STATUSES.get(str(manifest.get("status")), "FAILED"))
         return len(metrics)
 
     def _find_run(self, client: MlflowClient, run_id: str) -> Any:
         """The MLflow run that has our run's id, made with it where there is none."""
-        found = client.get_experiment_by_name(self._experiment)
-        if found is None:
+        experiment = client.get_experiment_by_name(self._experiment)
+        if experiment is None:
             experiment_id = client.create_experiment(self._experiment)
-        elif found.lifecycle_stage != "active":
+        elif experiment.lifecycle_stage != "active":
             raise SinkError(f"the experiment {self._experiment!r} is deleted; restore it")
         else:
-            experiment_id = found.experiment_id
+            experiment_id = experiment.experiment_id
         runs = client.search_runs([experiment_id], f"tags.`{RUN_TAG}` = '{run_id}'", max_results=1)
         if runs:
             return runs[0]

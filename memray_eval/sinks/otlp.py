@@ -13,10 +13,13 @@ import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from hashlib import blake2b
 from typing import Any, NamedTuple
 from urllib.parse import unquote
 
 import httpx2
+import numpy as np
+import pyarrow as pa
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
@@ -27,10 +30,10 @@ from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
 import memray_eval
 from memray_eval.errors import SinkError
+from memray_eval.results.parts import Flags, unit_numbers
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.judgments import LONGEST_TEXT, explain, parse_judgment
 from memray_eval.sinks.otlp_address import OtlpAddress
-from memray_eval.sinks.sent_journal import SentJournal
 from memray_eval.types import is_estimate
 
 logger = logging.getLogger(__name__)
@@ -57,6 +60,32 @@ class Event(NamedTuple):
     def size(self) -> int:
         """The characters of its texts."""
         return sum(len(text) for text in self.attributes.values() if isinstance(text, str))
+
+
+class SentJournal:
+    """The ids of the events that the receiver at `place` has taken, in 8 bytes each.
+
+    An id joins once the receiver has answered: a kill between the two sends it again, under the
+    same id. Another place has a journal of its own. Raises DataError if one cannot be read."""
+
+    def __init__(self, folder: RunFolder, kind: str, place: str) -> None:
+        self._folder = folder
+        self._name = f"{kind}-{blake2b(place.encode(), digest_size=4).hexdigest()}"
+        rows = (table.column("event").to_pylist() for table in folder.read_sent(self._name))
+        numbers = [unit_numbers(ids) for ids in rows]
+        self._sent = np.unique(np.concatenate([np.zeros(0, np.uint64), *numbers]))
+
+    def __len__(self) -> int:
+        return len(self._sent)
+
+    def are_sent(self, ids: Sequence[str]) -> Flags:
+        """Which of these events the receiver has."""
+        return np.isin(unit_numbers(ids), self._sent)
+
+    def add(self, ids: Sequence[str]) -> None:
+        """Writes down what the receiver has just taken."""
+        self._folder.write_sent(self._name, pa.table({"event": pa.array(ids, pa.string())}))
+        self._sent = np.union1d(self._sent, unit_numbers(ids))
 
 
 class OtlpSink:
@@ -121,7 +150,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
         event_id = f"{run_id}/{row['unit_id']}/{score['metric']}" + "/error" * has_failed
         error = (score["error"] or "") if has_failed else ""
         kind, text = _ERROR_TYPE.match(error), score["judgment"]
-        found: dict[str, str | float | bool | None] = {
+        attributes: dict[str, str | float | bool | None] = {
             "log.record.uid": event_id,
             "gen_ai.evaluation.name": score["metric"],
             "gen_ai.evaluation.score.value": score["value"],
@@ -144,22 +173,22 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
             "memray_eval.is_estimate": score["status"] == "scored" and is_estimate(score["judge"]),
         }
         yield Event(
-            event_id, {key: value for key, value in found.items() if value not in (None, "")}
+            event_id, {key: value for key, value in attributes.items() if value not in (None, "")}
         )
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:
     """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, beside the run."""
     pairs = (pair.partition("=") for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
-    found = {
+    attributes = {
         "service.name": "memray-eval",
         "service.version": memray_eval.__version__,
         **{name.strip(): unquote(value).strip() for name, _, value in pairs if name.strip()},
         "memray_eval.run_id": run_id,
     }
     if name := environ.get("OTEL_SERVICE_NAME", "").strip():
-        found["service.name"] = name
-    return Resource(attributes=[_attribute(*pair) for pair in found.items()])
+        attributes["service.name"] = name
+    return Resource(attributes=[_attribute(*pair) for pair in attributes.items()])
 
 
 def make_request(events: Sequence[Event], resource: Resource) -> ExportLogsServiceRequest:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from textwrap import shorten
+from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -22,7 +23,6 @@ from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.otlp_address import find_address
-from memray_eval.sinks.sink import Sink
 from memray_eval.types import Frozen, Summary
 
 logger = logging.getLogger(__name__)
@@ -33,8 +33,9 @@ IMPORT_AFTER_S = 10.0  # once the stages have imported what they need: until the
 # each reply of a judge waits that long while MLflow is imported.
 IMPORT_TURN_S = 0.0002
 LONGEST_CAUSE = 300  # characters of it in a note; the log has all of it
-# What a sink imports, and the extra that brings it; Inspect's logs are written without its package
-PACKAGES = {"otlp": ("opentelemetry.proto", "otlp"), "mlflow": ("mlflow", "mlflow")}
+# What a sink imports, which an extra of its kind's name brings; Inspect's logs are written without
+# its package
+PACKAGES = {"otlp": "opentelemetry.proto", "mlflow": "mlflow"}
 # Unless the user sets them: nothing goes to MLflow's makers, no git is looked for, and nobody waits
 # for minutes for a server that fails
 MLFLOW_SETTINGS = {
@@ -43,8 +44,17 @@ MLFLOW_SETTINGS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "3",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "30",
 }
-MODULES = {"otlp": ["memray_eval.sinks.otlp"], "mlflow": ["memray_eval.sinks.mlflow_run"]}
+MODULES = {"otlp": "memray_eval.sinks.otlp", "mlflow": "memray_eval.sinks.mlflow_run"}
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
+
+
+class Sink(Protocol):
+    """One place that scores go to."""
+
+    def send(self, folder: RunFolder) -> int:
+        """Sends what the place does not have yet of a run that has a summary, and returns how many
+        scores (or figures, of a sink that takes no scores) that were. May raise anything."""
+        ...
 
 
 class Delivery(Frozen):
@@ -76,11 +86,11 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
     """Raises ConfigError for a sink whose package is not installed, or whose address is missing or
     none."""
     for sink in sinks:
-        package, extra = PACKAGES.get(sink.kind, (None, None))
+        package = PACKAGES.get(sink.kind)
         if package is not None and not is_installed(package):
             raise ConfigError(
                 f"sinks: {sink.kind} needs the package {package}, which is not installed here: "
-                f"pip install 'memray-eval[{extra}]'"
+                f"pip install 'memray-eval[{sink.kind}]'"
             )
         if sink.kind == "otlp":
             find_address(sink.endpoint, environ)
@@ -106,8 +116,8 @@ def import_ahead(sinks: Sequence[SinkConfig]) -> None:
     """Imports in a thread what the sinks will need, MLflow for seconds, while a run's stages
     work. What fails is told when it is sent, and what a short run has not imported by then is
     imported there."""
-    names = {module for sink in sinks for module in MODULES.get(sink.kind, ())}
-    if not names:
+    modules = sorted({MODULES[sink.kind] for sink in sinks if sink.kind in MODULES})
+    if not modules:
         return
 
     def load() -> None:
@@ -115,9 +125,9 @@ def import_ahead(sinks: Sequence[SinkConfig]) -> None:
         pause = sys.getswitchinterval()
         sys.setswitchinterval(IMPORT_TURN_S)
         try:
-            for name in sorted(names):
+            for module in modules:
                 with suppress(Exception):
-                    importlib.import_module(name)
+                    importlib.import_module(module)
         finally:
             sys.setswitchinterval(pause)
 
@@ -141,9 +151,9 @@ def send_run(
         replaced = [old for old in before if any(new.replaces(old) for new in now)]
         folder.write_deliveries([*(old for old in before if old not in replaced), *now])
         summary = folder.read_summary()
-        told = with_notes(summary, replaced, now)
-        if told.notes != summary.notes:
-            folder.write_summary(told, render(told))
+        noted = with_notes(summary, replaced, now)
+        if noted.notes != summary.notes:
+            folder.write_summary(noted, render(noted))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
@@ -159,7 +169,8 @@ def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Deliv
 
 
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:
-    started, place = time.monotonic(), ""
+    started, place, n_sent = time.monotonic(), "", 0
+    cause = note = None
     try:
         check_sinks([config], environ)
         place = place_of(config, folder, environ)
@@ -168,16 +179,17 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
         logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
         words = hide_keys(text, held_keys(environ, set())).split()
-        why = shorten(" ".join(words), LONGEST_CAUSE, placeholder=" ...").rstrip(".")
-        took = time.monotonic() - started
+        cause = shorten(" ".join(words), LONGEST_CAUSE, placeholder=" ...").rstrip(".")
         note = (
             f"the sink {config.kind}{f' ({place})' if place else ''} has not got all of this run: "
-            f"{why}. `memray-eval send {folder.path}` tries again."
+            f"{cause}. `memray-eval send {folder.path}` tries again."
         )
-        return Delivery(kind=config.kind, place=place, seconds=took, error=why, note=note)
-    took = time.monotonic() - started
-    logger.info("sink %s (%s): %d sent in %.1f s", config.kind, place, n_sent, took)
-    return Delivery(kind=config.kind, place=place, n_sent=n_sent, seconds=took)
+    took_s = time.monotonic() - started
+    if cause is None:
+        logger.info("sink %s (%s): %d sent in %.1f s", config.kind, place, n_sent, took_s)
+    return Delivery(
+        kind=config.kind, place=place, n_sent=n_sent, seconds=took_s, error=cause, note=note
+    )
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:

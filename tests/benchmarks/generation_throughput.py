@@ -57,7 +57,7 @@ def stage(config: RunConfig) -> float:
         set_up_data_context(config.cluster.no_progress_timeout_s)
         counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]
         RunFolder(folder).create()
-        context = StageContext(folder, counter)
+        context = StageContext(folder, counter)  # type: ignore[arg-type]
         setup = PipelineSetup(plan=plan, context=context, device="cpu", engine=engine)
         prompts = add_prompts(setup, config.candidates)
         group = group_of_engine(setup.engine, setup.device)

@@ -18,8 +18,8 @@ import aiohttp
 import pytest
 from yarl import URL
 
-from memray_eval.report.view import RunList, opened_runs, server, serving_runs, viewing
-from memray_eval.report.view.opened_runs import OpenedRuns
+from memray_eval.report.view import RunList, run_list, server, serving_runs, viewing
+from memray_eval.report.view.run_list import OpenedRuns
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import ATTACK, candidates, hostile_records, plain_records, record, write_run
@@ -362,7 +362,7 @@ def test_a_reader_who_goes_while_a_run_is_opened_leaves_nothing_open(
         return viewing(*args, **named)
 
     monkeypatch.setattr(server, "OpenedRuns", Watched)
-    monkeypatch.setattr(opened_runs, "viewing", slowly)
+    monkeypatch.setattr(run_list, "viewing", slowly)
 
     async def steps(ask: Ask, url: str) -> None:
         asked = asyncio.ensure_future(ask("/run/run-a/"))

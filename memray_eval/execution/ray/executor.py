@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
+from typing import cast
 
 from memray_eval.errors import GenerationError, ServiceLost
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches_here
@@ -81,7 +82,7 @@ class RayExecutor:
 
     def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
         placed = ProgressCounter.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
-        return RemoteCounter(placed.remote(run_id, stages, most_caught))
+        return cast(RunReports, RemoteCounter(placed.remote(run_id, stages, most_caught)))
 
     def run(
         self,

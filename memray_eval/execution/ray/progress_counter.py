@@ -7,21 +7,26 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import ray
 
-from memray_eval.execution.exported_metrics import AnswerUsage, Exporter
-from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot
+from memray_eval.execution.exported_metrics import Exporter
+from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to
 from memray_eval.execution.ray.metric_recorders import new_recorder
-from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_counter import RunCounter, StageReports
 from memray_eval.execution.run_log import LogEntry
 from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
-from memray_eval.provider_http.parameters import Changes, Standing, Step
+from memray_eval.provider_http.parameters import Standing, Step
 
 ANSWER_S = 10.0
+# The methods of a counter that return nothing
+REPORTS = (
+    "count", "add", "add_carried", "record_answers", "record_failure", "record_failed_unit",
+    "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
+)  # fmt: skip
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
@@ -44,40 +49,16 @@ class RemoteCounter:
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        send_logs_to(self, self.log_level)
+        send_logs_to(cast(StageReports, self), self.log_level)
 
-    def count(self, counts: Mapping[str, int]) -> None:
-        self.actor.count.remote(counts)
-
-    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
-        self.actor.add.remote(stage, rows, started, ended, failed)
-
-    def add_carried(self, rows: int) -> None:
-        self.actor.add_carried.remote(rows)
-
-    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        self.actor.record_answers.remote(took)
-
-    def record_failure(self, stage: str, sample_id: str, error: str) -> None:
-        self.actor.record_failure.remote(stage, sample_id, error)
-
-    def record_failed_unit(self, unit: FailedUnit) -> None:
-        self.actor.record_failed_unit.remote(unit)
+    def __getattr__(self, name: str) -> Any:
+        """Reports to the counter, without waiting until it has heard."""
+        if name not in REPORTS:
+            raise AttributeError(name)
+        return getattr(self.actor, name).remote
 
     def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
         ray.get(self.actor.watch_for.remote(watch, before))
-
-    def record_scores(self, units: ScoredUnits) -> None:
-        self.actor.record_scores.remote(units)
-
-    def record_logs(self, entries: list[LogEntry]) -> None:
-        self.actor.record_logs.remote(entries)
-
-    def add_line(self, line: str) -> None:
-        self.actor.add_line.remote(line)
-
-    def stop(self, reason: str) -> None:
-        self.actor.stop.remote(reason)
 
     def stopping(self) -> str | None:
         reason: str | None = ray.get(self.actor.stopping.remote())
@@ -88,21 +69,18 @@ class RemoteCounter:
 
     async def negotiate(self, step: Step) -> Standing:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            known: Standing = await self.actor.take_step.remote(step)
-            return known
+            standing: Standing = await self.actor.take_step.remote(step)
+            return standing
         return Standing(dict(step.changes))
 
-    def restore_parameters(self, known: Mapping[str, Changes]) -> None:
-        self.actor.restore_parameters.remote(known)
-
-    async def report_calls(self, member: str, told: Mapping[str, CallMetricsSnapshot]) -> None:
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-            await self.actor.record_calls.remote(member, told)
+            await self.actor.record_calls.remote(member, snapshots)
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         try:
-            found: Snapshot = ray.get(self.actor.look.remote(lines_since), timeout=within_s)
-            return found
+            snapshot: Snapshot = ray.get(self.actor.look.remote(lines_since), timeout=within_s)
+            return snapshot
         except ray.exceptions.RayError:
             return None
 

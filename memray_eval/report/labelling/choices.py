@@ -33,20 +33,20 @@ def choices_for(
     if FIRST in parts:
         names = {"first": "the first", "tie": "neither", "second": "the second"}
         return tuple(
-            Choice(key=_KEYS[place], value=value, label=names[name])
-            for place, (name, value) in enumerate(VALUES.items())
+            Choice(key=_KEYS[number], value=value, label=names[name])
+            for number, (name, value) in enumerate(VALUES.items())
         )
     if scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
         return (Choice(key="0", value=0, label="no"), Choice(key="1", value=1, label="yes"))
     if is_integer and high - low < MOST_KEYS:
-        whole = range(int(low), int(high) + 1)
+        values = range(int(low), int(high) + 1)
         own = low >= 0 and high <= 9  # 3 is the key of 3
         return tuple(
-            Choice(key=str(value) if own else _KEYS[place], value=value, label=str(value))
-            for place, value in enumerate(whole)
+            Choice(key=str(value) if own else _KEYS[number], value=value, label=str(value))
+            for number, value in enumerate(values)
         )
     width = (high - low) / (_STEPS - 1)
     return tuple(
-        Choice(key=_KEYS[place], value=low + place * width, label=f"{low + place * width:g}")
-        for place in range(_STEPS)
+        Choice(key=_KEYS[number], value=low + number * width, label=f"{low + number * width:g}")
+        for number in range(_STEPS)
     )

@@ -72,23 +72,23 @@ def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
 
 def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
     """All units, the first to label first. The same verdicts and seed give the same queue."""
-    given = list(verdicts)
-    doubts = np.array([one.doubt for one in given], np.float64)
+    listed = list(verdicts)
+    doubts = np.array([verdict.doubt for verdict in listed], np.float64)
     sizes = np.full(doubts.size, 1 / max(1, doubts.size))
     if total := float(doubts.sum()):
         sizes = EVEN_SHARE * sizes + (1 - EVEN_SHARE) * doubts / total
     queue = []
-    for one, size in zip(given, sizes.tolist(), strict=True):
-        name = f"{seed}\x1f{one.unit_id}".encode("utf-8", "replace")
+    for verdict, size in zip(listed, sizes.tolist(), strict=True):
+        name = f"{seed}\x1f{verdict.unit_id}".encode("utf-8", "replace")
         digest = hashlib.blake2b(name, digest_size=8).digest()
         own = (int.from_bytes(digest) + 1) / _WHOLE
-        queue.append(QueuedUnit(one.unit_id, one.part, one.row, size, size / own))
-    return sorted(queue, key=lambda one: (-one.priority, one.unit_id))
+        queue.append(QueuedUnit(verdict.unit_id, verdict.part, verdict.row, size, size / own))
+    return sorted(queue, key=lambda unit: (-unit.priority, unit.unit_id))
 
 
 def inclusion_probabilities(queue: Sequence[QueuedUnit], n_reached: int) -> FloatArray:
     """The inclusion probability of each of the first `n_reached` units, of shape (n_reached,)."""
-    sizes = np.array([one.size for one in queue[:n_reached]], np.float64)
+    sizes = np.array([unit.size for unit in queue[:n_reached]], np.float64)
     if n_reached >= len(queue):
         return np.ones(sizes.size)
     probabilities: FloatArray = np.minimum(1.0, sizes / queue[n_reached].priority)

@@ -76,7 +76,7 @@ class LabelSession:
             )
         self.folder, self.metric, self.choices = folder, metric, tuple(choices)
         self.queue, self._clock = list(queue), clock
-        self._place = {one.unit_id: place for place, one in enumerate(queue)}
+        self._place = {unit.unit_id: number for number, unit in enumerate(queue)}
         self._filesystem: fs.FileSystem = locate(folder.path)[0]
         self._parts = {part.name: part for part in parts}
         self._leases: dict[tuple[str, str], tuple[str, float]] = {}
@@ -91,10 +91,10 @@ class LabelSession:
         with self._lock:
             self._store.refresh()
             own = [event for event in self._store.standing() if event.rater == rater]
-            place = self._next(rater, tab, {event.unit_id for event in own})
+            position = self._next(rater, tab, {event.unit_id for event in own})
         kinds = Counter(event.kind for event in own)
         return {
-            "unit": None if place is None else self._shown(place),
+            "unit": None if position is None else self._shown(position),
             "labelled": kinds["label"],
             "skipped": kinds["skip"],
             "total": len(self.queue),
@@ -110,10 +110,10 @@ class LabelSession:
         rater = check_rater(rater)
         if unit_id not in self._place:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
-        known = [one.value for one in self.choices]
-        if value is not None and not any(abs(value - one) < 1e-9 for one in known):
-            told = ", ".join(f"{one:g}" for one in known)
-            raise ConfigError(f"{value:g} is none of the answers: {told}")
+        values = [choice.value for choice in self.choices]
+        if value is not None and not any(abs(value - allowed) < 1e-9 for allowed in values):
+            listed = ", ".join(f"{allowed:g}" for allowed in values)
+            raise ConfigError(f"{value:g} is none of the answers: {listed}")
         event = LabelEvent(
             id=event_id,
             kind="skip" if value is None else "label",
@@ -154,10 +154,9 @@ class LabelSession:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
         record = self._record(self._place[unit_id])
         text = QuotedText((record.response or Response()).text)
-        judgments = [one.judgment for one in record.scores if one.metric == self.metric]
-        return [
-            quote for quote in _texts_in(judgments[0] if judgments else None) if text.holds(quote)
-        ]
+        judgments = [score.judgment for score in record.scores if score.metric == self.metric]
+        quotes = _texts_in(judgments[0]) if judgments else []
+        return [quote for quote in quotes if text.holds(quote)]
 
     def agreement(self) -> dict[str, Any]:
         """How far raters agree, on the units that two or more of them labelled; `figures` as
@@ -165,20 +164,18 @@ class LabelSession:
         labels = self._labels()
         raters = _raters(labels)
         units = [
-            Unit(
-                id=unit_id, people=tuple(of.get(one) for one in raters), judge=None, cluster=unit_id
-            )
+            Unit(id=unit_id, people=tuple(map(of.get, raters)), judge=None, cluster=unit_id)
             for unit_id, of in _by_unit(labels).items()
         ]
-        values = [one.value for one in self.choices]
-        found = people_agreement(units, (min(values), max(values)))
+        values = [choice.value for choice in self.choices]
+        measured = people_agreement(units, (min(values), max(values)))
         return {
-            "raters": {one: sum(event.rater == one for event in labels) for one in raters},
+            "raters": {rater: sum(event.rater == rater for event in labels) for rater in raters},
             "n_units": len(units),
-            "n_shared": 0 if found is None else found.n,
+            "n_shared": 0 if measured is None else measured.n,
             "figures": None
-            if found is None
-            else {name: one.model_dump() for name, one in found.figures.items()},
+            if measured is None
+            else {name: figure.model_dump() for name, figure in measured.figures.items()},
         }
 
     def write_csv(self) -> str:
@@ -187,10 +184,10 @@ class LabelSession:
         was drawn. Texts are as they are, so it is no file for a spreadsheet."""
         labels = self._labels()
         raters, by_unit = _raters(labels), _by_unit(labels)
-        places = sorted(self._place[unit_id] for unit_id in by_unit)
-        n_reached = places[-1] + 1 if places else 0
+        positions = sorted(self._place[unit_id] for unit_id in by_unit)
+        n_reached = positions[-1] + 1 if positions else 0
         weights = 1 / inclusion_probabilities(self.queue, n_reached)
-        records = [(place, self._record(place)) for place in places]
+        records = [(position, self._record(position)) for position in positions]
         filled = [
             name for name in _FIELDS if any(getattr(record.sample, name) for _, record in records)
         ]
@@ -201,15 +198,15 @@ class LabelSession:
         file = io.StringIO(newline="")
         rows = csv.writer(file, lineterminator="\n")
         rows.writerow([*heads, *human, *named, "weight"])
-        for place, record in records:
-            said = by_unit[record.unit_id]
+        for position, record in records:
+            own = by_unit[record.unit_id]
             texts = [record.unit_id, record.sample.id, record.sample.query]
             texts.append((record.response or Response()).text)
             texts += [self._other(record.sample) or ""] if is_pair else []
             texts += [_cell(record.sample, name) for name in filled]
-            values = [f"{said[one]:g}" if one in said else "" for one in raters]
-            names = [one if one in said else "" for one in raters]
-            rows.writerow([*texts, *values, *names, f"{weights[place]:.6g}"])
+            values = [f"{own[rater]:g}" if rater in own else "" for rater in raters]
+            names = [rater if rater in own else "" for rater in raters]
+            rows.writerow([*texts, *values, *names, f"{weights[position]:.6g}"])
         return file.getvalue()
 
     def calibrate_command(self, path: str) -> str:
@@ -229,30 +226,29 @@ class LabelSession:
         for key, (_, since) in list(self._leases.items()):
             if now - since > LEASE_S or (key[0] == rater and key[1] in done):
                 del self._leases[key]
-        held = {unit: of for (one, unit), (of, _) in self._leases.items() if one == rater}
+        held = {unit: of for (name, unit), (of, _) in self._leases.items() if name == rater}
         own = next((unit for unit, of in held.items() if of == tab), None)
-        found = own or next(
-            (one.unit_id for one in self.queue if one.unit_id not in done | held.keys()), None
-        )
-        if found is None:
+        left = (unit.unit_id for unit in self.queue if unit.unit_id not in done | held.keys())
+        unit_id = own or next(left, None)
+        if unit_id is None:
             return None
-        self._leases[rater, found] = (tab, now)
-        return self._place[found]
+        self._leases[rater, unit_id] = (tab, now)
+        return self._place[unit_id]
 
-    def _record(self, place: int) -> Record:
-        one = self.queue[place]
-        record = read_record(self._filesystem, self._parts[one.part], one.row)
-        if record.unit_id != one.unit_id:
-            raise DataError(f"{one.part} was written anew; start `memray-eval view --label` again")
+    def _record(self, position: int) -> Record:
+        unit = self.queue[position]
+        record = read_record(self._filesystem, self._parts[unit.part], unit.row)
+        if record.unit_id != unit.unit_id:
+            raise DataError(f"{unit.part} was written anew; start `memray-eval view --label` again")
         return record
 
-    def _shown(self, place: int) -> dict[str, Any]:
+    def _shown(self, position: int) -> dict[str, Any]:
         """What a rater sees of a unit."""
-        record = self._record(place)
+        record = self._record(position)
         sample = record.sample
         return {
             "id": record.unit_id,
-            "place": place,
+            "place": position,
             "query": sample.query,
             "memory": [list(entry) for entry in memory_entries(sample)],
             "required": sample.required_keys,
@@ -275,7 +271,9 @@ class LabelSession:
         with self._lock:
             self._store.refresh()
             standing = self._store.standing()
-        return [one for one in standing if one.kind == "label" and one.unit_id in self._place]
+        return [
+            event for event in standing if event.kind == "label" and event.unit_id in self._place
+        ]
 
 
 def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession:
@@ -293,8 +291,8 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         name = name if name in judged else next(iter(judged), "")
     if name not in judged:
         hint = f"; did you mean {close!r}?" if (close := nearest(name, judged)) else ""
-        there = ", ".join(judged) or "none"
-        raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {there}")
+        names = ", ".join(judged) or "none"
+        raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
     scale = _scale_of(folder, name)
     verdicts: list[Verdict] = []
     seen: set[float] = set()
@@ -309,7 +307,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
                 seen |= set() if score["value"] is None else {score["value"]}
                 fields |= {key for key, _ in score["parts"] or ()}
             first += batch.num_rows
-    unique = {one.unit_id: one for one in verdicts}
+    unique = {verdict.unit_id: verdict for verdict in verdicts}
     if not unique:
         raise ConfigError(f"the run has no answer that {name} was asked about")
     is_integer = scale[1] - scale[0] > 1 and all(float(value).is_integer() for value in seen)
@@ -320,12 +318,12 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
 
 def rubric_text(metric: str) -> str:
     """What a judge is told of a built-in metric, "" of any other."""
-    known = all_metrics().get(metric)
-    if not isinstance(known, JudgedMetric):
+    definition = all_metrics().get(metric)
+    if not isinstance(definition, JudgedMetric):
         return ""
     try:
         nobody = Sample(id="-", query="-", memory={"-": "-"})
-        return known.messages(nobody, Response(text="-"))[0].content
+        return definition.messages(nobody, Response(text="-"))[0].content
     except Exception:  # it may need what a sample has
         return ""
 
@@ -340,11 +338,11 @@ def check_rater(name: str) -> str:
 
 def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of a batch that can be labelled, with their score."""
-    each, place = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"])
-    is_it = pc.equal(each.field("metric"), metric)
+    scores, rows = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"])
+    is_it = pc.equal(scores.field("metric"), metric)
     failed = batch["error"].is_valid().to_pylist()
     empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(batch["response"], "")), "").to_pylist()
-    chosen = zip(place.filter(is_it).to_pylist(), each.filter(is_it).to_pylist(), strict=True)
+    chosen = zip(rows.filter(is_it).to_pylist(), scores.filter(is_it).to_pylist(), strict=True)
     for row, score in chosen:
         if score["status"] in _LABELLED and not failed[row] and not empty[row]:
             yield row, score
@@ -352,13 +350,13 @@ def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mappin
 
 def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[Part]) -> list[str]:
     """The metrics whose scores have a judgment, in the order of the records."""
-    found: dict[str, None] = {}
+    metrics: dict[str, None] = {}
     for part in parts[:1]:
         for batch in read_columns(filesystem, part, ("scores",)):
-            each = batch["scores"].flatten()
-            judged = each.field("metric").filter(each.field("judgment").is_valid())
-            found |= dict.fromkeys(judged.unique().to_pylist())
-    return list(found)
+            scores = batch["scores"].flatten()
+            judged = scores.field("metric").filter(scores.field("judgment").is_valid())
+            metrics |= dict.fromkeys(judged.unique().to_pylist())
+    return list(metrics)
 
 
 def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
@@ -367,47 +365,47 @@ def _scale_of(folder: RunFolder, metric: str) -> tuple[float, float]:
         metrics = folder.read_summary().metrics
     except DataError:
         metrics = ()
-    for one in metrics:
-        if one.metric == metric:
-            return one.scale
-    known = all_metrics().get(metric)
-    return known.scale if known is not None else (0.0, 1.0)
+    for summarised in metrics:
+        if summarised.metric == metric:
+            return summarised.scale
+    definition = all_metrics().get(metric)
+    return definition.scale if definition is not None else (0.0, 1.0)
 
 
 def _texts_in(judgment: str | None) -> list[str]:
     """Every text of a judgment that may be a quote, each once."""
     try:
-        told = json.loads(judgment or "{}")
+        fields = json.loads(judgment or "{}")
     except ValueError:
         return []
-    found: dict[str, None] = {}
+    texts: dict[str, None] = {}
 
     def walk(value: Any, field: str) -> None:
         if isinstance(value, str):
             if field not in _EXPLAINS and len(value.strip()) >= _SHORTEST_QUOTE:
-                found[value] = None
+                texts[value] = None
         elif isinstance(value, list):
-            for one in value:
-                walk(one, field)
+            for item in value:
+                walk(item, field)
         elif isinstance(value, dict):
-            for name, one in value.items():
-                walk(one, name)
+            for name, item in value.items():
+                walk(item, name)
 
-    walk(told, "")
-    return list(found)
+    walk(fields, "")
+    return list(texts)
 
 
 def _raters(labels: Sequence[LabelEvent]) -> list[str]:
     """In the order of their first label."""
-    return list(dict.fromkeys(one.rater for one in sorted(labels, key=lambda one: one.at)))
+    return list(dict.fromkeys(label.rater for label in sorted(labels, key=lambda label: label.at)))
 
 
 def _by_unit(labels: Sequence[LabelEvent]) -> dict[str, dict[str, float]]:
-    found: dict[str, dict[str, float]] = {}
-    for one in labels:
-        if one.value is not None:
-            found.setdefault(one.unit_id, {})[one.rater] = one.value
-    return found
+    by_unit: dict[str, dict[str, float]] = {}
+    for label in labels:
+        if label.value is not None:
+            by_unit.setdefault(label.unit_id, {})[label.rater] = label.value
+    return by_unit
 
 
 def _numbers(n: int) -> list[int]:

@@ -89,9 +89,9 @@ class LabelStore:
             return
         except OSError as error:
             raise ConfigError(f"{self._path} cannot be read: {error}") from None
-        whole = data[: data.rfind(b"\n") + 1]
-        self._read_up_to += len(whole)
-        for line in whole.splitlines():
+        lines = data[: data.rfind(b"\n") + 1]
+        self._read_up_to += len(lines)
+        for line in lines.splitlines():
             if line.strip():
                 self._take(line)
 

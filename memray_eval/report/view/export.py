@@ -36,7 +36,9 @@ def export_rows(
         if write_csv is not None:
             yield write_csv(records)
         else:
-            rows = (json.dumps(evaluated_row(one), ensure_ascii=False) + "\n" for one in records)
+            rows = (
+                json.dumps(evaluated_row(record), ensure_ascii=False) + "\n" for record in records
+            )
             yield "".join(rows).encode("utf-8", "backslashreplace")
 
 
@@ -47,9 +49,9 @@ def _selected(
     file that holds nothing else."""
     yield ()
     units = select_all(index, query, is_cancelled)
-    for held in sorted(index.held.values(), key=lambda one: one.part.name):
-        places = units[(units >= held.first) & (units < held.first + held.n)] - held.first
-        yield from index.records(held, places) if places.size and not is_cancelled() else ()
+    for held in sorted(index.held.values(), key=lambda held: held.part.name):
+        rows = units[(units >= held.first) & (units < held.first + held.n)] - held.first
+        yield from index.records(held, rows) if rows.size and not is_cancelled() else ()
 
 
 def _csv_writer(metrics: Sequence[str]) -> Callable[[Sequence[Record]], bytes]:
@@ -71,35 +73,35 @@ def _csv_writer(metrics: Sequence[str]) -> Callable[[Sequence[Record]], bytes]:
 
     def write(records: Sequence[Record]) -> bytes:
         nonlocal is_first
-        rows = [_flat_row(one, metrics) for one in records]
+        rows = [_flat_row(record, metrics) for record in records]
         columns = [
-            escape_formulas(pa.array([row[place] for row in rows], one.type))
-            for place, one in enumerate(schema)
+            escape_formulas(pa.array([row[number] for row in rows], field.type))
+            for number, field in enumerate(schema)
         ]
-        with io.BytesIO() as made:
+        with io.BytesIO() as stream:
             options = pacsv.WriteOptions(include_header=is_first)
             head = pa.schema(
-                pa.field(escape_formulas(pa.array([one.name]))[0].as_py(), one.type)
-                for one in schema
+                pa.field(escape_formulas(pa.array([field.name]))[0].as_py(), field.type)
+                for field in schema
             )
-            pacsv.write_csv(pa.table(columns, schema=head), made, options)
+            pacsv.write_csv(pa.table(columns, schema=head), stream, options)
             is_first = False
-            return made.getvalue()
+            return stream.getvalue()
 
     return write
 
 
 def _flat_row(record: Record, metrics: Sequence[str]) -> list[Any]:
-    said = record.response or Response(error="no response")
+    response = record.response or Response(error="no response")
     sample, candidate = record.sample, record.candidate
-    scores = {one.metric: one for one in record.scores}
+    scores = {outcome.metric: outcome for outcome in record.scores}
     row: list[Any] = [
         *map(_valid, (
             record.unit_id, sample.id, candidate.name, candidate.model, sample.task, sample.query,
-            said.text, said.error,
+            response.text, response.error,
         )),
-        said.output_tokens,
-        said.duration_s,
+        response.output_tokens,
+        response.duration_s,
     ]  # fmt: skip
     for metric in metrics:
         score = scores.get(metric)
@@ -131,9 +133,9 @@ def file_name(run_id: str, index: Index, query: Query, form: Form) -> str:
     }
     parts = [run_id]
     parts += [
-        f"{what}-{known[number]}"
-        for what, (number, known) in names.items()
-        if number is not None and number < len(known)
+        f"{what}-{names_of_kind[number]}"
+        for what, (number, names_of_kind) in names.items()
+        if number is not None and number < len(names_of_kind)
     ]
     parts += [f"from-{query.low:g}"] if query.low is not None else []
     parts += [f"to-{query.high:g}"] if query.high is not None else []

@@ -127,7 +127,7 @@ class Index:
             return part, error
 
     def _drop(self, held: Held) -> None:
-        self.held = {name: one for name, one in self.held.items() if one is not held}
+        self.held = {name: other for name, other in self.held.items() if other is not held}
         self._forget(held.first, held.first + held.n)
         with self._searching:
             self._searches.clear()
@@ -166,19 +166,19 @@ class Index:
         self, batch: pa.RecordBatch, part: Part, first: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
-        scores, each = batch["scores"], batch["scores"].flatten()
-        place = pc.list_parent_indices(scores).to_numpy()
+        scores, fields = batch["scores"], batch["scores"].flatten()
+        rows = pc.list_parent_indices(scores).to_numpy()
         status = pc.fill_null(
-            pc.index_in(each.field("status"), pa.array(STATUSES)), STATUSES.index("error")
+            pc.index_in(fields.field("status"), pa.array(STATUSES)), STATUSES.index("error")
         )
         failed = batch["error"].is_valid().to_numpy(zero_copy_only=False).copy()
-        failed[place[status.to_numpy() == STATUSES.index("error")]] = True
-        value = each.field("value")
-        judges = each.field("judge").dictionary_encode()
+        failed[rows[status.to_numpy() == STATUSES.index("error")]] = True
+        value = fields.field("value")
+        judges = fields.field("judge").dictionary_encode()
         estimates = [name for name in judges.dictionary.to_pylist() if is_estimate(name)]
         outcomes = {
-            "unit": place + first,
-            "metric": _number_names(self.metrics, each.field("metric")),
+            "unit": rows + first,
+            "metric": _number_names(self.metrics, fields.field("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
             "estimate": pc.is_in(judges, pa.array(estimates, pa.string())),
@@ -207,8 +207,8 @@ class Index:
                 return self._searches[text]
         held = self.held
         with ThreadPoolExecutor(_READERS) as readers:
-            found = readers.map(lambda one: self._search_in(one, text, is_cancelled), held.values())
-            units: Numbers = np.concatenate([_NONE, *found])
+            matches = readers.map(lambda of: self._search_in(of, text, is_cancelled), held.values())
+            units: Numbers = np.concatenate([_NONE, *matches])
         if is_cancelled():
             return _NONE
         with self._searching:
@@ -219,46 +219,46 @@ class Index:
         return units
 
     def _search_in(self, held: Held, text: str, is_cancelled: Callable[[], bool]) -> Numbers:
-        first, found = held.first, [_NONE]
+        first, matches = held.first, [_NONE]
         for batch in read_columns(self._filesystem, held.part, SEARCHED):
             if is_cancelled():
                 break
-            found.append(
+            matches.append(
                 np.flatnonzero(matching(batch, text).to_numpy(zero_copy_only=False)) + first
             )
             first += batch.num_rows
-        units: Numbers = np.concatenate(found)
+        units: Numbers = np.concatenate(matches)
         return units
 
     def record(self, unit_id: str) -> Record | None:
         """Reads the whole record from its part; None if the index has no such unit. Raises
         DataError."""
-        found: Any = (
+        row: Any = (
             self.cursor()
             .execute("SELECT part, unit FROM units WHERE unit_id = ? LIMIT 1", [unit_id])
             .fetchone()
         )
-        held = self.held.get(found[0]) if found else None
+        held = self.held.get(row[0]) if row else None
         if held is None:
             return None
-        record = read_record(self._filesystem, held.part, found[1] - held.first)
+        record = read_record(self._filesystem, held.part, row[1] - held.first)
         if record.unit_id != unit_id:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
 
-    def records(self, held: Held, places: Numbers) -> Iterator[list[Record]]:
-        """Reads the records at these places of a part, as many at a time as are read at once. A row
+    def records(self, held: Held, rows_of_part: Numbers) -> Iterator[list[Record]]:
+        """Reads the records in these rows of a part, as many at a time as are read at once. A row
         that no longer reads as a record is left out. Raises DataError if the part can no longer be
         read, or was written anew."""
         wanted, first = np.zeros(held.n, dtype=np.bool_), 0
-        wanted[places] = True
+        wanted[rows_of_part] = True
         for batch in read_columns(self._filesystem, held.part):
-            here = wanted[first : first + batch.num_rows]
-            if len(here) < batch.num_rows:
+            is_wanted = wanted[first : first + batch.num_rows]
+            if len(is_wanted) < batch.num_rows:
                 break
             first += batch.num_rows
-            if here.any():
-                rows = pa.Table.from_batches([batch.filter(pa.array(here))])
+            if is_wanted.any():
+                rows = pa.Table.from_batches([batch.filter(pa.array(is_wanted))])
                 yield from_table_apart(rows, lambda sample_id, error: None)[0]
         if first != held.n:
             raise DataError(f"{held.part.name} was written anew; load the page again")
@@ -278,6 +278,8 @@ def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
 def _number_names(names: Names, column: pa.Array) -> Numbers:
     """Numbers the name in each row; null counts as the empty name."""
     coded = pc.fill_null(column, "").dictionary_encode()
-    known = np.array([names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64)
-    numbers: Numbers = known[coded.indices.to_numpy()]
+    numbers_by_code = np.array(
+        [names.number(name) for name in coded.dictionary.to_pylist()], dtype=np.int64
+    )
+    numbers: Numbers = numbers_by_code[coded.indices.to_numpy()]
     return numbers

@@ -43,49 +43,49 @@ def list_parts(records: pads.Dataset) -> list[Part]:
 
 
 def read_columns(
-    filesystem: fs.FileSystem, part: Part, columns: Sequence[str] | None = None
+    filesystem: fs.FileSystem, part: Part, columns: Sequence[str] | None = None, first: int = 0
 ) -> Iterator[pa.RecordBatch]:
-    """Yields batches of these columns (None: of all) in the order of the file. Nested columns go by
-    the paths of their leaves."""
+    """Yields batches of these columns (None: of all) in the order of the file, from a row on.
+    Nested columns go by the paths of their leaves."""
     with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
         file = pq.ParquetFile(stream, pre_buffer=True)
+        names = None if columns is None else list(columns)
         if missing := [
-            name for name in columns or () if name.partition(".")[0] not in file.schema_arrow.names
+            name for name in names or () if name.partition(".")[0] not in file.schema_arrow.names
         ]:
             raise DataError(
                 f"{part.name} of the records has no column {missing[0]!r}: another version wrote "
                 "it, or another tool"
             )
         for number in range(file.num_row_groups):
-            at_once = _rows_at_once(file.metadata.row_group(number), columns)
-            wanted = None if columns is None else list(columns)
-            yield from file.iter_batches(at_once, row_groups=[number], columns=wanted)
-
-
-def read_record(filesystem: fs.FileSystem, part: Part, place: int) -> Record:
-    """Reads the whole record at a place of the part. Raises DataError also if the row is not a
-    valid record."""
-    with _translate_read_errors(part), filesystem.open_input_file(part.path) as stream:
-        file = pq.ParquetFile(stream, pre_buffer=True)
-        for number in range(file.num_row_groups):
             group = file.metadata.row_group(number)
-            if place < group.num_rows:
-                for batch in file.iter_batches(_rows_at_once(group), row_groups=[number]):
-                    if place < batch.num_rows:
-                        return next(from_table(pa.Table.from_batches([batch.slice(place, 1)])))
-                    place -= batch.num_rows
-            place -= group.num_rows
+            if first >= group.num_rows:
+                first -= group.num_rows
+                continue
+            at_once = _rows_at_once(group, columns)
+            for batch in file.iter_batches(at_once, row_groups=[number], columns=names):
+                if first < batch.num_rows:
+                    yield batch.slice(first)
+                first = max(0, first - batch.num_rows)
+
+
+def read_record(filesystem: fs.FileSystem, part: Part, row: int) -> Record:
+    """Reads the whole record at a row of the part. Raises DataError also if the row is not a
+    valid record."""
+    with _translate_read_errors(part):
+        for batch in read_columns(filesystem, part, first=row):
+            return next(from_table(pa.Table.from_batches([batch.slice(0, 1)])))
     raise DataError(f"{part.name} has fewer records than before; load the page again")
 
 
 def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
     """Marks the rows that contain the text in any column, ignoring case."""
-    found = pa.repeat(pa.scalar(False), batch.num_rows)
+    matches = pa.repeat(pa.scalar(False), batch.num_rows)
     for column in batch.columns:
-        found = pc.or_(
-            found, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False)
+        matches = pc.or_(
+            matches, pc.fill_null(pc.match_substring(column, text, ignore_case=True), False)
         )
-    return found
+    return matches
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:

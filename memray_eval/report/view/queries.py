@@ -135,5 +135,5 @@ def _fetch_rows(
             else [metric, status, round(value, 6), *[1] * estimate]
         )
     shown = database.execute(f"SELECT {_SHOWN} FROM units WHERE {among}", units).fetchall()
-    found = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
-    return [found[unit] for unit in units if unit in found]
+    rows = {unit: (unit_id, [*row, scores[unit]]) for unit, unit_id, *row in shown}
+    return [rows[unit] for unit in units if unit in rows]

@@ -1,10 +1,14 @@
-"""The runs of a folder, kept up to date for the list of runs."""
+"""The runs of a folder: their rows, kept up to date for the list of runs, and views of those that
+somebody looks at."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
 
 from pyarrow import fs
@@ -18,8 +22,12 @@ from memray_eval.report.view.run_rows import (
     RunReader,
     RunRow,
 )
+from memray_eval.report.view.run_view import View, viewing
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate
+
+MAX_OPEN = 4  # each has an index of up to index.MEMORY_MB in memory
 
 
 class UnknownRun(DataError):
@@ -68,9 +76,9 @@ class RunList:
             if self._is_local
             else map_ahead(read_row, readers, REQUESTS_AT_ONCE)
         )
-        found = [row for row in read if row is not None]
-        found.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
-        return {row.id: row for row in found}
+        rows = [row for row in read if row is not None]
+        rows.sort(key=lambda row: -(row.started_s or row.written_s or 0.0))
+        return {row.id: row for row in rows}
 
     def _list(self) -> None:
         selector = fs.FileSelector(self._inner)
@@ -81,3 +89,54 @@ class RunList:
             name: self._readers.get(name) or RunReader(f"{self.path}/{name}")
             for name in sorted(names)
         }
+
+
+@dataclass
+class _Opened:
+    view: View | None = None
+    n_users: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    stack: ExitStack = field(default_factory=ExitStack)
+
+
+class OpenedRuns:
+    """Views by run id, opened when somebody looks at the run, and closed when others were looked at
+    since. Safe for several threads."""
+
+    def __init__(self, runs: RunList, most_open: int = MAX_OPEN) -> None:
+        self.runs, self._most_open = runs, most_open
+        self._lock = threading.Lock()
+        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+
+    @contextmanager
+    def view(self, run_id: str) -> Iterator[View]:
+        """The view of a run, which stays open while the block runs. Raises UnknownRun if the
+        folder holds no such run, and DataError for one that cannot be shown."""
+        path = self.runs.path_of(run_id)
+        with self._lock:
+            opened = self._opened.setdefault(run_id, _Opened())
+            self._opened.move_to_end(run_id)
+            opened.n_users += 1
+        try:
+            with opened.lock:  # the first who asks opens it; others wait for that
+                if opened.view is None:
+                    opening = viewing(RunFolder(path), home="../../")
+                    opened.view = opened.stack.enter_context(opening)
+            yield opened.view
+        finally:
+            with self._lock:
+                opened.n_users -= 1
+            self._close(self._most_open)
+
+    def close(self) -> None:
+        self._close(0)
+
+    def _close(self, most_open: int) -> None:
+        """Closes those that nobody uses and that were looked at longest ago, until so many are
+        left."""
+        with self._lock:
+            unused = [name for name, opened in self._opened.items() if not opened.n_users]
+            n_over = max(0, len(self._opened) - most_open)
+            closed = [self._opened.pop(name) for name in unused[:n_over]]
+        for opened in closed:
+            opened.stack.close()

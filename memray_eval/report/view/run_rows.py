@@ -178,9 +178,9 @@ class RunReader:
             if self._row is not None and self._row.is_live and not self._has_stumbled:
                 self._has_stumbled = True
                 return self._row
-            told = str(error).replace(f"{self.folder.path}/", "")
+            problem = str(error).replace(f"{self.folder.path}/", "")
             written = _last_written(infos)
-            return RunRow(id=self.folder.run_id, status="damaged", note=told, written_s=written)
+            return RunRow(id=self.folder.run_id, status="damaged", note=problem, written_s=written)
 
     def _read_anew(self, has: set[str], stamps: Stamps, until: float) -> RunRow | None:
         self._is_settled = False
@@ -190,10 +190,12 @@ class RunReader:
         book = _parse(_Spending, self.folder.read_spending(), "spending.json")
         spending = book.usd
         status, note = self._find_status(manifest, SUMMARY in has)
-        started_s = next((one.started_s for one in manifest.sessions if one.started_s), None)
+        started_s = next(
+            (session.started_s for session in manifest.sessions if session.started_s), None
+        )
         with suppress(ValueError):
             started_s = datetime.fromisoformat(manifest.started).timestamp()
-        known: dict[str, Any] = {
+        fields: dict[str, Any] = {
             "id": self.folder.run_id,
             "status": status,
             "note": note,
@@ -204,15 +206,15 @@ class RunReader:
         # Another status has no summary, or that of an earlier session
         if SUMMARY in has and status in ("finished", "stopped"):
             paid = spending if spending is not None else manifest.calls.cost_usd
-            known |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
+            fields |= {**_summary_fields(self.folder.read_summary()), "cost_usd": paid or None}
             self._is_settled = True
         elif status != "damaged":
             config = self._read_config(stamps[_STAMPED.index(CONFIG)])
-            known |= self._fields_so_far(manifest, config, status, until)
-            costs = [one for one in (spending, known["cost_usd"]) if one is not None]
-            known["cost_usd"] = max(costs, default=None)
+            fields |= self._fields_so_far(manifest, config, status, until)
+            costs = [cost for cost in (spending, fields["cost_usd"]) if cost is not None]
+            fields["cost_usd"] = max(costs, default=None)
             self._is_settled = status != "running" and self._so_far.is_complete
-        return RunRow.model_validate(known)
+        return RunRow.model_validate(fields)
 
     def _row_without_manifest(self) -> RunRow | None:
         infos = self._filesystem.get_file_info([f"{self._inner}/{name}" for name in _BEGUN])
@@ -248,7 +250,7 @@ class RunReader:
         took = last.total_s
         if status == "running" and last.started_s is not None:
             took = max(0.0, self._clock() - last.started_s)
-        return sum(one.total_s for one in before) + took
+        return sum(session.total_s for session in before) + took
 
     def _fields_so_far(
         self, manifest: _Manifest, config: _Config, status: Status, until: float
@@ -270,13 +272,13 @@ class RunReader:
         computed = [*dict.fromkeys(metric for metric, _ in figures)]
         # The metric that the summary will have as quality; the first where the suite's code is not
         # loaded to look at it
-        known = all_suites().get(suite)
-        headline = known.quality_metric(computed) if known else next(iter(computed), "")
+        suite_class = all_suites().get(suite)
+        headline = suite_class.quality_metric(computed) if suite_class else next(iter(computed), "")
         return {
-            **_names(suite, [(one.name, one.model) for one in config.candidates]),
+            **_names(suite, [(candidate.name, candidate.model) for candidate in config.candidates]),
             "is_so_far": True,
-            "figures": tuple(one for metric, one in figures if metric == headline),
-            "all_figures": tuple(one for _, one in figures),
+            "figures": tuple(figure for metric, figure in figures if metric == headline),
+            "all_figures": tuple(figure for _, figure in figures),
             "n_units": n_units,
             "n_done": done,
             "n_failed": self._so_far.n_failed,
@@ -296,10 +298,10 @@ class RunReader:
         listed = self.folder.list_parts(RESPONSES)
         fresh = [part for part in listed if part not in self._answered]
         indexes = self.folder.read_indexes(fresh, RESPONSES)
-        known = self._answered | {
+        counts = self._answered | {
             part: len(index.units) for part, index in zip(fresh, indexes, strict=True)
         }
-        self._answered = {part: known[part] for part in listed}
+        self._answered = {part: counts[part] for part in listed}
         return sum(self._answered.values()) or None
 
     def _rate(self, done: int) -> float | None:
@@ -326,10 +328,15 @@ def _last_written(infos: Sequence[fs.FileInfo]) -> float | None:
 
 
 def _summary_fields(summary: Summary) -> dict[str, Any]:
-    headline = summary.headline or next((one.metric for one in summary.metrics), "")
+    headline = summary.headline or next((metric.metric for metric in summary.metrics), "")
     return {
-        **_names(summary.suite, [(one.candidate, one.model) for one in summary.candidates]),
-        "figures": tuple(_summary_figure(one) for one in summary.metrics if one.metric == headline),
+        **_names(
+            summary.suite,
+            [(candidate.candidate, candidate.model) for candidate in summary.candidates],
+        ),
+        "figures": tuple(
+            _summary_figure(metric) for metric in summary.metrics if metric.metric == headline
+        ),
         "n_units": summary.n_units,
         "n_done": summary.n_units,
         "n_failed": summary.n_failed_units,
@@ -341,24 +348,26 @@ def _names(suite: str, named: Sequence[tuple[str, str]]) -> dict[str, Any]:
     models = {model for _, model in named if model}
     # What all share is said once
     shared = f" ({models.pop()})" if len(models) == 1 and len(named) > 1 else ""
-    whole = tuple(name if model in ("", name) else f"{name} ({model})" for name, model in named)
-    shown = [name for name, _ in named] if shared else list(whole)
+    models_of_all = tuple(
+        name if model in ("", name) else f"{name} ({model})" for name, model in named
+    )
+    shown = [name for name, _ in named] if shared else list(models_of_all)
     if len(shown) > NAMED:
         shown = [*shown[: NAMED - 1], f"{len(shown) - NAMED + 1} more"]
     title = f"{', '.join(shown)}{shared} on {suite or 'a suite of its own'}" if shown else ""
-    return {"suite": suite, "models": whole, "title": title}
+    return {"suite": suite, "models": models_of_all, "title": title}
 
 
-def _summary_figure(one: MetricSummary) -> RowFigure:
-    found, digits = _PLAIN.of_metric(one), digits_of(one.scale)
+def _summary_figure(metric: MetricSummary) -> RowFigure:
+    interval, digits = _PLAIN.of_metric(metric), digits_of(metric.scale)
     return RowFigure(
-        candidate=one.candidate,
-        metric=name_figure(one),
-        figure=format_figure(one.figure, one.scale),
-        between=f"{found.low:z.{digits}f}, {found.high:z.{digits}f}" if found else "",
-        n=one.n_scored,
-        mark=metric_mark(one),
-        place=_place(one.figure.value, one.scale),
+        candidate=metric.candidate,
+        metric=name_figure(metric),
+        figure=format_figure(metric.figure, metric.scale),
+        between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
+        n=metric.n_scored,
+        mark=metric_mark(metric),
+        place=_place(metric.figure.value, metric.scale),
     )
 
 
@@ -372,13 +381,13 @@ def _figures_so_far(
     ]
 
 
-def _figure_so_far(metric: str, candidate: str, found: Moments) -> RowFigure:
-    figure, known = found.figure(metric), scale_of(metric)
-    scale = known or (0.0, 1.0)
+def _figure_so_far(metric: str, candidate: str, moments: Moments) -> RowFigure:
+    figure, known_scale = moments.figure(metric), scale_of(metric)
+    scale = known_scale or (0.0, 1.0)
     # A metric of the run's own has no scale here, so neither Wilson's interval nor ends
     interval = (
-        _PLAIN.of((candidate, metric, None), figure.value, figure.stderr, found.n, scale)
-        if known
+        _PLAIN.of((candidate, metric, None), figure.value, figure.stderr, moments.n, scale)
+        if known_scale
         else None
     )
     digits = digits_of(scale)
@@ -387,9 +396,9 @@ def _figure_so_far(metric: str, candidate: str, found: Moments) -> RowFigure:
         metric=metric if figure.average == "mean" else f"{metric} ({figure.average})",
         figure=format_figure(figure, scale),
         between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
-        n=found.n,
-        mark=mark(found.n, found.n_estimated, found.n_replaced),
-        place=_place(figure.value, scale) if known else None,
+        n=moments.n,
+        mark=mark(moments.n, moments.n_estimated, moments.n_replaced),
+        place=_place(figure.value, scale) if known_scale else None,
     )
 
 

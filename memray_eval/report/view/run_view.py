@@ -74,8 +74,8 @@ class View:
         """Returns a page of rows, the names behind their numbers, and a notice for the reader."""
         if query.fresh:
             self.refresh()
-        found = select(self._index, query, is_cancelled)
-        return {"n": found.n, "rows": found.rows, "index": self._named(), "notice": self._notice()}
+        page = select(self._index, query, is_cancelled)
+        return {"n": page.n, "rows": page.rows, "index": self._named(), "notice": self._notice()}
 
     def standing(self) -> RunRow | None:
         """How the run stands, looked up at most once in STANDING_S, however many ask."""

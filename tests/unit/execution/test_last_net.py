@@ -251,7 +251,9 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.telemetry().caught == 4
     told = [
-        line for line in counter.lines(0) if line.startswith("The stage judge failed on sample")
+        line
+        for line in counter.look(0).lines
+        if line.startswith("The stage judge failed on sample")
     ]
     assert len(told) == 3  # the first ones
 

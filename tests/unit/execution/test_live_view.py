@@ -14,8 +14,14 @@ from typing import Any
 
 import pytest
 
-from memray_eval.execution import live_view, terminal, waiting
-from memray_eval.execution.live_view import RunDisplay, ViewState, clock_text, describe_binding
+from memray_eval.execution import live_view, waiting
+from memray_eval.execution.live_view import (
+    RunDisplay,
+    TimeLeft,
+    ViewState,
+    clock_text,
+    describe_binding,
+)
 from memray_eval.execution.progress import (
     FailedUnit,
     JudgeNow,
@@ -25,7 +31,6 @@ from memray_eval.execution.progress import (
     StageCount,
 )
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.time_left import TimeLeft
 from memray_eval.execution.waiting import show_waiting
 from memray_eval.judges.call_metrics import BindingLimit, CallMetricsSnapshot, Calls
 from memray_eval.judges.limits.budget import Spending
@@ -243,7 +248,7 @@ class Source:
 def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert (terminal.PLAIN_EVERY_S, live_view.PLAIN_POLL_S) == (10.0, 1.0)
+    assert (waiting.PLAIN_EVERY_S, live_view.PLAIN_POLL_S) == (10.0, 1.0)
     monkeypatch.setattr(live_view, "PLAIN_EVERY_S", 0.2)
     monkeypatch.setattr(live_view, "PLAIN_POLL_S", 0.02)
     monkeypatch.setattr(live_view, "SOON_S", 0.01)

@@ -19,13 +19,14 @@ from memray_eval.execution.run_log import (
     EVENTS,
     CollectedLogs,
     FileHandler,
+    RunLog,
     RunLogFile,
     TerminalHandler,
     entry_of,
+    keep_run_log,
     make_entry,
     show_log,
 )
-from memray_eval.execution.session_log import RunLog, keep_run_log
 from memray_eval.log_once import ONCE, forget_logged, log_once
 from memray_eval.metric import failed_score
 from memray_eval.metrics import pick

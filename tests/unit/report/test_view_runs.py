@@ -23,10 +23,9 @@ from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.export import export_rows, file_name
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.opened_runs import OpenedRuns
 from memray_eval.report.view.parquet_parts import list_parts
 from memray_eval.report.view.queries import Query, select
-from memray_eval.report.view.run_list import UnknownRun
+from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
 from memray_eval.report.view.run_rows import RunReader, RunRow
 from memray_eval.results.holder_watch import HolderWatch
 from memray_eval.results.latest import holds_runs

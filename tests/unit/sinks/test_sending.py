@@ -13,8 +13,8 @@ from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, SinkError
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import Delivery, check_sinks, sending
+from memray_eval.sinks.otlp import SentJournal
 from memray_eval.sinks.sending import send_run
-from memray_eval.sinks.sent_journal import SentJournal
 from tests.runs import plain_records, write_run
 
 
