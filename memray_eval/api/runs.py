@@ -25,9 +25,9 @@ from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import ADJUSTED, to_long_rows
 from memray_eval.report.marks import format_figure, name_figure
-from memray_eval.report.reading import readable
 from memray_eval.results.latest import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",

@@ -109,8 +109,8 @@ def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | No
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
-    from memray_eval.report.reading import readable
     from memray_eval.results.run_folder import RunFolder
+    from memray_eval.storage.paths import readable
 
     folder = adjusted or RunFolder(run_folder)
     figures = adjusted_columns(folder.read_summary())

@@ -25,7 +25,7 @@ from memray_eval.report.adjusted.summaries import (
 from memray_eval.report.comparing.aligned_units import AlignedUnits, align_units
 from memray_eval.report.comparing.models import AdjustedDifference, Comparison, Side
 from memray_eval.report.comparing.open_runs import ComparedRun
-from memray_eval.report.reading import readable
+from memray_eval.storage.paths import readable
 
 _MOVES_BOTH = (
     "labels of other answers move both sides alike on this scale; label answers of both runs"

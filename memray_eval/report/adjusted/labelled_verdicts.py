@@ -18,8 +18,8 @@ from memray_eval.datasets.labels import read_rows
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import RULES
-from memray_eval.report.atomic_file import write_atomically
 from memray_eval.report.calibration import Unit
+from memray_eval.storage.paths import write_atomically
 from memray_eval.types import WITHOUT_CALL, Frozen
 
 # Of a table of labels of a run's own answers

@@ -29,10 +29,10 @@ from memray_eval.report.adjusted.labelled_verdicts import (
     OwnLabels,
     judge_version,
 )
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import Scores, find_cluster, read_scores, unit_keys
 from memray_eval.report.statistics import Clusters, is_binary
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 from memray_eval.types import (
     WITHOUT_CALL,
     AdjustedFigure,

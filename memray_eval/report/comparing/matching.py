@@ -9,10 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.report.comparing.models import Side
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import first_of_each, unit_keys
 from memray_eval.report.where import common_rows
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 
 # What a unit asks; a long context is not in the records
 _ASKED = ("task", "query", "memory", "history")

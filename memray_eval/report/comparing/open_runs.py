@@ -10,7 +10,6 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.matching import match_units
 from memray_eval.report.comparing.models import Comparison, Side
 from memray_eval.report.comparing.warnings import reads_other_samples
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import (
     MOST_GROUPS,
     SPLIT_COLUMNS,
@@ -24,6 +23,7 @@ from memray_eval.report.scores import (
 from memray_eval.report.where import Groups, read_groups
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 
 
 class ComparedRun(NamedTuple):

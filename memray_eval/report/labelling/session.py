@@ -33,10 +33,9 @@ from memray_eval.report.labelling.queue import (
     make_queue,
 )
 from memray_eval.report.labelling.store import LabelEvent, LabelStore
-from memray_eval.report.reading import readable
 from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, readable
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 

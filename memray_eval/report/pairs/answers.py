@@ -12,10 +12,10 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.comparing.open_runs import ComparedRun, open_sides, pick_candidates
 from memray_eval.report.pairs.models import PairSide
 from memray_eval.report.pairs.swiss import Two
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import candidates_of
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 from memray_eval.types import PAIR, Pair, Record, Response, Sample, Unanswered
 
 MOST_SIDES = 26

@@ -13,11 +13,10 @@ from pydantic import ValidationError
 from memray_eval.report.pairs.figures import measure_pairs
 from memray_eval.report.pairs.models import PairSide, PairwiseReport
 from memray_eval.report.pairs.verdicts import read_verdicts
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import find_cluster
 from memray_eval.report.statistics import Settings
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, readable
 
 logger = logging.getLogger(__name__)
 

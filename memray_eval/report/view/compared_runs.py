@@ -23,11 +23,11 @@ from memray_eval.report.comparing.open_runs import (
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
 from memray_eval.report.pairs.models import PairwiseReport
 from memray_eval.report.pairs.report import find_report
-from memray_eval.report.reading import readable
 from memray_eval.report.scores import candidates_of
 from memray_eval.report.statistics import Settings
 from memray_eval.report.view.run_list import RunList, UnknownRun
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 
 MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 12, 20, 8
 

@@ -10,7 +10,6 @@ from functools import partial
 from pyarrow import fs
 
 from memray_eval.errors import DataError
-from memray_eval.report.reading import readable
 from memray_eval.report.view.run_rows import (
     CLOUD_EVERY_S,
     LOCAL_EVERY_S,
@@ -19,7 +18,7 @@ from memray_eval.report.view.run_rows import (
     RunRow,
 )
 from memray_eval.storage.parallel import map_ahead
-from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate
+from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate, readable
 
 
 class UnknownRun(DataError):
