@@ -12,6 +12,15 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 import memray_eval
+from memray_eval.analysis.adjusted.summaries import adjust_summary
+from memray_eval.analysis.breakdown import Breakdown, break_down
+from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.disagreements import compares, disagreements
+from memray_eval.analysis.intervals import add_intervals
+from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
+from memray_eval.analysis.recommendation import RULE, recommend
+from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
@@ -23,18 +32,9 @@ from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
-from memray_eval.report.adjusted.summaries import adjust_summary
-from memray_eval.report.conversations.measure import summarise_arms
-from memray_eval.report.intervals import add_intervals
-from memray_eval.report.paired_quality import differences_from_best, paired_qualities
-from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.served_models import count_unknown_marks, find_served_models, served_lines
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.stages.agreement import compares, disagreements
-from memray_eval.stages.breakdown import Breakdown, break_down
-from memray_eval.stages.reduce import reduce_records
-from memray_eval.stages.speed import measure_speed
 from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
 
 

@@ -23,9 +23,9 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.report.scores import first_of_each, pooled_ratio
+from memray_eval.analysis.pooled import shares
+from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
-from memray_eval.stages.pooled import shares
 from memray_eval.storage.paths import write_atomically
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, is_estimate

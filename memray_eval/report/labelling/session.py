@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from memray_eval.analysis.calibration import Unit, people_agreement
 from memray_eval.config.problems import nearest
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
-from memray_eval.report.calibration import Unit, people_agreement
 from memray_eval.report.labelling.choices import Choice, choices_for
 from memray_eval.report.labelling.queue import (
     QueuedUnit,
