@@ -16,8 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from memray_eval.analysis.statistics import Clusters, Interval
-from memray_eval.analysis.student import t_quantile
+from memray_eval.analysis.statistics import Clusters, Interval, t_quantile
 from memray_eval.ports import FloatArray
 
 MIN_YOUDEN = 0.1  # below it a judge hardly tells right from wrong, and what divides by it explodes

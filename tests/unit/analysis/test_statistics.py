@@ -34,10 +34,10 @@ from memray_eval.analysis.statistics import (
     sign_flip_p,
     standard_error,
     t_interval,
+    t_quantile,
     tango_interval,
     wilson_interval,
 )
-from memray_eval.analysis.student import t_quantile
 from memray_eval.ports import FloatArray
 
 P_VALUES = [0.01, 0.04, 0.03, 0.005, 0.7]
