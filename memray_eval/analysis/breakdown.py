@@ -26,10 +26,8 @@ from memray_eval.analysis.disagreements import (
     CORRECT_FROM,
     agreement,
     compares,
-    is_fallback,
-    map_names,
 )
-from memray_eval.analysis.pooled import MEAN, STDERR, shares
+from memray_eval.analysis.score_table import MEAN, STDERR, is_fallback, map_names, shares
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
 from memray_eval.types import (
     JURORS,

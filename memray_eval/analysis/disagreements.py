@@ -6,18 +6,17 @@ is not compared."""
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
+from memray_eval.analysis.score_table import Flags, ScoreTable, is_fallback
 from memray_eval.metric import Metric
-from memray_eval.types import FALLBACKS, JURORS, RULE_METRIC, VERDICT_METRIC, Agreement
+from memray_eval.types import RULE_METRIC, VERDICT_METRIC, Agreement
 
 CORRECT_FROM = 0.5  # a score of at least this says that the answer is correct
 RESPONSE_CHARACTERS = 500  # how much of a response the list of disagreements shows
@@ -66,30 +65,21 @@ def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
             for group in range(parquet.num_row_groups):
-                rows = _find_disagreeing(
-                    parquet.read_row_group(group, columns=_COMPARED)["scores"].combine_chunks()
-                )
+                scores = parquet.read_row_group(group, columns=_COMPARED)
+                rows = _find_disagreeing(ScoreTable.of(scores))
                 if rows.any():
                     found = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
                     yield from map(_describe_disagreement, found.to_pylist())
 
 
-def _find_disagreeing(scores: pa.ListArray) -> npt.NDArray[np.bool_]:
+def _find_disagreeing(table: ScoreTable) -> Flags:
     """Marks the units whose verdict and rule's score contradict each other."""
-    unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    metric = map_names(
-        pc.struct_field(each, "metric"),
-        (VERDICT_METRIC, RULE_METRIC).index,
-        among=(VERDICT_METRIC, RULE_METRIC),
+    metric, values = table.codes((VERDICT_METRIC, RULE_METRIC)), table.values()
+    verdict = table.by_unit((metric == 0) & ~table.is_judge(is_fallback), values)
+    rule = table.by_unit(metric == 1, values)
+    differ: Flags = ((verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)) & ~np.isnan(
+        verdict + rule
     )
-    values = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
-    fallback = map_names(pc.struct_field(each, "judge"), is_fallback) > 0
-    verdict, rule = np.full(len(scores), np.nan), np.full(len(scores), np.nan)
-    of_judge, of_rule = (metric == 0) & ~fallback, metric == 1
-    verdict[unit[of_judge]], rule[unit[of_rule]] = values[of_judge], values[of_rule]
-    differ: npt.NDArray[np.bool_] = (
-        (verdict >= CORRECT_FROM) != (rule >= CORRECT_FROM)
-    ) & ~np.isnan(verdict + rule)
     return differ
 
 
@@ -106,21 +96,3 @@ def _describe_disagreement(row: dict[str, Any]) -> dict[str, Any]:
         "rule": ruled["judge"],
         "rule_value": ruled["value"],
     }
-
-
-def map_names(
-    names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
-) -> npt.NDArray[np.int64]:
-    """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
-    are not `among`."""
-    coded = names.dictionary_encode()  # a no-op if it was read as codes
-    known = [
-        figure(name) if among is None or name in among else -1
-        for name in coded.dictionary.to_pylist()
-    ]
-    figures: npt.NDArray[np.int64] = np.array(known, dtype=np.int64)[coded.indices.to_numpy()]
-    return figures
-
-
-def is_fallback(judge: str) -> bool:
-    return any(name in FALLBACKS for name in judge.split(JURORS))

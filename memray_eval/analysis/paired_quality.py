@@ -15,9 +15,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
-from memray_eval.analysis.pooled import shares
+from memray_eval.analysis.score_table import ScoreTable, fields_of_shares, read_score_tables
 from memray_eval.analysis.scores import METADATA, clusters_of, find_cluster, number_clusters
 from memray_eval.analysis.statistics import (
     TIE,
@@ -33,8 +32,7 @@ from memray_eval.metric import Metric, linearise_ratio
 from memray_eval.ports import FloatArray
 from memray_eval.types import MetricSummary, QualityPair
 
-_SCORE = "scores.list.element"
-_COLUMNS = ("sample_id", "task", "candidate", f"{_SCORE}.metric", f"{_SCORE}.value")
+_COLUMNS = ("sample_id", "task", "candidate")
 _POINTS = 100.0
 
 
@@ -147,11 +145,8 @@ def _read_qualities(
     """Reads the qualities by all prompts of the run."""
     cluster = find_cluster(records)
     columns = (*_COLUMNS, METADATA) if cluster else _COLUMNS
-    if any(metric.pooled for metric in metrics):
-        columns = (*columns, f"{_SCORE}.parts")
-    rows = pa.concat_tables(
-        [_read_rows(file, columns, metrics) for file in records.get_fragments()]
-    )
+    tables = read_score_tables(records, columns, fields_of_shares(metrics))
+    rows = pa.concat_tables([_to_rows(table, metrics) for table in tables])
     prompts = pc.binary_join_element_wise(
         rows["sample_id"], pc.fill_null(rows["task"], ""), "\x1f"
     ).combine_chunks()
@@ -176,21 +171,12 @@ def _read_qualities(
     return _Qualities(found, numbered)
 
 
-def _read_rows(
-    file: pads.ParquetFileFragment, columns: Sequence[str], metrics: Sequence[Metric]
-) -> pa.Table:
-    """Reads one row per unit, with part and whole of its value of each metric, NaN without one."""
-    with file.open() as stream:
-        table = pq.ParquetFile(stream).read(columns=list(columns))
-    scores = table["scores"].combine_chunks()
-    unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    names = pa.array([metric.name for metric in metrics], pa.string())
-    codes = pc.index_in(pc.struct_field(each, "metric"), names).fill_null(-1).to_numpy()
-    pooled = {code: metric.pooled for code, metric in enumerate(metrics) if metric.pooled}
-    found = table.drop_columns(["scores"])
-    for kind, column in zip(("part", "whole"), shares(each, codes, pooled), strict=True):
+def _to_rows(table: ScoreTable, metrics: Sequence[Metric]) -> pa.Table:
+    """One row per unit, with part and whole of its value of each metric, NaN without one."""
+    codes = table.codes([metric.name for metric in metrics])
+    rows = pa.Table.from_batches([table.units])
+    for kind, column in zip(("part", "whole"), table.shares(metrics), strict=True):
         for code, metric in enumerate(metrics):
-            rows, values = codes == code, np.full(len(table), np.nan)
-            values[unit[rows]] = column[rows]
-            found = found.append_column(f"{kind} {metric.name}", pa.array(values))
-    return found
+            of_units = pa.array(table.by_unit(codes == code, column))
+            rows = rows.append_column(f"{kind} {metric.name}", of_units)
+    return rows

@@ -24,7 +24,7 @@ import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.pooled import part_columns
+from memray_eval.analysis.score_table import part_columns
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.ports import FloatArray

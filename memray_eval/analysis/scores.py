@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.pooled import shares
+from memray_eval.analysis.score_table import shares
 from memray_eval.analysis.statistics import Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics

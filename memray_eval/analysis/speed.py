@@ -5,30 +5,28 @@ narrow row per unit. A unit written twice counts once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import duckdb
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
-from memray_eval.analysis.disagreements import is_fallback, map_names
-from memray_eval.analysis.pooled import MEAN, STDERR, shares
+from memray_eval.analysis.score_table import (
+    MEAN,
+    STDERR,
+    ScoreTable,
+    fields_of_shares,
+    is_fallback,
+    read_score_tables,
+)
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
 from memray_eval.types import Performance, is_estimate
 
-_SCORE = "scores.list.element"
 _TEXTS = ("unit_id", "candidate", "task", "prompt_type")
 _FIGURES = ("output_tokens", "ttft_s", "duration_s")
-_COLUMNS = (
-    *_TEXTS,
-    *_FIGURES,
-    "error",
-    *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge")),
-)
+_COLUMNS = (*_TEXTS, *_FIGURES, "error")
 _ROWS = pa.schema(
     [
         *((name, pa.string()) for name in _TEXTS),
@@ -84,34 +82,22 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
 
 
 def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
-    is_pooled = headline is not None and headline.pooled is not None
-    wanted = (*_COLUMNS, f"{_SCORE}.parts") if is_pooled else _COLUMNS
-    for file in records.get_fragments():
-        with file.open() as stream:
-            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=wanted):
-                columns = [
-                    *(batch[name] for name in (*_TEXTS, *_FIGURES)),
-                    batch["error"].is_null(),
-                ]
-                yield pa.record_batch(
-                    [*columns, *_headline_values(batch["scores"], headline)], schema=_ROWS
-                )
+    metrics = (headline,) if headline else ()
+    fields = (*fields_of_shares(metrics), "judge")
+    for table in read_score_tables(records, _COLUMNS, fields):
+        of_units = [table.units[name] for name in (*_TEXTS, *_FIGURES)]
+        is_answered = table.units["error"].is_null()
+        values = _headline_values(table, metrics)
+        yield pa.record_batch([*of_units, is_answered, *values], schema=_ROWS)
 
 
-def _headline_values(scores: pa.ListArray, metric: Metric | None) -> list[pa.Array]:
-    """Returns four columns, one row per unit: what it adds to the metric's figure, part and whole
-    (null without a value), whether it is an estimate, and whether it is a fallback."""
-    each, unit = scores.flatten(), pc.list_parent_indices(scores)
-    name = metric.name if metric else ""
-    wanted = pc.and_(
-        pc.equal(pc.struct_field(each, "metric"), name), pc.struct_field(each, "value").is_valid()
-    )
-    rows, of_metric = unit.filter(wanted).to_numpy(), each.filter(wanted)
-    found, kinds = np.full((2, len(scores)), np.nan), np.zeros((2, len(scores)), dtype=np.bool_)
-    pooled = {0: metric.pooled} if metric and metric.pooled else {}
-    found[:, rows] = shares(of_metric, np.zeros(len(of_metric), np.intp), pooled)
-    if isinstance(metric, JudgedMetric):
-        judges = pc.struct_field(each, "judge").filter(wanted)
-        kinds[0, rows] = map_names(judges, is_estimate) > 0
-        kinds[1, rows] = map_names(judges, is_fallback) > 0
-    return [*(pa.array(each, mask=np.isnan(each)) for each in found), *map(pa.array, kinds)]
+def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
+    """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
+    without a value), whether it is an estimate, and whether it is a fallback."""
+    scored = (table.codes([one.name for one in metrics]) == 0) & ~np.isnan(table.values())
+    for column in table.shares(metrics):
+        of_units = table.by_unit(scored, column)
+        yield pa.array(of_units, mask=np.isnan(of_units))
+    is_judged = any(isinstance(one, JudgedMetric) for one in metrics)
+    for belongs in (is_estimate, is_fallback):
+        yield pa.array(table.has(scored & table.is_judge(belongs) & is_judged))

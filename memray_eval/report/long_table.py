@@ -23,7 +23,7 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.pooled import shares
+from memray_eval.analysis.score_table import shares
 from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.storage.paths import write_atomically
