@@ -13,11 +13,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import ScoreTable, read_score_tables
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
 
 PERCENTILES = (50, 90, 95, 99)
-_COLUMNS = ["candidate", "ttft_s", "duration_s", "scores"]
+_OF_UNITS = ("candidate", "ttft_s", "duration_s")
+_OF_SCORES = (
+    *("cached", "cost_usd", "unpriced_calls", "saved_usd", "latency_s"),
+    *("input_tokens", "output_tokens", "cached_input_tokens"),
+)
 
 
 class Latency(Frozen):
@@ -64,16 +69,18 @@ class _JudgeTotals:
     latency_s: float = 0.0
     timed: int = 0
 
-    def add(self, scores: pa.StructArray) -> None:
-        latency = _to_floats(scores.field("latency_s"))
-        self.scores += len(scores)
-        self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
-        self.input_tokens += int(_to_floats(scores.field("input_tokens")).sum())
-        self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
-        self.cached_input_tokens += int(_to_floats(scores.field("cached_input_tokens")).sum())
-        self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
-        self.unpriced_calls += int(_to_floats(scores.field("unpriced_calls")).sum())
-        self.saved_usd += float(_to_floats(scores.field("saved_usd")).sum())
+    def add(self, table: ScoreTable, rows: pa.Array) -> None:
+        """Adds the marked scores."""
+        figures = {name: _to_floats(table.column(name).filter(rows)) for name in _OF_SCORES}
+        latency = figures["latency_s"]
+        self.scores += int(pc.sum(rows).as_py())
+        self.cached += int(figures["cached"].sum())
+        self.input_tokens += int(figures["input_tokens"].sum())
+        self.output_tokens += int(figures["output_tokens"].sum())
+        self.cached_input_tokens += int(figures["cached_input_tokens"].sum())
+        self.cost_usd += float(figures["cost_usd"].sum())
+        self.unpriced_calls += int(figures["unpriced_calls"].sum())
+        self.saved_usd += float(figures["saved_usd"].sum())
         self.latency_s += float(latency.sum())
         self.timed += int((latency > 0).sum())
 
@@ -84,9 +91,9 @@ class _LatencyValues:
         default_factory=lambda: defaultdict(list)
     )
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        for candidate in pc.unique(batch.column("candidate")).to_pylist():
-            of_it = batch.filter(pc.equal(batch.column("candidate"), candidate))
+    def add(self, units: pa.RecordBatch) -> None:
+        for candidate in pc.unique(units.column("candidate")).to_pylist():
+            of_it = units.filter(pc.equal(units.column("candidate"), candidate))
             for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
                 if (values := _to_floats(of_it.column(column))).size:
                     self.columns[candidate, what].append(values)
@@ -101,13 +108,11 @@ class _LatencyValues:
 def measure_cost(records: pads.Dataset) -> Spending:
     """Sums up the time, tokens and money in the records."""
     times, judges = _LatencyValues(), defaultdict[str, _JudgeTotals](_JudgeTotals)
-    for batch in records.to_batches(columns=_COLUMNS):
-        times.add(batch)
-        scores = batch.column("scores").flatten()
-        by = scores.field("judge")
-        for judge in pc.unique(by).to_pylist():
-            if judge:
-                judges[judge].add(scores.filter(pc.equal(by, judge)))
+    for table in read_score_tables(records, _OF_UNITS, ("judge", *_OF_SCORES)):
+        times.add(table.units)
+        by = table.column("judge")
+        for judge in filter(None, pc.unique(by).to_pylist()):
+            judges[judge].add(table, pc.fill_null(pc.equal(by, judge), False))
     return Spending(
         latencies=tuple(times.latencies()),
         judges=tuple(
