@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +27,7 @@ from memray_eval.types import FALLBACKS, JURORS
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
 _ELEMENT = "scores.list.element"
 
 # SQL over columns `part` and `whole`, a row a score: the figure, and its standard error as
@@ -52,6 +55,10 @@ class ScoreTable:
         units = records.drop_columns(["scores"])
         return cls(units, scores.flatten(), pc.list_parent_indices(scores).to_numpy())
 
+    def only(self, rows: Flags) -> ScoreTable:
+        """The same units with the marked scores alone."""
+        return ScoreTable(self.units, self.scores.filter(pa.array(rows)), self.unit[rows])
+
     def column(self, name: str) -> pa.Array:
         """One field of the scores; nulls if the file was written without it."""
         if self.scores.type.get_field_index(name) < 0:
@@ -64,6 +71,7 @@ class ScoreTable:
         codes: Codes = found.to_numpy().astype(np.int64)
         return codes
 
+    @cached_property
     def values(self) -> FloatArray:
         """The value of each score, NaN without one."""
         values: FloatArray = self.column("value").to_numpy(zero_copy_only=False)
@@ -77,17 +85,25 @@ class ScoreTable:
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
         """Marks the scores whose judge belongs to a kind, asked once per distinct judge; False
         without a judge."""
-        return map_names(self.column("judge").fill_null(""), belongs) > 0
+        known = [belongs(name) for name in self._judges.dictionary.to_pylist()]
+        places = self._judges.indices.fill_null(-1).to_numpy()
+        found: Flags = np.array([*known, False])[places]
+        return found
 
-    def by_unit(self, rows: Flags, column: FloatArray) -> FloatArray:
-        """The figures of the marked scores, a row per unit, NaN without one; of several the last
-        counts."""
-        found = np.full(self.units.num_rows, np.nan)
+    @cached_property
+    def _judges(self) -> pa.DictionaryArray:
+        return self.column("judge").dictionary_encode()
+
+    def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
+        """The figures of the marked scores, a row per unit, NaN without one (of integers 0); of
+        several the last counts."""
+        nothing = np.nan if column.dtype.kind == "f" else 0
+        found = np.full(self.units.num_rows, nothing, column.dtype)
         found[self.unit[rows]] = column[rows]
         return found
 
-    def has(self, rows: Flags) -> Flags:
-        """Marks the units that have a marked score."""
+    def has(self, rows: Flags | slice = slice(None)) -> Flags:
+        """Marks the units that have a marked score, or any."""
         found = np.zeros(self.units.num_rows, np.bool_)
         found[self.unit[rows]] = True
         return found

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import shares
+from memray_eval.analysis.score_table import ScoreTable, shares
 from memray_eval.analysis.statistics import Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
@@ -259,39 +259,26 @@ def _read_file(
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, f"{_SCORE}.parts"])
-    table = table.filter(pc.equal(table["candidate"], candidate))
-    scores = table["scores"].combine_chunks()
-    unit, each = pc.list_parent_indices(scores).to_numpy(), scores.flatten()
-    coded = pc.struct_field(each, "metric").dictionary_encode()
-    codes = coded.indices.to_numpy()
-    figures = pc.struct_field(each, "value").to_numpy(zero_copy_only=False)
-    judges = pc.struct_field(each, "judge").dictionary_encode()
-    of_judge = np.array(
-        [
-            ESTIMATED if is_estimate(judge) else REPLACED if judge in FALLBACKS else 0
-            for judge in judges.dictionary.to_pylist()
-        ]
-        + [0],  # the last one: of scores without a judge, whose code is -1
-        np.int8,
-    )
-    kind = of_judge[judges.indices.fill_null(-1).to_numpy()]
-    names = coded.dictionary.to_pylist()
+    scores = ScoreTable.of(table.filter(pc.equal(table["candidate"], candidate)))
+    coded = scores.column("metric").dictionary_encode()
+    names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
-    part, whole = shares(each, codes, pooled)
-    suites = table["suite"].unique().drop_null().to_pylist()
-    units = table.drop_columns(["scores", "candidate", "suite"])
-    found = _FileScores(units, suites, {}, {}, {}, {})
+    part, whole = shares(scores.scores, codes, pooled)
+    kind = np.zeros(codes.size, np.int8)
+    kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
+    kind[scores.is_judge(is_estimate)] = ESTIMATED
+    found = _FileScores(
+        scores.units.drop_columns(["candidate", "suite"]),
+        scores.units["suite"].unique().drop_null().to_pylist(),
+        *({}, {}, {}, {}),
+    )
     for code, name in enumerate(names):
         rows = codes == code
-
-        def spread(column: npt.NDArray[T], nothing: T, rows: Flags = rows) -> npt.NDArray[T]:
-            spread = np.full(len(table), nothing)
-            spread[unit[rows]] = column[rows]
-            return spread
-
-        found.values[name], found.kinds[name] = spread(figures, _NAN), spread(kind, np.int8(0))
+        found.values[name] = scores.by_unit(rows, scores.values)
+        found.kinds[name] = scores.by_unit(rows, kind)
         if code in pooled:
-            found.parts[name], found.wholes[name] = spread(part, _NAN), spread(whole, _NAN)
+            found.parts[name] = scores.by_unit(rows, part)
+            found.wholes[name] = scores.by_unit(rows, whole)
     return found
 
 

@@ -94,10 +94,12 @@ def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.Re
 def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
     """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
     without a value), whether it is an estimate, and whether it is a fallback."""
-    scored = (table.codes([one.name for one in metrics]) == 0) & ~np.isnan(table.values())
-    for column in table.shares(metrics):
-        of_units = table.by_unit(scored, column)
+    of_metric = table.codes([one.name for one in metrics]) == 0
+    scored = table.only(of_metric & ~np.isnan(table.values))
+    every = slice(None)
+    for column in scored.shares(metrics):
+        of_units = scored.by_unit(every, column)
         yield pa.array(of_units, mask=np.isnan(of_units))
     is_judged = any(isinstance(one, JudgedMetric) for one in metrics)
     for belongs in (is_estimate, is_fallback):
-        yield pa.array(table.has(scored & table.is_judge(belongs) & is_judged))
+        yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))

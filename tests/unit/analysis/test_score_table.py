@@ -57,7 +57,7 @@ def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> 
     ]
     assert [table.units.schema.names for table in tables] == [["sample_id"]] * 2
     found = [
-        table.by_unit(table.codes(["politeness"]) == 0, table.values()).tolist() for table in tables
+        table.by_unit(table.codes(["politeness"]) == 0, table.values).tolist() for table in tables
     ]
     assert np.array_equal(found, [[4.0, np.nan], [2.0, np.nan]], equal_nan=True)
 
