@@ -27,7 +27,14 @@ from memray_eval.analysis.disagreements import (
     agreement,
     compares,
 )
-from memray_eval.analysis.score_table import MEAN, STDERR, is_fallback, map_names, shares
+from memray_eval.analysis.score_table import (
+    MEAN,
+    STDERR,
+    ScoreTable,
+    is_fallback,
+    map_names,
+    shares,
+)
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
 from memray_eval.types import (
     JURORS,
@@ -224,39 +231,34 @@ def _score_rows(
                 for batch in parquet.iter_batches(
                     _ROWS_AT_ONCE, row_groups=[group], columns=columns
                 ):
-                    yield _flatten_scores(batch["scores"], first, metrics)
+                    yield _flatten_scores(ScoreTable.of(batch), first, metrics)
                     first += batch.num_rows
 
 
-def _flatten_scores(column: pa.ListArray, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
-    unit, each = pc.list_parent_indices(column).to_numpy() + first, column.flatten()
+def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
     names = [metric.name for metric in metrics]
-    metric = map_names(pc.struct_field(each, "metric"), names.index, among=names)
-    status, judge = pc.struct_field(each, "status"), pc.struct_field(each, "judge")
-    figures = {}
-    for name in _FIGURES:  # files of older versions lack some of them
-        place = each.type.get_field_index(name)
-        type_ = _SCORE_ROWS.field(name).type
-        figures[name] = each.field(place) if place >= 0 else pa.nulls(len(each), type_)
+    metric = map_names(table.column("metric"), names.index, among=names)
+    status, judge = table.column("status"), table.column("judge")
+    figures = {name: table.column(name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
     was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
     pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
-    part, whole = shares(each, metric, pooled)
+    part, whole = shares(table.scores, metric, pooled)
     # older versions did not count calls: one for each model behind the score, then
     guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
     columns = {
         **figures,
-        "unit": pa.array(unit),
+        "unit": pa.array(table.unit + first),
         "metric": pa.DictionaryArray.from_arrays(
             pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
         ),
         "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
         "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
-        "is_fallback": pa.array(map_names(judge, is_fallback) > 0),
-        "is_estimate": pa.array(is_judged & (map_names(judge, is_estimate) > 0)),
+        "is_fallback": pa.array(table.is_judge(is_fallback)),
+        "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),
         "whole": pa.array(whole, mask=np.isnan(whole)),
-        "is_fixed": pa.array(_has_fixed_part(each)),
+        "is_fixed": pa.array(_has_fixed_part(table.scores)),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)

@@ -20,6 +20,7 @@ from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -254,11 +255,10 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
     outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
     n_calls, usd, unpriced = 0, 0.0, 0
-    for batch in records.to_batches(columns=["scores"]):
-        scores = batch.column("scores").flatten()
-        n_calls += pc.sum(scores.field("calls")).as_py() or 0
-        usd += pc.sum(scores.field("cost_usd")).as_py() or 0.0
-        unpriced += pc.sum(scores.field("unpriced_calls")).as_py() or 0
+    for table in read_score_tables(records, (), ("calls", "cost_usd", "unpriced_calls")):
+        n_calls += pc.sum(table.column("calls")).as_py() or 0
+        usd += pc.sum(table.column("cost_usd")).as_py() or 0.0
+        unpriced += pc.sum(table.column("unpriced_calls")).as_py() or 0
     spent, lost = (
         sum((one.spent for one in entries), NOTHING),
         sum((one.lost for one in entries), NOTHING),
