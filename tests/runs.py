@@ -8,17 +8,17 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
+from memray_eval.analysis.breakdown import break_down
+from memray_eval.analysis.intervals import add_intervals
+from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
+from memray_eval.analysis.recommendation import recommend
+from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.speed import measure_speed
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
-from memray_eval.report.intervals import add_intervals
-from memray_eval.report.paired_quality import differences_from_best, paired_qualities
-from memray_eval.report.recommendation import recommend
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.stages.breakdown import break_down
-from memray_eval.stages.reduce import reduce_records
-from memray_eval.stages.speed import measure_speed
 from memray_eval.types import (
     Agreement,
     Candidate,

@@ -13,21 +13,21 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.errors import ConfigError, EvalError
-from memray_eval.report.comparing import Comparison, compare
-from memray_eval.report.comparing.open_runs import (
+from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.comparing.open_runs import (
     find_cluster_field,
     find_split_field,
     open_sides,
     pick_candidates,
 )
-from memray_eval.report.comparing.thresholds import NUMBER, SIGNS
+from memray_eval.analysis.comparing.thresholds import NUMBER, SIGNS
+from memray_eval.analysis.marks import format_figure, name_figure
+from memray_eval.errors import ConfigError, EvalError
 from memray_eval.report.html import write_html
 from memray_eval.report.long_table import ADJUSTED, to_long_rows
-from memray_eval.report.marks import format_figure, name_figure
-from memray_eval.report.reading import readable
 from memray_eval.results.latest import LATEST, find_run
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 _OF_UNITS = ("unit_id", "sample_id", "candidate", "model", "suite", "task", "scenario", "language",

@@ -77,8 +77,8 @@ def show(text: str, end: str = "\n") -> None:
 def open_adjusted(folder: str, calibration: Sequence[str]) -> RunFolder:
     """The folder of a run whose summary has figures adjusted by the files of --calibration. Raises
     ConfigError for a file that is none, or of other metrics than the run's."""
-    from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
-    from memray_eval.report.adjusted.summaries import AdjustedRunFolder
+    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+    from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
 
     return AdjustedRunFolder(folder, read_calibrations(calibration))
 
@@ -88,10 +88,10 @@ def print_report(
 ) -> None:
     """Prints a run's summary: on one screen, in full, or as JSON; of a pairwise run what the pairs
     say. `opened` is the folder, where its summary is another than that of its file."""
+    from memray_eval.analysis.pairs.report import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
-    from memray_eval.report.pairs.console import render_pairs
-    from memray_eval.report.pairs.report import read_report
+    from memray_eval.report.pairs_console import render_pairs
     from memray_eval.results.run_folder import RunFolder
 
     run = opened or RunFolder(folder)

@@ -22,9 +22,9 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
+    from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
+    from memray_eval.analysis.calibration import CalibrationReport, Figure, Unit
     from memray_eval.datasets.labels import LabelledResponse
-    from memray_eval.report.adjusted.labelled_verdicts import JudgeCalibration
-    from memray_eval.report.calibration import CalibrationReport, Figure, Unit
 
 # A file of responses, by this judge -> what came of each
 Evaluate: TypeAlias = Callable[[Path, str], Iterable[Record]]
@@ -120,7 +120,7 @@ def calibrate(
     manifests: dict[str, Mapping[str, Any]] = {}
 
     def keep(judge: str, units: Sequence[Unit]) -> None:
-        from memray_eval.report.adjusted.labelled_verdicts import to_calibration
+        from memray_eval.analysis.adjusted.labelled_verdicts import to_calibration
 
         how = measured.name, measured.scale, scale, labelled.name, manifests[judge]
         saved.append(to_calibration(units, *how))
@@ -132,7 +132,7 @@ def calibrate(
             keep,
         )  # fmt: skip
     if save is not None:
-        from memray_eval.report.adjusted.labelled_verdicts import write_calibrations
+        from memray_eval.analysis.adjusted.labelled_verdicts import write_calibrations
 
         write_calibrations(save, saved)
         say(save)
@@ -183,7 +183,7 @@ def compare_judges(
 ) -> CalibrationReport:
     """Compares judges on the same labelled responses, written to `folder` for `evaluate`. `scale`
     is the metric's; `keep` gets each judge's verdicts. Raises ConfigError if there is no judge."""
-    from memray_eval.report.calibration import (
+    from memray_eval.analysis.calibration import (
         CalibrationReport,
         calibrate_judge,
         people_agreement,
@@ -218,7 +218,7 @@ def to_units(
     rows: Sequence[LabelledResponse], records: Iterable[Record], metric: str
 ) -> list[Unit]:
     """Joins labelled responses with the judge's verdicts; a response without a record has none."""
-    from memray_eval.report.calibration import Unit
+    from memray_eval.analysis.calibration import Unit
 
     scores = {
         record.sample.id: score

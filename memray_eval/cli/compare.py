@@ -11,8 +11,8 @@ from memray_eval.cli.app import LOOK, app, say, show
 from memray_eval.cli.options import JobOptions, argument, flag, option, split_names
 
 if TYPE_CHECKING:
-    from memray_eval.report.comparing import Comparison, Side
-    from memray_eval.report.comparing.open_runs import ComparedRun
+    from memray_eval.analysis.comparing import Comparison, Side
+    from memray_eval.analysis.comparing.open_runs import ComparedRun
 
 FLIPS_IN_HTML = 20  # units a metric
 
@@ -52,17 +52,18 @@ def compare(
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
     what makes them hard to compare. Exit code 1 where a --fail-if says so."""
-    from memray_eval.report.comparing import compare as compare_sides
-    from memray_eval.report.comparing import failures, parse_gate, render
-    from memray_eval.report.comparing.open_runs import (
+    from memray_eval.analysis.comparing import compare as compare_sides
+    from memray_eval.analysis.comparing import failures, parse_gate
+    from memray_eval.analysis.comparing.open_runs import (
         find_cluster_field,
         find_split_field,
         open_sides,
         pick_candidates,
         read_more_groups,
     )
-    from memray_eval.report.pairs.report import find_report
-    from memray_eval.report.statistics import Settings
+    from memray_eval.analysis.pairs.report import find_report
+    from memray_eval.analysis.statistics import Settings
+    from memray_eval.report.comparison_console import render
 
     gates = [parse_gate(text) for text in fail_if or ()]
     opened = pick_candidates(runs)
@@ -103,9 +104,9 @@ def _adjust(
     calibration: Sequence[str],
 ) -> Comparison:
     """The comparison with the differences as people would see them, by the files' labels."""
+    from memray_eval.analysis.adjusted.differences import adjust_comparison
+    from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
     from memray_eval.metrics import all_metrics
-    from memray_eval.report.adjusted.differences import adjust_comparison
-    from memray_eval.report.adjusted.labelled_verdicts import read_calibrations
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}
     return adjust_comparison(comparison, sides, opened, read_calibrations(calibration), scales)
@@ -113,8 +114,8 @@ def _adjust(
 
 def _write_html(comparison: Comparison, opened: Sequence[ComparedRun], path: str) -> None:
     """Writes the HTML page, with the texts of the units that it lists."""
+    from memray_eval.analysis.comparing.open_runs import read_changed_texts
     from memray_eval.metrics import all_metrics
-    from memray_eval.report.comparing.open_runs import read_changed_texts
     from memray_eval.report.html.comparison import write_comparison
 
     scales = {name: metric.scale for name, metric in all_metrics().items()}

@@ -80,12 +80,12 @@ def report(
 def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | None) -> None:
     """Exports the run in each form to its path; `adjusted` has its summary, where people's labels
     adjust it."""
-    from memray_eval.report.adjusted.summaries import adjusted_columns
+    from memray_eval.analysis.adjusted.summaries import adjusted_columns
     from memray_eval.report.exports import export_benchmark, export_evaluation
     from memray_eval.report.html import write_html
     from memray_eval.report.long_table import write_csv, write_parquet
-    from memray_eval.report.reading import readable
     from memray_eval.results.run_folder import RunFolder
+    from memray_eval.storage.paths import readable
 
     folder = adjusted or RunFolder(run_folder)
     figures = adjusted_columns(folder.read_summary())

@@ -12,6 +12,16 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 import memray_eval
+from memray_eval.analysis.adjusted.summaries import adjust_summary
+from memray_eval.analysis.breakdown import Breakdown, break_down
+from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.disagreements import compares, disagreements
+from memray_eval.analysis.intervals import add_intervals
+from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
+from memray_eval.analysis.recommendation import RULE, recommend
+from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.score_table import read_score_tables
+from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
@@ -23,18 +33,9 @@ from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
-from memray_eval.report.adjusted.summaries import adjust_summary
-from memray_eval.report.conversations.measure import summarise_arms
-from memray_eval.report.intervals import add_intervals
-from memray_eval.report.paired_quality import differences_from_best, paired_qualities
-from memray_eval.report.recommendation import RULE, recommend
 from memray_eval.report.served_models import count_unknown_marks, find_served_models, served_lines
 from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.stages.agreement import compares, disagreements
-from memray_eval.stages.breakdown import Breakdown, break_down
-from memray_eval.stages.reduce import reduce_records
-from memray_eval.stages.speed import measure_speed
 from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
 
 
@@ -254,11 +255,10 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
     outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
     n_calls, usd, unpriced = 0, 0.0, 0
-    for batch in records.to_batches(columns=["scores"]):
-        scores = batch.column("scores").flatten()
-        n_calls += pc.sum(scores.field("calls")).as_py() or 0
-        usd += pc.sum(scores.field("cost_usd")).as_py() or 0.0
-        unpriced += pc.sum(scores.field("unpriced_calls")).as_py() or 0
+    for table in read_score_tables(records, (), ("calls", "cost_usd", "unpriced_calls")):
+        n_calls += pc.sum(table.column("calls")).as_py() or 0
+        usd += pc.sum(table.column("cost_usd")).as_py() or 0.0
+        unpriced += pc.sum(table.column("unpriced_calls")).as_py() or 0
     spent, lost = (
         sum((one.spent for one in entries), NOTHING),
         sum((one.lost for one in entries), NOTHING),

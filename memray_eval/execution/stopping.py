@@ -12,11 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis.betting import DifferenceBets
+from memray_eval.analysis.confidence_sequence import ConfidenceSequence
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
-from memray_eval.report.betting import DifferenceBets
-from memray_eval.report.confidence_sequence import ConfidenceSequence
 from memray_eval.types import EarlyDecision, Frozen
 
 LEVEL = 0.95  # for all looks and all candidates together

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.marks import digits_of, format_figure, name_figure
+from memray_eval.analysis.recommendation import swap_sides
+from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.intervals import Intervals
-from memray_eval.report.marks import digits_of, format_figure, name_figure
-from memray_eval.report.recommendation import swap_sides
-from memray_eval.report.where import Split, places_in_words, places_of
 from memray_eval.types import EXISTING, MetricSummary, QualityPair, Summary
 
 NAMED = 3  # differences that the sentence names

@@ -7,12 +7,12 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from textwrap import wrap
 
+from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.marks import NOTHING, digits_of, fallbacks_of, format_figure, name_figure
 from memray_eval.judges.prices import cost_text
-from memray_eval.report.adjusted.lines import adjusted_lines
+from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import answer
 from memray_eval.report.answered import no_answer_lines
-from memray_eval.report.intervals import Intervals
-from memray_eval.report.marks import NOTHING, digits_of, fallbacks_of, format_figure, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate

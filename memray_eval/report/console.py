@@ -6,14 +6,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from textwrap import wrap
 
+from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
-from memray_eval.report.adjusted.lines import describe_adjusted
+from memray_eval.report.adjusted_lines import describe_adjusted
 from memray_eval.report.answered import no_answer_lines
 from memray_eval.report.brief import describe_temperatures
-from memray_eval.report.conversations.console import arm_lines, one_arm_lines
+from memray_eval.report.conversations_console import arm_lines, one_arm_lines
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
-from memray_eval.report.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.report.served_models import served_tables
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.sweeps import sweep_lines

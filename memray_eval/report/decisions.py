@@ -16,9 +16,9 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from pydantic import Field
 
+from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.marks import NOTHING, mark
 from memray_eval.report.tables import align_columns
 from memray_eval.types import Frozen, Summary, TaskSummary
 

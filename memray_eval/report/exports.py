@@ -11,9 +11,9 @@ from typing import IO, Any, TypeAlias
 
 from memray_eval.metric import ratio
 from memray_eval.metrics.instruction.instruction_quality import result
-from memray_eval.report.atomic_file import write_atomically
 from memray_eval.results.schema import RESPONSE_COLUMNS
 from memray_eval.stages.rates import answer_tokens_per_s
+from memray_eval.storage.paths import write_atomically
 from memray_eval.types import Record, Response, Score, Summary
 
 Details: TypeAlias = Callable[[Record, Score], Mapping[str, Any]]

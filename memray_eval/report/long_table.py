@@ -13,7 +13,7 @@ more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 import numpy.typing as npt
@@ -23,10 +23,10 @@ import pyarrow.csv as pacsv
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.report.atomic_file import write_atomically
-from memray_eval.report.scores import first_of_each, pooled_ratio
+from memray_eval.analysis.score_table import ScoreTable, shares
+from memray_eval.analysis.scores import first_of_each, pooled_ratio
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
-from memray_eval.stages.pooled import shares
+from memray_eval.storage.paths import write_atomically
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, is_estimate
 
@@ -131,23 +131,20 @@ def to_long_rows(records: pads.Dataset) -> Iterator[pa.RecordBatch]:
 
 def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     """Makes one row per score, and one for each unit without scores, in the order of the units."""
-    scores = batch["scores"]
-    unscored = np.flatnonzero(
-        pc.equal(pc.fill_null(pc.list_value_length(scores), 0), 0).to_numpy(zero_copy_only=False)
-    )
-    parents = pc.list_parent_indices(scores).to_numpy()
-    unit: npt.NDArray[np.int64] = np.concatenate([parents, unscored])
-    score = np.concatenate([np.arange(parents.size), np.full(unscored.size, -1)])
+    table = ScoreTable.of(batch)
+    unscored = np.flatnonzero(~table.has())
+    unit: npt.NDArray[np.int64] = np.concatenate([table.unit, unscored])
+    score = np.concatenate([np.arange(table.unit.size), np.full(unscored.size, -1)])
     order = np.argsort(unit, kind="stable")
     units, places = pa.array(unit[order]), pa.array(score[order], mask=score[order] < 0)
-    flattened = scores.flatten()
     columns = [batch[name].take(units) for name in _OF_UNITS]
-    columns += [pc.struct_field(flattened, name).take(places) for name in _OF_SCORES]
+    columns += [table.column(name).take(places) for name in _OF_SCORES]
+    has_value = ~np.isnan(table.values)
     columns += [
-        _has_kind(flattened, is_kind).take(places)
+        pa.array(table.is_judge(is_kind) & has_value).take(places)
         for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
-    coded = pc.struct_field(flattened, "metric").dictionary_encode()
+    coded = table.column("metric").dictionary_encode()
     pooled = {
         code: ratio
         for code, name in enumerate(coded.dictionary.to_pylist())
@@ -155,18 +152,9 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     }
     columns += [
         pa.array(each, mask=np.isnan(each)).take(places)
-        for each in shares(flattened, coded.indices.to_numpy(), pooled)
+        for each in shares(table.scores, coded.indices.to_numpy(), pooled)
     ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
-
-
-def _has_kind(scores: pa.StructArray, is_kind: Callable[[str], bool]) -> pa.Array:
-    """Marks the scores that have a value and a judge of the kind."""
-    judges = pc.struct_field(scores, "judge").dictionary_encode()
-    wanted = [name for name in judges.dictionary.to_pylist() if is_kind(name)]
-    return pc.and_(
-        pc.struct_field(scores, "value").is_valid(), pc.is_in(judges, pa.array(wanted, pa.string()))
-    )
 
 
 def escape_formulas(column: pa.Array) -> pa.Array:

@@ -14,8 +14,8 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.report.marks import NOTHING
-from memray_eval.report.scores import first_of_each
+from memray_eval.analysis.marks import NOTHING
+from memray_eval.analysis.scores import first_of_each
 from memray_eval.report.tables import align_columns
 from memray_eval.types import ServedModel
 

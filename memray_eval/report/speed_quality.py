@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from textwrap import wrap
 
-from memray_eval.report.marks import NOTHING, append_mark, mark
-from memray_eval.report.recommendation import quality_interval, round_up, swap_sides
+from memray_eval.analysis.marks import NOTHING, append_mark, mark
+from memray_eval.analysis.recommendation import quality_interval, round_up, swap_sides
 from memray_eval.report.tables import format_interval
 from memray_eval.types import Performance, Recommendation, Summary
 

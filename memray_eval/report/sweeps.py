@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from memray_eval.report.marks import NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.marks import NOTHING, append_mark, mark, name_figure
 from memray_eval.report.tables import TABLE_WIDTH, align_columns
 from memray_eval.types import Candidate, MetricSummary, Sweep
 

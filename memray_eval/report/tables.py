@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 
-from memray_eval.report.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
-from memray_eval.report.statistics import Interval
+from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.where import length_label
 from memray_eval.types import (
     DISAGREEMENTS,
     FALLBACKS,
@@ -30,7 +31,6 @@ _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "c
 _JUDGE_WIDTH = 18
 _LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
 _NO_DEPTH = "no depth"
-_UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 
 Row = Sequence[str]
 
@@ -113,20 +113,6 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
             )
         if heat.without_depth:
             yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
-
-
-def length_label(length: float) -> str:
-    """Formats a number of tokens in at most five characters: 512, 4k (4,096), 1M (1,048,576), ~98k
-    (100,000), ~1.4M."""
-    for unit, suffix in _UNITS:
-        if length >= unit and length % unit == 0:
-            return f"{length / unit:.0f}{suffix}"
-    if length < 10_000:
-        return f"{length:.0f}"
-    unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
-    return (
-        f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
-    )
 
 
 def align_columns(rows: Sequence[Row], left: Collection[int] = (0,)) -> Iterator[str]:

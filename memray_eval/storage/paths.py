@@ -14,7 +14,7 @@ import shutil
 import stat
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from datetime import timedelta
 from functools import lru_cache
 from typing import IO, Any, cast
@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError, EvalError, ResourceError
+from memray_eval.errors import ConfigError, DataError, EvalError, ResourceError
 
 # Prefix of a file of a submitted job: relative to the working directory, which on each node is its
 # own copy of the job's package.
@@ -150,6 +150,17 @@ def translate_cloud_errors(path: str) -> Iterator[None]:
         if "://" not in path or path.startswith("file://"):
             raise
         raise _explain_cloud_error(path, str(error)) from None
+
+
+@contextmanager
+def readable(path: str, message: str = "") -> Iterator[None]:
+    """Wraps the listing and reading of a run's records: a part that disappears or is broken, or a
+    cloud that does not answer, raises a DataError that begins with `message`."""
+    try:
+        with translate_cloud_errors(path):
+            yield
+    except (OSError, pa.ArrowException) as error:
+        raise DataError(f"{message or f'the records of {path} cannot be read'}: {error}") from None
 
 
 def _explain_cloud_error(url: str, text: str) -> EvalError:
@@ -309,3 +320,21 @@ def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
             filesystem.delete_file(pending)
         raise
     filesystem.move(pending, path)
+
+
+@contextmanager
+def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO[bytes]]:
+    """Opens a file for writing, at a local path or cloud URL. If the block raises, what was there
+    before stays. Raises ConfigError, with `mend` as the way out, for a place that cannot be
+    written, and what `translate_cloud_errors` raises for a cloud."""
+    filesystem, inner = locate(path)
+    with translate_cloud_errors(path), ExitStack() as stack:
+        try:
+            if "://" not in path and filesystem.get_file_info(inner).type == fs.FileType.Directory:
+                raise ConfigError(f"{path} is a folder; {mend}")
+            file = stack.enter_context(whole_file(filesystem, inner))
+        except OSError as error:
+            if "://" in path:
+                raise
+            raise ConfigError(f"cannot write {path}: {error}; {mend}") from None
+        yield file

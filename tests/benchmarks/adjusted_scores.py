@@ -25,9 +25,7 @@ from typing import NamedTuple
 import numpy as np
 
 import memray_eval.cli  # noqa: F401 (its commands join the app)
-from memray_eval.cli.app import app
-from memray_eval.ports import FloatArray
-from memray_eval.report.adjusted.estimators import (
+from memray_eval.analysis.adjusted.estimators import (
     MIN_YOUDEN,
     Labelled,
     Verdicts,
@@ -35,8 +33,10 @@ from memray_eval.report.adjusted.estimators import (
     rogan_gladen,
     youden,
 )
-from memray_eval.report.adjusted.labelled_verdicts import JudgeCalibration, read_calibrations
-from memray_eval.report.statistics import Clusters, Interval, mean_interval
+from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration, read_calibrations
+from memray_eval.analysis.statistics import Clusters, Interval, mean_interval
+from memray_eval.cli.app import app
+from memray_eval.ports import FloatArray
 from tests.conftest import REPOSITORY
 
 N, CLUSTER = 1000, 5  # answers of a run, and of a cluster

@@ -13,8 +13,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from memray_eval.ports import FloatArray
-from memray_eval.report.statistics import (
+from memray_eval.analysis.statistics import (
     Interval,
     Settings,
     bca_interval,
@@ -24,6 +23,7 @@ from memray_eval.report.statistics import (
     mean_interval,
     paired,
 )
+from memray_eval.ports import FloatArray
 
 SIZES = (30, 100, 300)
 RESAMPLES = 500

@@ -20,15 +20,15 @@ from typing import Any
 
 import numpy as np
 
+from memray_eval.analysis.agreement import midranks
+from memray_eval.analysis.pairs.figures import draw_strengths, measure_pairs
+from memray_eval.analysis.pairs.models import PairwiseReport
+from memray_eval.analysis.pairs.swiss import Two, all_pairs, pair_round, rounds_for
+from memray_eval.analysis.pairs.verdicts import PairVerdicts
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import run
 from memray_eval.execution.prepare.pairwise import run_pairwise
 from memray_eval.ports import FloatArray
-from memray_eval.report.agreement import midranks
-from memray_eval.report.pairs.figures import draw_strengths, measure_pairs
-from memray_eval.report.pairs.models import PairwiseReport
-from memray_eval.report.pairs.swiss import Two, all_pairs, pair_round, rounds_for
-from memray_eval.report.pairs.verdicts import PairVerdicts
 from memray_eval.types import EXISTING
 from tests.servers.provider import serving
 

@@ -36,11 +36,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.speed import measure_speed
 from memray_eval.execution.resume_state import drop_duplicates, load_resume_state
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_LISTS, SCORE_TYPE
-from memray_eval.stages.reduce import reduce_records
-from memray_eval.stages.speed import measure_speed
 from tests.benchmarks.reduction import METRICS, Corpus, records
 
 ENGINE_ROWS, MADE_AT_ONCE = 16, 2000

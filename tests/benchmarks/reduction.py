@@ -32,12 +32,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis.reduce import reduce_records
 from memray_eval.metric import DISAGREEMENT, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.memory_utilization import f1_scores
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON, SCORE_TYPE
-from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import MetricSummary
 
 METRICS = tuple(metric for metric in all_metrics().values() if metric.family == "assistant")

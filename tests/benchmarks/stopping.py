@@ -29,11 +29,11 @@ import numpy.typing as npt
 from memray_eval.affect.classifier import ClassifierEmotion
 from memray_eval.affect.labels import EKMAN
 from memray_eval.affect.lexicon import LexiconEmotion
+from memray_eval.analysis.betting import Capital
+from memray_eval.analysis.confidence_sequence import boundary
+from memray_eval.analysis.statistics import difference_interval
 from memray_eval.datasets.labels import PRESETS, find_preset, read_labelled
 from memray_eval.ports import FloatArray
-from memray_eval.report.betting import Capital
-from memray_eval.report.confidence_sequence import boundary
-from memray_eval.report.statistics import difference_interval
 from tests import train_emotions
 from tests.conftest import REPOSITORY
 

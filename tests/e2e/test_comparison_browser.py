@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.analysis.comparing import Side, compare
+from memray_eval.analysis.scores import read_scores, read_texts
 from memray_eval.metrics import all_metrics
-from memray_eval.report.comparing import Side, compare
 from memray_eval.report.html.comparison import write_comparison
-from memray_eval.report.scores import read_scores, read_texts
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score

@@ -6,6 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 
+from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
+from memray_eval.analysis.adjusted.summaries import check_metrics
 from memray_eval.config.environment import server_key
 from memray_eval.config.packages import require_package
 from memray_eval.config.problems import nearest
@@ -23,8 +25,6 @@ from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
 from memray_eval.judges.router import is_embedded, may_bill, unpriced
 from memray_eval.metric import RULES
-from memray_eval.report.adjusted.labelled_verdicts import JudgeCalibration
-from memray_eval.report.adjusted.summaries import check_metrics
 from memray_eval.types import JURORS
 
 ASK_USD = 10.0  # above this a run without a budget asks

@@ -9,6 +9,20 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
+from memray_eval.analysis.pairs.answers import (
+    Answers,
+    name_sides,
+    open_pair_sides,
+    pair_rows,
+    questions_of,
+    read_answers,
+    sample_of,
+)
+from memray_eval.analysis.pairs.figures import draw_strengths
+from memray_eval.analysis.pairs.models import PairwiseReport
+from memray_eval.analysis.pairs.report import report_pairs
+from memray_eval.analysis.pairs.swiss import Two, all_pairs, pair_round, rounds_for
+from memray_eval.analysis.pairs.verdicts import read_meetings, read_verdicts
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig, RubricMetric
 from memray_eval.datasets.own_rows import write_rows
@@ -24,20 +38,6 @@ from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.ports import FloatArray
-from memray_eval.report.pairs.answers import (
-    Answers,
-    name_sides,
-    open_pair_sides,
-    pair_rows,
-    questions_of,
-    read_answers,
-    sample_of,
-)
-from memray_eval.report.pairs.figures import draw_strengths
-from memray_eval.report.pairs.models import PairwiseReport
-from memray_eval.report.pairs.report import report_pairs
-from memray_eval.report.pairs.swiss import Two, all_pairs, pair_round, rounds_for
-from memray_eval.report.pairs.verdicts import read_meetings, read_verdicts
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate, Record
 

@@ -8,24 +8,24 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.report.comparing.console import (
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
+from memray_eval.analysis.scores import Text
+from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.where import Split
+from memray_eval.report.comparison_console import (
     ADJUSTED_HEADS,
     ADJUSTED_TITLE,
     adjusted_row,
     how_measured,
 )
-from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.report.comparing.verdict import is_found, verdict
+from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import Cell, Grid, label, number
 from memray_eval.report.html.why import Answer, describe_answer, shorten
-from memray_eval.report.marks import NOTHING, append_mark, name_figure
-from memray_eval.report.scores import Text
-from memray_eval.report.statistics import Interval
-from memray_eval.report.where import Split
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05

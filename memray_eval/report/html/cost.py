@@ -7,17 +7,22 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import ScoreTable, read_score_tables
 from memray_eval.ports import FloatArray
 from memray_eval.types import Frozen
 
 PERCENTILES = (50, 90, 95, 99)
-_COLUMNS = ["candidate", "ttft_s", "duration_s", "scores"]
+_OF_UNITS = ("candidate", "ttft_s", "duration_s")
+_COUNTS = ("cached", "unpriced_calls", "input_tokens", "output_tokens", "cached_input_tokens")
+_OF_SCORES = (*_COUNTS, "cost_usd", "saved_usd", "latency_s")
+_Totals: TypeAlias = defaultdict[str, float]
 
 
 class Latency(Frozen):
@@ -52,41 +57,14 @@ class Spending(Frozen):
 
 
 @dataclass
-class _JudgeTotals:
-    scores: int = 0
-    cached: int = 0
-    input_tokens: int = 0
-    output_tokens: int = 0
-    cached_input_tokens: int = 0
-    cost_usd: float = 0.0
-    unpriced_calls: int = 0
-    saved_usd: float = 0.0
-    latency_s: float = 0.0
-    timed: int = 0
-
-    def add(self, scores: pa.StructArray) -> None:
-        latency = _to_floats(scores.field("latency_s"))
-        self.scores += len(scores)
-        self.cached += int(pc.sum(scores.field("cached")).as_py() or 0)
-        self.input_tokens += int(_to_floats(scores.field("input_tokens")).sum())
-        self.output_tokens += int(_to_floats(scores.field("output_tokens")).sum())
-        self.cached_input_tokens += int(_to_floats(scores.field("cached_input_tokens")).sum())
-        self.cost_usd += float(_to_floats(scores.field("cost_usd")).sum())
-        self.unpriced_calls += int(_to_floats(scores.field("unpriced_calls")).sum())
-        self.saved_usd += float(_to_floats(scores.field("saved_usd")).sum())
-        self.latency_s += float(latency.sum())
-        self.timed += int((latency > 0).sum())
-
-
-@dataclass
 class _LatencyValues:
     columns: dict[tuple[str, str], list[FloatArray]] = field(
         default_factory=lambda: defaultdict(list)
     )
 
-    def add(self, batch: pa.RecordBatch) -> None:
-        for candidate in pc.unique(batch.column("candidate")).to_pylist():
-            of_it = batch.filter(pc.equal(batch.column("candidate"), candidate))
+    def add(self, units: pa.RecordBatch) -> None:
+        for candidate in pc.unique(units.column("candidate")).to_pylist():
+            of_it = units.filter(pc.equal(units.column("candidate"), candidate))
             for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
                 if (values := _to_floats(of_it.column(column))).size:
                     self.columns[candidate, what].append(values)
@@ -100,31 +78,38 @@ class _LatencyValues:
 
 def measure_cost(records: pads.Dataset) -> Spending:
     """Sums up the time, tokens and money in the records."""
-    times, judges = _LatencyValues(), defaultdict[str, _JudgeTotals](_JudgeTotals)
-    for batch in records.to_batches(columns=_COLUMNS):
-        times.add(batch)
-        scores = batch.column("scores").flatten()
-        by = scores.field("judge")
-        for judge in pc.unique(by).to_pylist():
-            if judge:
-                judges[judge].add(scores.filter(pc.equal(by, judge)))
+    times = _LatencyValues()
+    judges: defaultdict[str, _Totals] = defaultdict(lambda: defaultdict(float))
+    for table in read_score_tables(records, _OF_UNITS, ("judge", *_OF_SCORES)):
+        times.add(table.units)
+        by = table.column("judge")
+        for judge in filter(None, pc.unique(by).to_pylist()):
+            _add_scores(judges[judge], table, pc.equal(by, judge))
+    most_first = sorted(judges.items(), key=lambda item: -item[1]["scores"])
     return Spending(
         latencies=tuple(times.latencies()),
-        judges=tuple(
-            JudgeSpending(
-                judge=name,
-                scores=judge.scores,
-                cached=judge.cached,
-                input_tokens=judge.input_tokens,
-                output_tokens=judge.output_tokens,
-                cached_input_tokens=judge.cached_input_tokens,
-                cost_usd=judge.cost_usd,
-                unpriced_calls=judge.unpriced_calls,
-                saved_usd=judge.saved_usd,
-                latency_s_mean=judge.latency_s / judge.timed if judge.timed else None,
-            )
-            for name, judge in sorted(judges.items(), key=lambda item: -item[1].scores)
-        ),
+        judges=tuple(_judge_spending(judge, totals) for judge, totals in most_first),
+    )
+
+
+def _add_scores(totals: _Totals, table: ScoreTable, rows: pa.Array) -> None:
+    """Adds the marked scores."""
+    totals["scores"] += pc.sum(rows).as_py()
+    for name in _OF_SCORES:
+        figures = _to_floats(table.column(name).filter(rows))
+        totals[name] += float(figures.sum())
+        if name == "latency_s":
+            totals["timed"] += int((figures > 0).sum())
+
+
+def _judge_spending(judge: str, totals: _Totals) -> JudgeSpending:
+    return JudgeSpending(
+        judge=judge,
+        scores=int(totals["scores"]),
+        **{name: int(totals[name]) for name in _COUNTS},
+        cost_usd=totals["cost_usd"],
+        saved_usd=totals["saved_usd"],
+        latency_s_mean=totals["latency_s"] / totals["timed"] if totals["timed"] else None,
     )
 
 

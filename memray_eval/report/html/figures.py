@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
-from memray_eval.report.adjusted.lines import format_adjusted
-from memray_eval.report.answered import no_answer_lines
-from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
-from memray_eval.report.intervals import Intervals
-from memray_eval.report.marks import (
+from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.marks import (
     NOTHING,
     digits_of,
     format_figure,
     metric_mark,
     name_figure,
 )
+from memray_eval.report.adjusted_lines import format_adjusted
+from memray_eval.report.answered import no_answer_lines
+from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
 
 _PLAIN = Intervals()

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from markupsafe import Markup
 
+from memray_eval.analysis.statistics import Interval
 from memray_eval.report.html.plots import Point, speed_quality, tag
 from memray_eval.report.html.view_model import number, percent
-from memray_eval.report.statistics import Interval
 from memray_eval.types import FAILURES, ArmSummary, CategoryFigure, Summary
 
 

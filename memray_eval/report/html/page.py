@@ -11,7 +11,9 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.dataset as pads
 from markupsafe import Markup
 
-from memray_eval.report.adjusted.lines import adjusted_paragraphs
+from memray_eval.analysis.intervals import Intervals, measure_intervals
+from memray_eval.analysis.where import Split, find_places, read_run_scores
+from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, means_of
 from memray_eval.report.decisions import lines as decision_lines
@@ -25,9 +27,7 @@ from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
-from memray_eval.report.intervals import Intervals, measure_intervals
 from memray_eval.report.served_models import served_tables
-from memray_eval.report.where import Split, find_places, read_run_scores
 from memray_eval.types import Record, Summary
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
-from memray_eval.report.atomic_file import write_atomically
 from memray_eval.report.html import view_model
+from memray_eval.storage.paths import write_atomically
 
 
 def render_page(template: str, scripts: tuple[str, ...], **values: Any) -> str:

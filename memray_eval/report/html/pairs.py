@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from memray_eval.analysis.marks import NOTHING
+from memray_eval.analysis.pairs.models import Criterion, PairwiseReport
 from memray_eval.report.html.view_model import Cell, Grid, label
-from memray_eval.report.marks import NOTHING
-from memray_eval.report.pairs.console import (
+from memray_eval.report.pairs_console import (
     format_ends,
     format_ranks,
     format_strength,
@@ -16,7 +17,6 @@ from memray_eval.report.pairs.console import (
     leader_in_words,
     percent,
 )
-from memray_eval.report.pairs.models import Criterion, PairwiseReport
 
 
 class PairSection(NamedTuple):

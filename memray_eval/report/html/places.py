@@ -8,11 +8,11 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from memray_eval.analysis.marks import digits_of
+from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.where import GroupFigure, Split
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label
-from memray_eval.report.marks import digits_of
-from memray_eval.report.statistics import Interval
-from memray_eval.report.where import GroupFigure, Split
 
 PANELS, GROUPS = 6, 6  # shown at once; the others are folded
 _LEAST_SPAN = 0.05  # of a scale, to both sides of 0, so that a tiny difference does not look large

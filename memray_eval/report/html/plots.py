@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from markupsafe import Markup, escape
 
-from memray_eval.report.statistics import Interval
+from memray_eval.analysis.statistics import Interval
 from memray_eval.stages.rates import period_per_s
 
 # Of a plot with axes: narrow, so that its text stays readable on a phone

@@ -8,9 +8,9 @@ from typing import Any
 
 from markupsafe import Markup
 
+from memray_eval.analysis.marks import NOTHING
 from memray_eval.report.html.plots import throughput
 from memray_eval.report.html.view_model import Cell, Grid, label, number
-from memray_eval.report.marks import NOTHING
 from memray_eval.stages.rates import rows_per_s
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat

@@ -8,6 +8,19 @@ from typing import NamedTuple
 
 from markupsafe import Markup
 
+from memray_eval.analysis.intervals import Intervals, Key
+from memray_eval.analysis.marks import (
+    NOTHING,
+    append_mark,
+    digits_of,
+    fallbacks_of,
+    format_figure,
+    mark,
+    metric_mark,
+    name_figure,
+)
+from memray_eval.analysis.statistics import Interval
+from memray_eval.analysis.where import length_label
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.report.answered import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
@@ -18,20 +31,8 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
-from memray_eval.report.intervals import Intervals, Key
-from memray_eval.report.marks import (
-    NOTHING,
-    append_mark,
-    digits_of,
-    fallbacks_of,
-    format_figure,
-    mark,
-    metric_mark,
-    name_figure,
-)
-from memray_eval.report.statistics import Interval
 from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import format_interval, judge_label, length_label, task_mark
+from memray_eval.report.tables import format_interval, judge_label, task_mark
 from memray_eval.types import (
     FALLBACKS,
     Agreement,

@@ -11,12 +11,12 @@ from urllib.parse import quote, urlencode
 import numpy as np
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.marks import digits_of
+from memray_eval.analysis.scores import Scores, read_units
+from memray_eval.analysis.statistics import TIE, Rows
+from memray_eval.analysis.where import RunScores, Split, common_rows
 from memray_eval.ports import FloatArray
 from memray_eval.report.html.view_model import label
-from memray_eval.report.marks import digits_of
-from memray_eval.report.scores import Scores, read_units
-from memray_eval.report.statistics import TIE, Rows
-from memray_eval.report.where import RunScores, Split, common_rows
 from memray_eval.types import Record, Response, Score, Summary
 
 ROWS = 5

@@ -17,13 +17,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from memray_eval.analysis.calibration import Unit, people_agreement
 from memray_eval.config.problems import nearest
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
-from memray_eval.report.calibration import Unit, people_agreement
 from memray_eval.report.labelling.choices import Choice, choices_for
 from memray_eval.report.labelling.queue import (
     QueuedUnit,
@@ -33,10 +33,9 @@ from memray_eval.report.labelling.queue import (
     make_queue,
 )
 from memray_eval.report.labelling.store import LabelEvent, LabelStore
-from memray_eval.report.reading import readable
 from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, readable
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Record, Response, Sample, dumps, pair_of
 

@@ -8,10 +8,8 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from urllib.parse import quote, urlencode
 
-from memray_eval.errors import ConfigError
-from memray_eval.metrics import all_metrics
-from memray_eval.report.comparing import compare
-from memray_eval.report.comparing.open_runs import (
+from memray_eval.analysis.comparing import compare
+from memray_eval.analysis.comparing.open_runs import (
     ComparedRun,
     find_cluster_field,
     find_split_field,
@@ -20,14 +18,16 @@ from memray_eval.report.comparing.open_runs import (
     read_changed_texts,
     read_more_groups,
 )
+from memray_eval.analysis.pairs.models import PairwiseReport
+from memray_eval.analysis.pairs.report import find_report
+from memray_eval.analysis.scores import candidates_of
+from memray_eval.analysis.statistics import Settings
+from memray_eval.errors import ConfigError
+from memray_eval.metrics import all_metrics
 from memray_eval.report.html.comparison import ComparedSide, render_comparison
-from memray_eval.report.pairs.models import PairwiseReport
-from memray_eval.report.pairs.report import find_report
-from memray_eval.report.reading import readable
-from memray_eval.report.scores import candidates_of
-from memray_eval.report.statistics import Settings
 from memray_eval.report.view.run_list import RunList, UnknownRun
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 
 MOST_SIDES, LISTED_FLIPS, PAGES_KEPT = 12, 20, 8
 

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-from memray_eval.metrics import all_metrics
-from memray_eval.ports import FloatArray
-from memray_eval.report.reading import readable
-from memray_eval.report.scores import (
+from memray_eval.analysis.scores import (
     ESTIMATED,
     REPLACED,
     candidates_of,
     pooled_ratio,
     read_scores,
 )
+from memray_eval.metrics import all_metrics
+from memray_eval.ports import FloatArray
 from memray_eval.results.parts import Part, UnitIndex
 from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
 from memray_eval.types import Figure
 
 Key = tuple[str, str]  # metric and candidate

@@ -14,7 +14,6 @@ from functools import partial
 from pyarrow import fs
 
 from memray_eval.errors import DataError
-from memray_eval.report.reading import readable
 from memray_eval.report.view.run_rows import (
     CLOUD_EVERY_S,
     LOCAL_EVERY_S,
@@ -25,7 +24,7 @@ from memray_eval.report.view.run_rows import (
 from memray_eval.report.view.run_view import View, viewing
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.parallel import map_ahead
-from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate
+from memray_eval.storage.paths import REQUESTS_AT_ONCE, locate, readable
 
 MAX_OPEN = 4  # each has an index of up to index.MEMORY_MB in memory
 

@@ -15,10 +15,10 @@ import pyarrow as pa
 from pyarrow import fs
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.benchmarks import all_suites
 from memray_eval.errors import DataError, EvalError
-from memray_eval.report.intervals import Intervals
-from memray_eval.report.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
 from memray_eval.results.holder_watch import HolderWatch
 from memray_eval.results.parts import Part

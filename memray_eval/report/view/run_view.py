@@ -19,13 +19,12 @@ from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.report.html.page import Run, ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
-from memray_eval.report.reading import readable
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parquet_parts import Part, list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
-from memray_eval.storage.paths import locate
+from memray_eval.storage.paths import locate, readable
 from memray_eval.types import Summary
 
 STANDING_S = 1.0

@@ -12,21 +12,21 @@ import numpy as np
 import pytest
 
 import memray_eval as me
+from memray_eval.analysis.breakdown import break_down
+from memray_eval.analysis.comparing.models import Side
+from memray_eval.analysis.comparing.paired_comparison import compare
+from memray_eval.analysis.intervals import add_intervals
+from memray_eval.analysis.paired_quality import differences_from_best
+from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.scores import read_scores
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.report.brief import render_brief
-from memray_eval.report.comparing.models import Side
-from memray_eval.report.comparing.paired_comparison import compare
 from memray_eval.report.console import render
 from memray_eval.report.exports import export_evaluation
 from memray_eval.report.html.page import render_html
-from memray_eval.report.intervals import add_intervals
-from memray_eval.report.paired_quality import differences_from_best
-from memray_eval.report.scores import read_scores
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.stages.breakdown import break_down
-from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import (
     Candidate,
     Cause,

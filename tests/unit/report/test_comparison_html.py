@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
+from memray_eval.analysis.scores import Text
+from memray_eval.analysis.statistics import Interval, Paired, Settings
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
 from memray_eval.report.html.comparison import render_comparison, write_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
-from memray_eval.report.scores import Text
-from memray_eval.report.statistics import Interval, Paired, Settings
 from tests.runs import ATTACK, RTL
 
 SCALES = {"empathy": (1.0, 5.0), "recall": (0.0, 1.0)}

@@ -8,11 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from memray_eval.analysis.where import length_label
 from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import render, section
 from memray_eval.report.html.view_model import metric_rows
-from memray_eval.report.tables import judge_label, length_label
+from memray_eval.report.tables import judge_label
 from memray_eval.types import (
     Agreement,
     Cause,

@@ -9,13 +9,13 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.analysis.breakdown import break_down
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metric import RULES, JudgedMetric, score_by_rules
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import OVERALL
 from memray_eval.report.decisions import METRICS, ScenarioMeans, decide, level_of, lines, means_of
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.stages.breakdown import break_down
 from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from memray_eval.analysis.statistics import Interval
 from memray_eval.report.html import render_html
 from memray_eval.report.html.figures import list_judges, tabulate_figures
 from memray_eval.report.html.plots import OnScale, scale_row
-from memray_eval.report.statistics import Interval
 from memray_eval.types import RULES_ON_EMPTY, Figure, MetricSummary
 from tests.runs import candidates, chat_records, full_summary, write_summarised
 

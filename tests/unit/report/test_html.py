@@ -17,6 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from memray_eval.analysis.intervals import Intervals, measure_intervals
+from memray_eval.analysis.scores import number_clusters, read_scores
+from memray_eval.analysis.statistics import (
+    Interval,
+    figures_interval,
+    mean_interval,
+    standard_error,
+    wilson_interval,
+)
 from memray_eval.cli import main
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
@@ -26,15 +35,6 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_task, curves
-from memray_eval.report.intervals import Intervals, measure_intervals
-from memray_eval.report.scores import number_clusters, read_scores
-from memray_eval.report.statistics import (
-    Interval,
-    figures_interval,
-    mean_interval,
-    standard_error,
-    wilson_interval,
-)
 from memray_eval.report.tables import format_interval
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, MetricSummary, Record, Response, Score, ServedModel, Usage

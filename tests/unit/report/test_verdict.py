@@ -8,11 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.analysis.comparing import Comparison, compare
+from memray_eval.analysis.comparing.open_runs import find_split_field, pick_candidates
+from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparing import Comparison, compare, render
-from memray_eval.report.comparing.open_runs import find_split_field, pick_candidates
-from memray_eval.report.comparing.verdict import verdict
-from memray_eval.report.statistics import Settings
+from memray_eval.report.comparison_console import render
+from memray_eval.report.comparison_verdict import verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score, unit_id

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.analysis.reduce import reduce_records
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
 from memray_eval.results.parts import (
@@ -24,7 +25,6 @@ from memray_eval.results.parts import (
 )
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
-from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Record, Response, Score
 
 SCORED = Score(metric="x", status="scored", value=1.0)

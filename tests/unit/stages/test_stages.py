@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import BaseModel
 
+from memray_eval.analysis.reduce import reduce_records
 from memray_eval.errors import (
     BudgetSpent,
     EmbeddingError,
@@ -29,7 +30,6 @@ from memray_eval.ports import FloatArray, Verdict
 from memray_eval.results.schema import to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.judge import combine_votes, judge_record, scored_by_judge_stage
-from memray_eval.stages.reduce import reduce_records
 from memray_eval.types import Message, Record, Response, Score, Usage
 
 MEMORY = pick(["memory_utilization"])

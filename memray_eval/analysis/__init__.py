@@ -1,0 +1,1 @@
+"""Computes what a run's records say: summaries, statistics, differences. No rendering, no Ray."""

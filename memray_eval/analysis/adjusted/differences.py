@@ -1,0 +1,129 @@
+"""Puts adjusted differences beside those of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from memray_eval.analysis.adjusted.estimators import (
+    Verdicts,
+    estimates_difference,
+    rogan_gladen_difference,
+)
+from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
+from memray_eval.analysis.adjusted.summaries import (
+    Correction,
+    JudgedSide,
+    Refusal,
+    check_metrics,
+    estimate,
+    find_correction,
+    read_side,
+)
+from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
+from memray_eval.analysis.comparing.models import AdjustedDifference, Comparison, Side
+from memray_eval.analysis.comparing.open_runs import ComparedRun
+from memray_eval.storage.paths import readable
+
+_MOVES_BOTH = (
+    "labels of other answers move both sides alike on this scale; label answers of both runs"
+)
+Scales = Mapping[str, tuple[float, float]]
+
+
+def adjust_comparison(
+    comparison: Comparison,
+    sides: Sequence[Side],
+    opened: Sequence[ComparedRun],
+    calibrations: Calibrations,
+    scales: Scales,
+) -> Comparison:
+    """The comparison with an adjusted difference, or why there is none, for each metric that the
+    calibrations are of. Raises ConfigError where they are of none that was compared."""
+    if not calibrations:
+        return comparison
+    check_metrics(calibrations, list(dict.fromkeys(one.metric for one in comparison.metrics)))
+    numbers: dict[str, int] = {}
+    judged = [_read(side, run, numbers) for side, run in zip(sides, opened, strict=True)]
+    found = [
+        made
+        for common, side, of_side in zip(comparison.common, sides[1:], judged[1:], strict=True)
+        for units in [align_units(sides[0], side, common.letter, comparison.cluster)]
+        for row in comparison.metrics
+        if row.other == side.name and row.metric in scales
+        for made in [
+            _adjust(row.metric, units, judged[0], of_side, calibrations, scales[row.metric])
+        ]
+        if made is not None
+    ]
+    return comparison.model_copy(update={"adjusted": tuple(found)})
+
+
+def _read(side: Side, run: ComparedRun, numbers: dict[str, int]) -> JudgedSide:
+    with readable(run.folder.path):
+        return read_side(
+            run.folder.records(), side.candidate, run.folder.run_id, side.manifest, numbers,
+            side.scores,
+        )  # fmt: skip
+
+
+def _adjust(
+    metric: str,
+    units: AlignedUnits,
+    a: JudgedSide,
+    b: JudgedSide,
+    calibrations: Calibrations,
+    scale: tuple[float, float],
+) -> AdjustedDifference | None:
+    """The metric's adjusted difference, or why there is none; None if no calibration is of it."""
+    named = AdjustedDifference(metric=metric, other=units.other.name, letter=units.common.letter)
+    of_a, of_b = (find_correction(calibrations, side, metric, scale) for side in (a, b))
+    for one in (of_a, of_b):
+        if isinstance(one, Refusal):
+            return named.model_copy(update={"refused": one.reason, "labelled": one.labelled})
+    if isinstance(of_a, Correction) and isinstance(of_b, Correction):
+        values = (
+            (side.scores.values[metric][rows] - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+            for side, rows in ((a, units.rows_a), (b, units.rows_b))
+        )
+        shares = np.column_stack(list(values))
+        both = ~np.isnan(shares).any(axis=1)
+        sides = (
+            Verdicts(shares[both, 0], a.clusters[units.rows_a[both]]),
+            Verdicts(shares[both, 1], b.clusters[units.rows_b[both]]),
+        )
+        return named.model_copy(update=_measure(sides, (of_a, of_b), scale))
+    return None
+
+
+def _measure(
+    sides: tuple[Verdicts, Verdicts],
+    corrections: tuple[Correction, Correction],
+    scale: tuple[float, float],
+) -> dict[str, Any]:
+    """The fields of an adjusted difference of the same units on both sides."""
+    (a, b), (of_a, of_b), low = sides, corrections, scale[0]
+    width, is_own = (scale[1] - scale[0]) or 1.0, of_a.is_own and of_b.is_own
+    n_labels = of_b.labels.people.size + (of_a.labels.people.size if is_own else 0)
+    told: dict[str, Any] = {
+        "n": a.judge.size, "labelled": of_b.labelled, "n_labels": n_labels,
+    }  # fmt: skip
+    if not a.judge.size:
+        return told | {"refused": "no unit is scored on both sides"}
+    mean_a, mean_b = estimate(*a, of_a), estimate(*b, of_b)
+    if is_own:
+        difference, ends = estimates_difference(mean_a, mean_b)
+    elif mean_a.sensitivity is not None and mean_b.sensitivity is not None:
+        difference, ends = rogan_gladen_difference(a, b, of_b.labels)
+    else:
+        return told | {"refused": _MOVES_BOTH}
+    return told | {
+        "method": "PPI++" if is_own else "Rogan-Gladen",
+        "mean_a": low + width * mean_a.value,
+        "mean_b": low + width * mean_b.value,
+        "difference": width * difference,
+        "low": width * ends.low,
+        "high": width * ends.high,
+    }

@@ -1,0 +1,374 @@
+"""Puts adjusted figures beside a run's own: picks the labels that hold for its judge, or says why
+none do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.adjusted.estimators import (
+    MIN_YOUDEN,
+    Estimate,
+    Labelled,
+    Verdicts,
+    prediction_powered,
+    rogan_gladen,
+    youden,
+)
+from memray_eval.analysis.adjusted.labelled_verdicts import (
+    Calibrations,
+    JudgeCalibration,
+    OwnLabels,
+    judge_version,
+)
+from memray_eval.analysis.scores import Scores, find_cluster, read_scores, unit_keys
+from memray_eval.analysis.statistics import Clusters, is_binary
+from memray_eval.errors import ConfigError
+from memray_eval.ports import FloatArray
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
+from memray_eval.types import (
+    WITHOUT_CALL,
+    AdjustedFigure,
+    Frozen,
+    LabelsNeeded,
+    MetricSummary,
+    Summary,
+)
+
+MIN_LABELS, MIN_CLUSTERS = 10, 4  # fewer tell nothing of a judge
+MORE_LABELS = (2, 4)  # times as many, of which a report says what they would give
+_OF_LABELS = "\x1f"  # before the clusters of other answers than the run's
+
+
+class Refusal(Frozen):
+    """Why a metric's figure cannot be adjusted by these labels."""
+
+    labelled: str
+    reason: str
+
+
+class Correction(NamedTuple):
+    """The labels that hold for one metric of one candidate, as shares of its scale. `is_own`: they
+    are of the run's own answers."""
+
+    labelled: str
+    labels: Labelled
+    is_own: bool
+
+    @property
+    def n_clusters(self) -> int:
+        return int(np.unique(self.labels.clusters).size)
+
+
+@dataclass(frozen=True)
+class JudgedSide:
+    """One candidate's scores in a run, with what its manifest says of its judges. `numbers` gives
+    each cluster's name its number, and sides that are compared share it; `clusters` are those of
+    the units, of which one that names none is a cluster of its own. `rows_of_units` says where a
+    unit's id stands among them."""
+
+    candidate: str
+    run_id: str
+    scores: Scores
+    manifest: Mapping[str, Any]
+    numbers: dict[str, int]
+    clusters: Clusters
+    rows_of_units: Mapping[str, int]
+
+    def judges(self, metric: str) -> dict[str, int]:
+        """How many units each judge scored."""
+        by_metric = self.manifest.get("judged_by") or {}
+        return dict(by_metric.get(f"{metric}/{self.candidate}") or {})
+
+
+def number_names(names: Sequence[str], numbers: dict[str, int]) -> Clusters:
+    return np.array([numbers.setdefault(name, len(numbers)) for name in names], dtype=np.intp)
+
+
+def read_side(
+    records: pads.Dataset,
+    candidate: str,
+    run_id: str,
+    manifest: Mapping[str, Any],
+    numbers: dict[str, int],
+    scores: Scores | None = None,
+) -> JudgedSide:
+    """Reads a candidate's scores, unless they are at hand, and where its units stand in them."""
+    read = scores or read_scores(records, candidate, find_cluster(records))
+    table = records.to_table(
+        columns=["unit_id", "sample_id", "task"], filter=pc.field("candidate") == candidate
+    )
+    # Not by `key`: in a comparison that may be the key of the unit that it was matched with
+    places = pc.index_in(unit_keys(table), value_set=unit_keys(read.units).combine_chunks())
+    rows = {
+        unit: row
+        for unit, row in zip(table["unit_id"].to_pylist(), places.to_pylist(), strict=True)
+        if row is not None
+    }
+    names = pc.coalesce(read.units["cluster"], read.units["key"]).to_pylist()
+    clusters = number_names(names, numbers)
+    return JudgedSide(candidate, run_id, read, manifest, numbers, clusters, rows)
+
+
+def adjust_summary(
+    summary: Summary,
+    records: pads.Dataset,
+    manifest: Mapping[str, Any],
+    calibrations: Calibrations,
+) -> Summary:
+    """The summary with an adjusted figure, or why there is none, at each metric that the
+    calibrations are of."""
+    if not calibrations:
+        return summary
+    judged_by = {f"{one.metric}/{one.candidate}": one.judges for one in summary.metrics}
+    numbers: dict[str, int] = {}
+    sides = {
+        one.candidate: read_side(
+            records, one.candidate, summary.run_id, {**manifest, "judged_by": judged_by}, numbers
+        )
+        for one in summary.candidates
+    }
+
+    def adjust(one: MetricSummary) -> MetricSummary:
+        side = sides.get(one.candidate)
+        if side is None or one.metric not in side.scores.values:
+            return one
+        found = find_correction(calibrations, side, one.metric, one.scale)
+        if found is None:
+            return one
+        if isinstance(found, Refusal):
+            figure = AdjustedFigure(refused=found.reason, labelled=found.labelled)
+        else:
+            figure = _to_figure(side, one.metric, one.scale, found)
+        return one.model_copy(update={"adjusted": figure})
+
+    return summary.model_copy(update={"metrics": tuple(map(adjust, summary.metrics))})
+
+
+def check_metrics(calibrations: Calibrations, metrics: Sequence[str]) -> None:
+    """Raises ConfigError for labels of which no metric is among those of a run."""
+    for one in calibrations:
+        named = (
+            {one.metric}
+            if isinstance(one, JudgeCalibration)
+            else {label.metric for label in one.labels}
+        )
+        if not named & set(metrics):
+            raise ConfigError(
+                f"--calibration: {one.labelled} is of {', '.join(sorted(named))}, which this run "
+                f"does not score; it scores {', '.join(metrics)}"
+            )
+
+
+def find_correction(
+    calibrations: Calibrations, side: JudgedSide, metric: str, scale: tuple[float, float]
+) -> Correction | Refusal | None:
+    """The labels that hold for a metric's verdicts on this side; why none do; None where no
+    calibration is of the metric."""
+    refusals = []
+    for one in calibrations:
+        if isinstance(one, OwnLabels):
+            found = _own_correction(one, side, metric, scale)
+        elif one.metric == metric:
+            reason = why_not(one, metric, scale, side.judges(metric), side.manifest)
+            found = (
+                _correction(one, side.numbers)
+                if not reason
+                else Refusal(labelled=one.labelled, reason=reason)
+            )
+        else:
+            continue
+        if isinstance(found, Correction):
+            return found
+        if found is not None:
+            refusals.append(found)
+    return refusals[0] if refusals else None
+
+
+def why_not(
+    one: JudgeCalibration,
+    metric: str,
+    scale: tuple[float, float],
+    judges: Mapping[str, int],
+    manifest: Mapping[str, Any],
+) -> str:
+    """Why verdicts of these judges, in a run with this manifest, are others than those that were
+    labelled; "" where they are the same."""
+    if one.scale != scale:
+        return f"the labels are on a scale of {one.scale[0]:g} to {one.scale[1]:g}"
+    total = sum(judges.values())
+    if not total:
+        return "the run does not say who judged it"
+    for name, count in judges.items():
+        if name not in {one.judge, *WITHOUT_CALL}:
+            return (
+                f"the labels are of verdicts by {one.judge or 'nobody'}, and {name or 'nobody'} "
+                f"gave {count:,} of the {total:,} here"
+            )
+    if (version := judge_version(one.judge, manifest)) != one.version:
+        return (
+            f"the labels are of verdicts by {one.judge} in its version {one.version or '(none)'}, "
+            f"and those here are by {version or '(none)'}"
+        )
+    rubrics = manifest.get("rubrics") or {}
+    for key, digest in {metric: "", **rubrics}.items():
+        if key.partition("/")[0] == metric and (digest or one.rubric) != one.rubric:
+            return f"the labels are of verdicts by the rubric {one.rubric}, and {key} has {digest}"
+    return ""
+
+
+def _correction(one: JudgeCalibration, numbers: dict[str, int]) -> Correction | Refusal:
+    low, width = one.scale[0], (one.scale[1] - one.scale[0]) or 1.0
+    names = [f"{_OF_LABELS}{verdict.cluster}" for verdict in one.verdicts]
+    labels = Labelled(
+        np.array([(verdict.judge - low) / width for verdict in one.verdicts]),
+        np.array([(verdict.people - low) / width for verdict in one.verdicts]),
+        number_names(names, numbers),
+        np.array([verdict.weight for verdict in one.verdicts], dtype=np.float64),
+    )
+    return _checked(Correction(one.labelled, labels, False))
+
+
+def _own_correction(
+    one: OwnLabels, side: JudgedSide, metric: str, scale: tuple[float, float]
+) -> Correction | Refusal | None:
+    """The labels of this side's own answers; None where none is of the metric."""
+    values, low, width = side.scores.values[metric], scale[0], (scale[1] - scale[0]) or 1.0
+    by_row: dict[int, list[float]] = {}
+    weights: dict[int, float] = {}
+    of_metric = [label for label in one.labels if label.metric == metric]
+    for label in of_metric:
+        row = side.rows_of_units.get(label.unit_id)
+        is_here = label.run_id in ("", side.run_id)
+        if is_here and row is not None and not np.isnan(values[row]):
+            if not scale[0] <= label.label <= scale[1]:
+                return Refusal(
+                    labelled=one.labelled,
+                    reason=f"the label {label.label:g} of {label.unit_id} is off the scale "
+                    f"{scale[0]:g} to {scale[1]:g}",
+                )
+            by_row.setdefault(row, []).append(label.label)
+            weights[row] = label.weight
+    if not by_row:
+        reason = "none of its labels is of an answer that is scored here"
+        return Refusal(labelled=one.labelled, reason=reason) if of_metric else None
+    rows = np.array(sorted(by_row), dtype=np.intp)
+    labels = Labelled(
+        (values[rows] - low) / width,
+        np.array([(float(np.mean(by_row[row])) - low) / width for row in rows.tolist()]),
+        side.clusters[rows],
+        np.array([weights[row] for row in rows.tolist()], dtype=np.float64),
+    )
+    return _checked(Correction(one.labelled, labels, True))
+
+
+def _checked(found: Correction) -> Correction | Refusal:
+    """The correction, or why its labels are too few or too alike."""
+    labels, reason = found.labels, ""
+    if labels.people.size < MIN_LABELS or found.n_clusters < MIN_CLUSTERS:
+        reason = (
+            f"{labels.people.size} labels of {found.n_clusters} clusters; {MIN_LABELS} of "
+            f"{MIN_CLUSTERS} are the fewest"
+        )
+    elif np.ptp(labels.people) == 0:
+        reason = (
+            f"all {labels.people.size} labels are the same, so that they do not tell how the judge "
+            "takes others"
+        )
+    elif (
+        not found.is_own
+        and is_binary(labels.people)
+        and is_binary(labels.judge)
+        and (slope := youden(labels)) < MIN_YOUDEN
+    ):
+        reason = (
+            f"sensitivity + specificity - 1 of this judge is {slope:z.2f} by these labels, below "
+            f"{MIN_YOUDEN}: it hardly tells right from wrong"
+        )
+    return Refusal(labelled=found.labelled, reason=reason) if reason else found
+
+
+def estimate(shares: FloatArray, clusters: Clusters, found: Correction) -> Estimate:
+    """The adjusted mean of a judge's values: by sensitivity and specificity where values and labels
+    are 0 or 1 and of other answers than the run's, else by PPI++."""
+    run, labels = Verdicts(shares, clusters), found.labels
+    is_share = all(map(is_binary, (shares, labels.judge, labels.people)))
+    return (rogan_gladen if is_share and not found.is_own else prediction_powered)(run, labels)
+
+
+def _to_figure(
+    side: JudgedSide, metric: str, scale: tuple[float, float], found: Correction
+) -> AdjustedFigure:
+    values, low, width = side.scores.values[metric], scale[0], (scale[1] - scale[0]) or 1.0
+    rows = np.flatnonzero(~np.isnan(values))
+    told: dict[str, Any] = {
+        "labelled": found.labelled,
+        "n_labels": found.labels.people.size,
+        "n_clusters": found.n_clusters,
+        "is_own": found.is_own,
+    }
+    if not rows.size:
+        return AdjustedFigure(refused="nothing was scored", **told)
+    made = estimate((values[rows] - low) / width, side.clusters[rows], found)
+    return AdjustedFigure(
+        method="PPI++" if made.sensitivity is None else "Rogan-Gladen",
+        raw=float(values[rows].mean()),
+        value=low + width * made.value,
+        low=low + width * made.interval.low,
+        high=low + width * made.interval.high,
+        sensitivity=made.sensitivity,
+        specificity=made.specificity,
+        tuning=made.tuning,
+        needed=tuple(
+            LabelsNeeded(
+                more=(times - 1) * found.labels.people.size,
+                half_width=width * made.half_width(times),
+            )
+            for times in MORE_LABELS
+        ),
+        least_half_width=width * made.half_width(float("inf")),
+        **told,
+    )
+
+
+class AdjustedRunFolder(RunFolder):
+    """A run's folder whose summary has adjusted figures beside its own. Raises ConfigError where
+    the calibrations are of none of its metrics."""
+
+    def __init__(self, path: str, calibrations: Calibrations) -> None:
+        super().__init__(path)
+        self._calibrations = calibrations
+        self._adjusted: Summary | None = None
+
+    def read_summary(self) -> Summary:
+        if self._adjusted is None:
+            summary, known = super().read_summary(), self._calibrations
+            check_metrics(known, list(dict.fromkeys(one.metric for one in summary.metrics)))
+            with readable(self.path), self.local_records() as records:
+                self._adjusted = adjust_summary(summary, records, self.read_manifest(), known)
+        return self._adjusted
+
+
+def adjusted_columns(summary: Summary) -> pa.Table:
+    """A row for each adjusted figure: metric, candidate, and the figure with its interval."""
+    rows = [
+        {
+            "metric": one.metric,
+            "candidate": one.candidate,
+            "adjusted": one.adjusted.value,
+            "adjusted_low": one.adjusted.low,
+            "adjusted_high": one.adjusted.high,
+        }
+        for one in summary.metrics
+        if one.adjusted is not None and one.adjusted.value is not None
+    ]
+    names = dict.fromkeys(("metric", "candidate"), pa.string())
+    figures = dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())
+    return pa.Table.from_pylist(rows, schema=pa.schema([*names.items(), *figures.items()]))

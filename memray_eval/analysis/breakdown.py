@@ -1,0 +1,386 @@
+"""Breaks a run's results down by task, and by length and depth (seed 001's monitoring).
+
+Only the columns that a figure needs are decoded (no texts, no judgments). They are streamed to
+DuckDB, which keeps one narrow row per unit and one per score. A unit written twice counts once.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any, TypeAlias
+
+import duckdb
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from memray_eval.analysis.disagreements import (
+    CORRECT_FROM,
+    agreement,
+    compares,
+)
+from memray_eval.analysis.score_table import (
+    MEAN,
+    STDERR,
+    ScoreTable,
+    is_fallback,
+    map_names,
+    shares,
+)
+from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
+from memray_eval.types import (
+    JURORS,
+    RULE_METRIC,
+    VERDICT_METRIC,
+    Agreement,
+    HeatMap,
+    MacroSummary,
+    TaskMetric,
+    TaskSummary,
+    is_estimate,
+)
+
+# Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.
+MAX_LENGTHS, MAX_DEPTHS = 12, 21
+
+_ROWS_AT_ONCE = 8192
+_SCORE = "scores.list.element"
+_NAMES = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge"))
+_FIGURES = tuple(
+    "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
+)
+_OF_SCORES = (*_NAMES, *(f"{_SCORE}.{name}" for name in _FIGURES))
+_OF_UNITS = ("unit_id", "candidate", "task", "metadata")
+
+_UNIT_ROWS = pa.schema([("unit", pa.int64()), *((name, pa.string()) for name in _OF_UNITS)])
+_SCORE_ROWS = pa.schema(
+    [
+        ("unit", pa.int64()),
+        ("metric", pa.dictionary(pa.int32(), pa.string())),
+        ("is_failed", pa.bool_()),
+        ("is_applicable", pa.bool_()),
+        ("is_fallback", pa.bool_()),
+        ("is_fixed", pa.bool_()),
+        ("is_estimate", pa.bool_()),
+        ("calls", pa.int64()),
+        ("value", pa.float64()),
+        ("part", pa.float64()),
+        ("whole", pa.float64()),
+        ("cached", pa.bool_()),
+        ("cost_usd", pa.float64()),
+        ("input_tokens", pa.int64()),
+        ("output_tokens", pa.int64()),
+        ("latency_s", pa.float64()),
+        ("unpriced_calls", pa.int64()),
+    ]
+)
+
+# A depth of null says that the task has no depth (common words). A sample whose metadata has no
+# depth at all is on no heat map.
+_TAKE_UNITS = """
+CREATE MACRO number(document, path) AS
+    CASE WHEN json_type(document, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
+         THEN json_extract_string(document, path)::DOUBLE END;
+CREATE TABLE every AS
+WITH valid AS (
+    SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata)
+    FROM unit_rows),
+fields AS (
+    SELECT unit, unit_id, candidate, task,
+           number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
+           json_type(metadata, '$.depth') AS depth_type,
+           json_extract_string(metadata, '$.bucket') AS bucket
+    FROM valid)
+SELECT unit, unit_id, candidate, task, bucket, depth,
+       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100)
+            THEN length END AS length
+FROM fields;
+CREATE TABLE units AS
+SELECT * EXCLUDE (unit_id) FROM every WHERE unit IN (SELECT min(unit) FROM every GROUP BY unit_id);
+DROP TABLE every;
+"""
+_CONTENTS = """
+SELECT coalesce(bool_or(task != ''), false), count(DISTINCT length),
+       count(DISTINCT depth) FILTER (length IS NOT NULL)
+FROM units
+"""
+_BY_TASK = """
+GROUP BY GROUPING SETS ((candidate, task{0}), (candidate, task, bucket{0}))
+HAVING grouping(bucket) = 1 OR bucket != ''
+"""
+_TASKS = f"""
+SELECT candidate, task, bucket, count(*) AS n FROM units {_BY_TASK.format("")}
+ORDER BY ALL NULLS FIRST
+"""
+_TASK_METRICS = f"""
+SELECT candidate, task, bucket, metric,
+       count(*) AS n, count(value) AS n_scored, count_if(is_failed) AS n_failed,
+       {MEAN} AS mean, {STDERR} AS stderr,
+       count(value) / nullif(count_if(is_applicable), 0) AS coverage,
+       count_if(is_failed) / nullif(count_if(is_applicable), 0) AS error_rate,
+       sum(calls)::BIGINT AS calls, count_if(cached) AS cached, count_if(is_fallback) AS fallbacks,
+       count_if(is_estimate AND value IS NOT NULL) AS estimates, sum(cost_usd) AS cost_usd,
+       sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
+       avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
+       count(value) FILTER (is_fixed) AS fixed,
+       coalesce(sum(unpriced_calls), 0)::BIGINT AS unpriced_calls
+FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
+"""
+# A row without a task covers all of a candidate's units.
+_AGREEMENTS = f"""
+WITH pairs AS (
+    SELECT unit,
+           bool_or(value >= {CORRECT_FROM})
+               FILTER (metric = '{VERDICT_METRIC}' AND NOT is_fallback) AS judge,
+           bool_or(value >= {CORRECT_FROM}) FILTER (metric = '{RULE_METRIC}') AS rule
+    FROM scores WHERE value IS NOT NULL GROUP BY unit)
+SELECT candidate, task, bucket,
+       count_if(judge AND rule), count_if(NOT judge AND NOT rule),
+       count_if(judge AND NOT rule), count_if(rule AND NOT judge)
+FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
+GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
+HAVING grouping(bucket) = 1 OR bucket != ''
+"""
+_CELLS = f"""
+SELECT candidate, metric, {{length}} AS cell_length, {{depth}} AS cell_depth, {MEAN}, count(value),
+       count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
+FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL ORDER BY ALL
+"""
+_LENGTH, _UNITS = re.compile(r"(\d+)([kKmM]?)"), {"": 1, "k": 2**10, "m": 2**20}
+_BINNED = {"length": "pow(2, ceil(log2(length)))", "depth": "round(depth / 5) * 5"}
+
+Place: TypeAlias = tuple[str, str | None, str | None]  # candidate, task, bucket
+
+
+@dataclass(frozen=True)
+class Breakdown:
+    """The parts of `Summary` by task, over tasks, and by length and depth."""
+
+    tasks: tuple[TaskSummary, ...] = ()
+    macro: tuple[MacroSummary, ...] = ()
+    heat_maps: tuple[HeatMap, ...] = ()
+
+
+def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
+    """Aggregates Parquet files with RECORD_SCHEMA by candidate, task and bucket. The result is
+    empty, and no score is read, if no sample names a task or a length and depth, and no rule was
+    compared with the judge."""
+    files = list(records.get_fragments())
+    with duckdb.connect() as database:
+        database.register(
+            "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
+        )
+        database.execute(_TAKE_UNITS)
+        [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
+        if not (has_tasks or n_lengths or compares(metrics)):
+            return Breakdown()
+        database.register(
+            "score_rows",
+            pa.RecordBatchReader.from_batches(_SCORE_ROWS, _score_rows(files, metrics)),
+        )
+        database.execute("CREATE TABLE scores AS SELECT * FROM score_rows")
+        agreements = {
+            (candidate, task, bucket): agreement(*counts)
+            for candidate, task, bucket, *counts in database.execute(_AGREEMENTS).fetchall()
+        }
+        tasks = tuple(_summarise_tasks(database, metrics, agreements)) if has_tasks else ()
+        macro: tuple[MacroSummary, ...] = ()
+        if has_tasks or agreements:
+            macro = tuple(_summarise_macro(database, metrics, tasks, agreements))
+        heat_maps: tuple[HeatMap, ...] = ()
+        if n_lengths:
+            bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
+            heat_maps = tuple(_heat_maps(database, metrics, *bins))
+        return Breakdown(tasks=tasks, macro=macro, heat_maps=heat_maps)
+
+
+def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
+    """Yields one row per unit, numbered across all files."""
+    first = 0
+    for file in files:
+        with file.open() as stream:
+            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_OF_UNITS):
+                number = np.arange(first, first + batch.num_rows)
+                first += batch.num_rows
+                yield pa.record_batch(
+                    [pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
+                )
+
+
+def _score_rows(
+    files: Sequence[pads.ParquetFileFragment], metrics: Sequence[Metric]
+) -> Iterator[pa.RecordBatch]:
+    """Yields one row per score of the metrics, with the number of its unit."""
+    first = 0
+    columns = _OF_SCORES
+    if any(FIXED in metric.columns or metric.pooled for metric in metrics):
+        columns = (*columns, f"{_SCORE}.parts")
+    for file in files:
+        with file.open() as stream:
+            parquet = pq.ParquetFile(stream, read_dictionary=_NAMES, pre_buffer=True)
+            # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
+            for group in range(parquet.num_row_groups):
+                for batch in parquet.iter_batches(
+                    _ROWS_AT_ONCE, row_groups=[group], columns=columns
+                ):
+                    yield _flatten_scores(ScoreTable.of(batch), first, metrics)
+                    first += batch.num_rows
+
+
+def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
+    names = [metric.name for metric in metrics]
+    metric = map_names(table.column("metric"), names.index, among=names)
+    status, judge = table.column("status"), table.column("judge")
+    figures = {name: table.column(name) for name in _FIGURES}
+    is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
+    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
+    pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
+    part, whole = shares(table.scores, metric, pooled)
+    # older versions did not count calls: one for each model behind the score, then
+    guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
+    columns = {
+        **figures,
+        "unit": pa.array(table.unit + first),
+        "metric": pa.DictionaryArray.from_arrays(
+            pa.array(np.maximum(metric, 0).astype(np.int32)), pa.array([*names, ""])
+        ),
+        "is_failed": pa.array(map_names(status, lambda name: name == "error") > 0),
+        "is_applicable": pa.array(map_names(status, lambda name: name != "not_applicable") > 0),
+        "is_fallback": pa.array(table.is_judge(is_fallback)),
+        "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
+        "part": pa.array(part, mask=np.isnan(part)),
+        "whole": pa.array(whole, mask=np.isnan(whole)),
+        "is_fixed": pa.array(_has_fixed_part(table.scores)),
+        "calls": pc.coalesce(figures["calls"], guessed),
+    }
+    rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
+    return rows.filter(pa.array(metric >= 0))
+
+
+def _has_fixed_part(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
+    """Marks the scores that have the part FIXED."""
+    found = np.zeros(len(scores), dtype=np.bool_)
+    if "parts" in {field.name for field in scores.type}:
+        parts = pc.struct_field(scores, "parts")
+        score = np.repeat(np.arange(len(parts)), np.diff(parts.offsets.to_numpy()))
+        keys = parts.keys[parts.offsets[0].as_py() : parts.offsets[-1].as_py()]
+        found[score[pc.equal(keys, FIXED).to_numpy(zero_copy_only=False)]] = True
+    return found
+
+
+def _count_models(judge: str) -> int:
+    """How many models judged a score: 0 if rules estimated it, or it failed before any was
+    asked."""
+    return 0 if not judge or judge.startswith(RULES) else len(judge.split(JURORS))
+
+
+def _summarise_tasks(
+    database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
+) -> Iterator[TaskSummary]:
+    found: dict[tuple[Place, str], TaskMetric] = {}
+    averages = {metric.name: metric.average for metric in metrics}
+    for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
+        place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
+        found[place, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
+    rows = database.execute(_TASKS).fetchall()
+    for candidate, task, bucket, n in sorted(rows, key=_place_key):
+        place = candidate, task, bucket
+        yield TaskSummary(
+            candidate=candidate,
+            task=task,
+            bucket=bucket,
+            n=n,
+            metrics=tuple(
+                found[place, metric.name] for metric in metrics if (place, metric.name) in found
+            ),
+            agreement=agreements.get(place),
+        )
+
+
+def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
+    """Orders rows by candidate, task and bucket. A task as a whole comes first, then its buckets by
+    the first number in them, such as 8k or 1M, then those that have none."""
+    candidate, task, bucket = row[:3]
+    size = -1.0
+    if bucket is not None:
+        found = _LENGTH.search(bucket)
+        size = float(found[1]) * _UNITS[found[2].lower()] if found else math.inf
+    return candidate or "", task or "", size, bucket or ""
+
+
+def _summarise_macro(
+    database: Any,
+    metrics: Sequence[Metric],
+    tasks: Sequence[TaskSummary],
+    agreements: dict[Place, Agreement],
+) -> Iterator[MacroSummary]:
+    means: defaultdict[tuple[str, str], list[float]] = defaultdict(list)
+    for task in tasks:
+        for metric in task.metrics:
+            if task.bucket is None and metric.mean is not None:
+                means[task.candidate, metric.metric].append(metric.mean)
+    for candidate, n in database.execute(
+        "SELECT candidate, count(*) FROM units GROUP BY 1 ORDER BY 1"
+    ).fetchall():
+        of_tasks = (
+            {metric.name: means[candidate, metric.name] for metric in metrics} if tasks else {}
+        )
+        yield MacroSummary(
+            candidate=candidate,
+            n=n,
+            means={name: fmean(each) if each else None for name, each in of_tasks.items()},
+            n_tasks={name: len(each) for name, each in of_tasks.items()},
+            agreement=agreements.get((candidate, None, None)),
+        )
+
+
+def _heat_maps(
+    database: Any, metrics: Sequence[Metric], bins_lengths: bool, bins_depths: bool
+) -> Iterator[HeatMap]:
+    axes = {
+        "length": _BINNED["length"] if bins_lengths else "length",
+        "depth": _BINNED["depth"] if bins_depths else "depth",
+    }
+    cells: defaultdict[
+        tuple[str, str], dict[tuple[float, float | None], tuple[float | None, int]]
+    ] = defaultdict(dict)
+    replaced: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
+    for candidate, name, length, depth, mean, n, *others in database.execute(
+        _CELLS.format(**axes)
+    ).fetchall():
+        cells[candidate, name][length, depth] = mean, n
+        replaced[candidate, name] = [
+            sum(pair) for pair in zip(replaced[candidate, name], others, strict=True)
+        ]
+    by_name = {metric.name: metric for metric in metrics}
+    for candidate, name in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key[0])):
+        at = cells[candidate, name]
+        lengths = sorted({length for length, _ in at})
+        depths = sorted({depth for _, depth in at if depth is not None})
+        rows = [
+            [at.get((length, depth), (None, 0)) for length in lengths] for depth in (*depths, None)
+        ]
+        no_depth = rows.pop() if any(depth is None for _, depth in at) else rows.pop()[:0]
+        yield HeatMap(
+            candidate=candidate,
+            metric=name,
+            scale=by_name[name].scale,
+            lengths=tuple(lengths),
+            depths=tuple(depths),
+            values=tuple(tuple(mean for mean, _ in row) for row in rows),
+            n=tuple(tuple(n for _, n in row) for row in rows),
+            without_depth=tuple(mean for mean, _ in no_depth),
+            n_without_depth=tuple(n for _, n in no_depth),
+            lengths_binned=bins_lengths,
+            depths_binned=bins_depths,
+            estimates=replaced[candidate, name][0],
+            fallbacks=replaced[candidate, name][1],
+        )

@@ -1,0 +1,369 @@
+"""Calibrates a judge against people: how far its scores of the same responses agree with theirs,
+and how certain that is.
+
+All figures are on the people's own scale, onto which the judge's is mapped linearly: agreement does
+not depend on the scale, and a bias is easier to read on the people's. Several labels of one
+response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
+clusters: all responses to one question are drawn together. Undefined figures, such as the
+correlation with a judge that always says the same, are None."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from itertools import combinations
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from memray_eval.analysis.agreement import (
+    Scale,
+    alpha_interval,
+    alpha_nominal,
+    alpha_ordinal,
+    mean,
+    mean_over_pairs,
+    rescale,
+    share_equal,
+    spearman,
+    to_categories,
+    weighted_kappa,
+)
+from memray_eval.analysis.statistics import (
+    Rows,
+    bootstrap_statistics,
+    expand_level,
+    percentile_interval,
+)
+from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
+
+DRAWS = 1000
+LEVEL = 0.95
+BINS = 10
+DIGITS = 12
+MIN_COVERAGE = 0.9  # the least share a judge must score to be suggested
+Statistic = Callable[["Table"], float]  # NaN where it is undefined
+
+
+class Unit(Frozen):
+    """One labelled response: people's labels on their scale (None for a missing label), the judge's
+    score on the metric's scale (None if it gave none), its confidence, and its score at each
+    repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which the
+    figures here leave out: they are of the labelled responses as they are."""
+
+    id: str
+    people: tuple[float | None, ...]
+    judge: float | None
+    confidence: float | None = None
+    repeats: tuple[float, ...] = ()
+    cluster: str = ""
+    cost_usd: float = 0.0
+    unpriced_calls: int = 0
+    judged_by: str = ""
+    weight: float = 1.0
+
+
+class Figure(Frozen):
+    """A statistic with its 95 % interval, each None if undefined."""
+
+    value: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+class Bin(Frozen):
+    """One bin of the calibration curve: the judge's mean confidence or score, and people's answer
+    to it: the share on which they agree with the judge, or their mean score."""
+
+    low: float
+    high: float
+    n: int
+    judge: float
+    people: float
+
+
+class Calibration(Frozen):
+    """One judge on one metric, over the `n` labelled responses. `figures` are those of
+    `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
+    else `score`. `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is
+    not known."""
+
+    judge: str
+    n: int
+    n_scored: int
+    coverage: float
+    figures: dict[str, Figure]
+    curve_by: str
+    curve: tuple[Bin, ...]
+    cost_usd: float | None
+
+
+class People(Frozen):
+    """How far people agree with each other, over the `n` responses that two or more of them
+    labelled. Agreement, kappa and Spearman are means over the pairs of label columns."""
+
+    n: int
+    raters: int
+    figures: dict[str, Figure]
+
+
+class Suggestion(Frozen):
+    """The judge to use (None: none of them), and why."""
+
+    judge: str | None
+    reason: str
+
+
+class CalibrationReport(Frozen):
+    """Everything that `calibrate` found of one metric on one labelled file."""
+
+    labelled: str
+    metric: str
+    scale: Scale
+    human_scale: Scale
+    n: int
+    n_clusters: int
+    judges: tuple[Calibration, ...]
+    people: People | None
+    suggestion: Suggestion | None
+
+
+class Table(NamedTuple):
+    """Units as columns. `ratings` has one row per unit and one column per rater; `flips` is the
+    share of the pairs of repeats that differ. NaN stands for a missing figure."""
+
+    ratings: FloatArray
+    confidence: FloatArray
+    flips: FloatArray
+
+    def take(self, rows: npt.NDArray[np.intp]) -> Table:
+        return Table(self.ratings[rows], self.confidence[rows], self.flips[rows])
+
+
+def calibrate_judge(
+    units: Sequence[Unit], judge: str, scale: Scale, human_scale: Scale, draws: int = DRAWS
+) -> Calibration:
+    """Computes all figures of one judge; they are None if it scored nothing. `scale` is the
+    metric's."""
+    scored = [unit for unit in units if unit.judge is not None]
+    table, clusters = _to_table(scored, scale, human_scale), [unit.cluster for unit in scored]
+    has_confidence = bool(scored) and not np.isnan(table.confidence).any()
+    statistics = judge_statistics(human_scale, has_confidence)
+    return Calibration(
+        judge=judge,
+        n=len(units),
+        n_scored=len(scored),
+        coverage=len(scored) / len(units) if units else 0.0,
+        figures=estimate_with_intervals(statistics, table, clusters, draws),
+        curve_by="confidence" if has_confidence else "score",
+        curve=tuple(curve(table, human_scale, has_confidence)),
+        cost_usd=None
+        if any(unit.unpriced_calls for unit in units)
+        else sum(unit.cost_usd for unit in units),
+    )
+
+
+def people_agreement(
+    units: Sequence[Unit], human_scale: Scale, draws: int = DRAWS
+) -> People | None:
+    """Computes how far people agree with each other; None if no response has two labels."""
+    shared = [unit for unit in units if sum(label is not None for label in unit.people) > 1]
+    if not shared:
+        return None
+    ratings = np.array(
+        [[np.nan if label is None else label for label in unit.people] for unit in shared]
+    )
+    nothing = np.full(len(shared), np.nan)
+    found = estimate_with_intervals(
+        agreement_statistics(human_scale),
+        Table(ratings, nothing, nothing),
+        [unit.cluster for unit in shared],
+        draws,
+    )
+    return People(n=len(shared), raters=ratings.shape[1], figures=found)
+
+
+def suggest_judge(
+    trials: Sequence[tuple[Calibration, Sequence[Unit]]], scale: Scale, human_scale: Scale
+) -> Suggestion:
+    """Suggests the judge with the highest kappa among those that cover MIN_COVERAGE and agree
+    beyond chance (the interval of kappa is above 0). The reason names the judges that cannot be
+    told from it: the 95 % interval of the paired difference contains 0."""
+    able = [
+        trial
+        for trial in trials
+        if trial[0].coverage >= MIN_COVERAGE and (trial[0].figures["kappa"].low or 0.0) > 0
+    ]
+    if not able:
+        return Suggestion(
+            judge=None,
+            reason=f"none agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of "
+            f"the responses",
+        )
+    able.sort(key=lambda trial: trial[0].figures["kappa"].value or 0.0, reverse=True)
+    best, units = able[0]
+    alike = []
+    for other, its_units in able[1:]:
+        difference = _kappa_difference(units, its_units, scale, human_scale)
+        if difference.low is None or difference.low <= 0:
+            alike.append(other.judge)
+    reason = f"the highest weighted kappa, {best.figures['kappa'].value:.3f}"
+    if alike:
+        reason += (
+            f"; these responses cannot tell it from {', '.join(alike)}: take the cheapest, or "
+            "label more"
+        )
+    elif len(able) > 1:
+        reason += ", beyond chance above every other judge that can be suggested"
+    else:
+        reason += (
+            f"; no other agrees with people beyond chance while scoring {MIN_COVERAGE:.0%} of the "
+            "responses"
+        )
+    return Suggestion(judge=best.judge, reason=reason)
+
+
+def _kappa_difference(
+    one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
+) -> Figure:
+    """Kappa of one judge minus that of another, on the units that both scored."""
+    by_id = {unit.id: unit for unit in other if unit.judge is not None}
+    shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
+    first, second = (
+        _to_table(side, scale, human_scale)
+        for side in (shared, [by_id[unit.id] for unit in shared])
+    )
+    both = Table(
+        np.column_stack([first.ratings, second.ratings[:, 1]]), first.confidence, first.flips
+    )
+
+    def difference(table: Table) -> float:
+        return weighted_kappa(table.ratings[:, :2]) - weighted_kappa(table.ratings[:, [0, 2]])
+
+    return estimate_with_intervals(
+        {"difference": difference}, both, [unit.cluster for unit in shared]
+    )["difference"]
+
+
+def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
+    """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
+    both on the human scale, rounded so that equal scores stay equal."""
+    labels = [[label for label in unit.people if label is not None] for unit in units]
+    human = np.array([sum(each) / len(each) for each in labels])
+    judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
+    return Table(
+        np.round(np.column_stack([human, judge]), 9),
+        np.array([np.nan if unit.confidence is None else unit.confidence for unit in units]),
+        np.array([flip_share(unit.repeats) for unit in units]),
+    )
+
+
+def flip_share(repeats: Sequence[float]) -> float:
+    """The share of the pairs of repeats of one call whose scores differ."""
+    pairs = list(combinations(repeats, 2))
+    return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
+
+
+def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
+    """The statistics of judge and people, and of people among themselves."""
+    return {
+        "exact": lambda table: mean_over_pairs(
+            share_equal, to_categories(table.ratings, human_scale)
+        ),
+        "kappa": lambda table: mean_over_pairs(weighted_kappa, table.ratings),
+        "alpha_ordinal": lambda table: alpha_ordinal(table.ratings),
+        "alpha_interval": lambda table: alpha_interval(table.ratings),
+        "alpha_nominal": lambda table: alpha_nominal(to_categories(table.ratings, human_scale)),
+        "spearman": lambda table: mean_over_pairs(spearman, table.ratings),
+    }
+
+
+def judge_statistics(human_scale: Scale, by_confidence: bool) -> dict[str, Statistic]:
+    """The statistics of agreement, and a judge's own: its bias (judge minus people), the mean gap
+    of its calibration curve, and its flip rate."""
+    return agreement_statistics(human_scale) | {
+        "bias": lambda table: mean(table.ratings[:, 1] - table.ratings[:, 0]),
+        "calibration_error": lambda table: curve_gap(table, human_scale, by_confidence),
+        "flip_rate": lambda table: mean(table.flips[~np.isnan(table.flips)]),
+    }
+
+
+def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
+    """The calibration curve in bins of equal width, without the empty ones."""
+    scale = (0.0, 1.0) if by_confidence else human_scale
+    judge, people = _curve_columns(table, human_scale, by_confidence)
+    places, edges = _bins(judge, scale), np.linspace(*scale, BINS + 1)
+    return [
+        Bin(
+            low=float(edges[place]),
+            high=float(edges[place + 1]),
+            n=int((places == place).sum()),
+            judge=float(judge[places == place].mean()),
+            people=float(people[places == place].mean()),
+        )
+        for place in np.unique(places)
+    ]
+
+
+def curve_gap(table: Table, human_scale: Scale, by_confidence: bool) -> float:
+    """The mean of |judge - people| over the bins of the curve, weighted by their units."""
+    judge, people = _curve_columns(table, human_scale, by_confidence)
+    places = _bins(judge, (0.0, 1.0) if by_confidence else human_scale)
+    gaps = np.bincount(places, judge - people, minlength=BINS)
+    return float(np.abs(gaps).sum() / judge.size) if judge.size else np.nan
+
+
+def _curve_columns(
+    table: Table, human_scale: Scale, by_confidence: bool
+) -> tuple[FloatArray, FloatArray]:
+    """The judge's and the people's column of the calibration curve, one row per unit."""
+    if not by_confidence:
+        return table.ratings[:, 1], table.ratings[:, 0]
+    classes = to_categories(table.ratings, human_scale)
+    return table.confidence, (classes[:, 0] == classes[:, 1]).astype(float)
+
+
+def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
+    low, high = scale
+    places: npt.NDArray[np.intp] = np.clip(
+        np.floor((values - low) / (high - low) * BINS + 1e-9), 0, BINS - 1
+    ).astype(np.intp)
+    return places
+
+
+def estimate_with_intervals(
+    statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
+) -> dict[str, Figure]:
+    """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
+    replacement, always the same ones for the same data. There is no interval for a single cluster,
+    or if fewer than half the draws define the statistic."""
+    if not clusters:
+        return dict.fromkeys(statistics, Figure(value=None))
+    names, codes = np.unique(np.array(clusters), return_inverse=True)
+    whole = {name: statistic(table) for name, statistic in statistics.items()}
+    if names.size < 2:
+        return {name: _figure(value, np.array([]), LEVEL) for name, value in whole.items()}
+
+    def on_rows(statistic: Statistic, rows: Rows) -> float:
+        return statistic(table.take(rows))
+
+    of_rows = {name: partial(on_rows, statistic) for name, statistic in statistics.items()}
+    drawn = bootstrap_statistics(of_rows, codes, draws)
+    level = expand_level(LEVEL, names.size)
+    return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
+
+
+def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
+    """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
+    chance."""
+    if np.isnan(value):
+        return Figure(value=None)
+    defined = drawn[~np.isnan(drawn)]
+    if not defined.size or defined.size < drawn.size / 2:
+        return Figure(value=round(float(value), DIGITS))
+    low, high = percentile_interval(defined, level)
+    return Figure(
+        value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
+    )

@@ -1,0 +1,163 @@
+"""The input and the result of a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import Field
+
+from memray_eval.analysis.pairs.models import PairwiseReport
+from memray_eval.analysis.scores import Scores
+from memray_eval.analysis.statistics import Interval, Paired, Settings
+from memray_eval.analysis.where import GroupFigure
+from memray_eval.types import Frozen
+
+Direction = Literal["up", "down"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One candidate of one run, under its name in this comparison. `manifest` is the run's
+    manifest.json. `matching` says how its units were matched with the baseline's, where not just
+    by their ids."""
+
+    name: str
+    candidate: str
+    manifest: Mapping[str, Any]
+    scores: Scores
+    matching: str = ""
+
+
+class Flip(Frozen):
+    """A unit whose two scores, `a` and `b`, differ. `direction` is up if B's is higher. `other_id`
+    is B's sample id where that is another."""
+
+    sample_id: str
+    other_id: str = ""
+    task: str
+    direction: Direction
+    a: float
+    b: float
+
+
+class MetricComparison(Frozen):
+    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored,
+    by the figure that stands for it (`average`, as in Figure; wins, ties and losses are of units).
+    `only_a` and `only_b` count the common units that only one side scored.
+
+    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` bounds
+    the chance of any false finding, `p_fdr` the share of false ones (Benjamini-Hochberg).
+    `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down` exist only for
+    metrics whose values are all 0 or 1. `flips` lists the first units that changed; for other
+    metrics, those that changed most. `mark_a` and `mark_b` say how many of the paired values are
+    offline estimates, or a rule's in place of a judge that failed."""
+
+    metric: str
+    other: str
+    paired: Paired
+    average: Literal["mean", "micro"] = "mean"
+    interval_a: Interval | None = None
+    interval_b: Interval | None = None
+    p_holm: float | None = None
+    p_fdr: float | None = None
+    only_a: int = 0
+    only_b: int = 0
+    flips_up: int | None = None
+    flips_down: int | None = None
+    flips: tuple[Flip, ...] = ()
+    letter: str = "B"
+    mark_a: str = ""
+    mark_b: str = ""
+
+    @property
+    def mark(self) -> str:
+        """Both marks in one text."""
+        if self.mark_a == self.mark_b:
+            return self.mark_a
+        sides = (("A", self.mark_a), (self.letter, self.mark_b))
+        return "; ".join(f"{side}: {mark}" for side, mark in sides if mark)
+
+
+class GroupDifference(Frozen):
+    """One metric of `other` against A on the `n` common units of a group of the field `by`, such as
+    a task, by the metric's figure. The interval's level holds for all groups of all metrics and
+    fields together; `is_shown`: it does not hold 0."""
+
+    metric: str
+    other: str
+    by: str = ""
+    group: str
+    n: int
+    difference: float
+    low: float | None = None
+    high: float | None = None
+    is_shown: bool = False
+
+    @property
+    def figure(self) -> GroupFigure:
+        ends = None if self.low is None or self.high is None else Interval(self.low, self.high)
+        return GroupFigure(self.group, self.n, self.difference, ends)
+
+
+class AdjustedDifference(Frozen):
+    """The difference of `other` from A as people would see it, on the `n` common units that both
+    scored, with both adjusted means, on the metric's scale. `method` and `labelled` are those of
+    AdjustedFigure; where it is `refused`, that says why, and there are no figures."""
+
+    metric: str
+    other: str
+    letter: str = "B"
+    n: int = 0
+    method: str = ""
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    labelled: str = ""
+    n_labels: int = 0
+    refused: str = ""
+
+
+class CommonUnits(Frozen):
+    """How many units A and `other` share. `letter` is how warnings and tables call the other: B, C,
+    ..."""
+
+    other: str
+    letter: str
+    n: int
+    only_a: int
+    only_b: int
+
+
+class Comparison(Frozen):
+    """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
+    `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
+    `candidates` are those of the sides, by the sides' names. `adjusted` are there where labels of
+    people's were given (calibrations), `pairs` the figures of a pairwise run over the same
+    candidates, where there is one beside the runs."""
+
+    baseline: str
+    others: tuple[str, ...]
+    cluster: str | None
+    settings: Settings
+    common: tuple[CommonUnits, ...]
+    metrics: tuple[MetricComparison, ...]
+    warnings: tuple[str, ...] = ()
+    failed_gates: tuple[str, ...] = ()
+    by: str | None = None
+    groups: tuple[GroupDifference, ...] = ()
+    candidates: dict[str, str] = Field(default_factory=dict)
+    adjusted: tuple[AdjustedDifference, ...] = ()
+    pairs: PairwiseReport | None = None
+
+    def shown_as(self, side: str) -> str:
+        """What a sentence calls a side: its candidate, where that tells all sides apart."""
+        names = list(self.candidates.values())
+        return (
+            self.candidates[side]
+            if side in self.candidates and len(set(names)) == len(names)
+            else side
+        )

@@ -1,0 +1,206 @@
+"""Compares every metric of every side with the first side, on the units that both have."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from string import ascii_uppercase
+
+import numpy as np
+
+from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
+from memray_eval.analysis.comparing.models import (
+    Comparison,
+    Flip,
+    GroupDifference,
+    MetricComparison,
+    Side,
+)
+from memray_eval.analysis.comparing.warnings import find_warnings
+from memray_eval.analysis.marks import mark
+from memray_eval.analysis.scores import ESTIMATED, REPLACED, Scores
+from memray_eval.analysis.statistics import (
+    TIE,
+    Rows,
+    Settings,
+    benjamini_hochberg,
+    holm,
+    is_binary,
+    mean_interval,
+    paired,
+    win_tie_loss,
+)
+from memray_eval.analysis.where import Codes, Groups, differences_by_group
+from memray_eval.errors import ConfigError
+from memray_eval.ports import FloatArray
+
+
+def compare(
+    sides: Sequence[Side],
+    *,
+    metrics: Sequence[str] = (),
+    cluster: str | None = None,
+    by: str | None = None,
+    more: Groups | None = None,
+    settings: Settings | None = None,
+    flips: int = 0,
+) -> Comparison:
+    """Compares each further side with the first, over `metrics` (none: all that they share), also
+    in each group of the field that their units were read `by` and of `more` fields, and lists up
+    to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown
+    metric or cluster field, and DataError if two sides share no unit."""
+    if len(sides) < 2:
+        raise ConfigError("compare takes two or more run folders: compare A B [C...]")
+    base, *others = sides
+    how = settings or Settings()
+    letters = ascii_uppercase[1:]
+    if len(others) > len(letters):
+        raise ConfigError(f"compare takes up to {len(letters) + 1} runs, not {len(sides)}")
+    pairs = [
+        align_units(base, other, letter, cluster)
+        for other, letter in zip(others, letters, strict=False)
+    ]
+    chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
+    found: list[MetricComparison] = []
+    warnings: list[str] = []
+    groups: list[GroupDifference] = []
+    for units, names in zip(pairs, chosen, strict=True):
+        found += [_compare_metric(units, name, how, flips) for name in names]
+        splits = list(_splits(units, by, more))
+        n_groups = len(names) * sum(len(of_field) for _, _, of_field in splits)
+        of_groups = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, n_groups)})
+        for field, codes, of_field in splits:
+            for name in names:
+                groups += _compare_groups(units, name, of_groups, field, codes, of_field)
+        warnings += find_warnings(base, units, names, is_chosen=bool(metrics))
+    return Comparison(
+        baseline=base.name,
+        others=tuple(side.name for side in others),
+        cluster=cluster,
+        settings=how,
+        common=tuple(units.common for units in pairs),
+        metrics=tuple(_correct_p_values(found)),
+        warnings=tuple(warnings),
+        by=by,
+        groups=tuple(groups),
+        candidates={side.name: side.candidate for side in sides},
+    )
+
+
+def _choose_metrics(a: Scores, b: Scores, metrics: Sequence[str]) -> list[str]:
+    """The metrics to compare, in the order asked for, or else in A's."""
+    shared = [name for name in a.values if name in b.values]
+    if unknown := [name for name in metrics if name not in shared]:
+        raise ConfigError(
+            f"no metric {unknown[0]!r} in common; there are: {', '.join(shared) or 'none'}"
+        )
+    return list(metrics) or shared
+
+
+def _compare_metric(
+    units: AlignedUnits, name: str, settings: Settings, n_flips: int
+) -> MetricComparison:
+    a = units.base.scores.values[name][units.rows_a]
+    b = units.other.scores.values[name][units.rows_b]
+    has_a, has_b = ~np.isnan(a), ~np.isnan(b)
+    both = has_a & has_b
+    clusters = None if units.clusters is None else units.clusters[both]
+    of_a = units.base.scores.of_figure(name, units.rows_a[both])
+    of_b = units.other.scores.of_figure(name, units.rows_b[both])
+    if of_a is None or of_b is None:
+        of_a, of_b, clusters = a[:0], b[:0], None
+    wins, ties, losses = win_tie_loss((b - a)[both])
+    found = MetricComparison(
+        metric=name,
+        other=units.other.name,
+        average="micro" if name in units.base.scores.shares else "mean",
+        paired=paired(of_a, of_b, clusters, settings).model_copy(
+            update={"wins": wins, "ties": ties, "losses": losses}
+        ),
+        interval_a=mean_interval(of_a, clusters, settings),
+        interval_b=mean_interval(of_b, clusters, settings),
+        only_a=int(np.count_nonzero(has_a & ~has_b)),
+        only_b=int(np.count_nonzero(has_b & ~has_a)),
+        letter=units.common.letter,
+        mark_a=_mark(units.base.scores, name, units.rows_a[both]),
+        mark_b=_mark(units.other.scores, name, units.rows_b[both]),
+    )
+    if not both.any():
+        return found
+    changed = np.where(both, b - a, 0.0)
+    if is_binary(a[both]) and is_binary(b[both]):
+        counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
+        found = found.model_copy(update=counts)
+    # The largest change first; equal changes keep their order.
+    rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
+    return found.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
+
+
+def _compare_groups(
+    units: AlignedUnits, name: str, settings: Settings, by: str, codes: Codes, names: Sequence[str]
+) -> Iterator[GroupDifference]:
+    """Yields a metric's difference in each group of a field that has a score on both sides. `codes`
+    number the groups of the common units."""
+    a, b = units.base.scores, units.other.scores
+    for one in differences_by_group(
+        a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, settings
+    ):
+        yield GroupDifference(
+            metric=name,
+            other=units.other.name,
+            by=by,
+            group=one.group,
+            n=one.n,
+            difference=one.difference,
+            low=one.interval and one.interval.low,
+            high=one.interval and one.interval.high,
+            is_shown=one.is_shown,
+        )
+
+
+def _splits(
+    units: AlignedUnits, by: str | None, groups: Groups | None
+) -> Iterator[tuple[str, Codes, tuple[str, ...]]]:
+    """The fields that split the common units: the one that they were read by, then the others."""
+    if by is not None:
+        of_unit = units.base.scores.units["group"].take(units.rows_a)
+        coded = of_unit.combine_chunks().dictionary_encode()
+        names = sorted(coded.dictionary.to_pylist())
+        order = np.array([names.index(name) for name in coded.dictionary.to_pylist()], np.int64)
+        yield by, order[coded.indices.to_numpy()], tuple(names)
+    keys = units.base.scores.units["key"].take(units.rows_a)
+    if groups is not None:
+        for field, (_, of_field) in groups.of.items():
+            if field != by:
+                yield field, groups.numbered(field, keys), of_field
+
+
+def _mark(scores: Scores, name: str, rows: Rows) -> str:
+    kinds = scores.kinds[name][rows] if name in scores.kinds else np.zeros(rows.size)
+    return mark(
+        rows.size, *(int(np.count_nonzero(kinds == kind)) for kind in (ESTIMATED, REPLACED))
+    )
+
+
+def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Iterator[Flip]:
+    of_base = units.base.scores.units.select(["sample_id", "task"]).take(units.rows_a[rows])
+    of_other = units.other.scores.units["sample_id"].take(units.rows_b[rows]).to_pylist()
+    for unit, other, row in zip(of_base.to_pylist(), of_other, rows, strict=True):
+        yield Flip(
+            **unit,
+            other_id="" if other == unit["sample_id"] else other,
+            direction="up" if b[row] > a[row] else "down",
+            a=a[row],
+            b=b[row],
+        )
+
+
+def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
+    """Adds p-values corrected over all comparisons that have one."""
+    raw = [metric.paired.p_value for metric in found if metric.paired.p_value is not None]
+    corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
+    for metric in found:
+        if metric.paired.p_value is None:
+            yield metric
+        else:
+            p_holm, p_fdr = next(corrected)
+            yield metric.model_copy(update={"p_holm": p_holm, "p_fdr": p_fdr})

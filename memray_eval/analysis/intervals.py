@@ -1,0 +1,122 @@
+"""The 95 % intervals of a report. They come from the summary's own figures or, if the samples name
+the user or context that they share, from standard errors clustered by it, which need the
+records."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.scores import find_cluster, number_clusters, read_scores
+from memray_eval.analysis.statistics import (
+    FEW_CLUSTERS,
+    Interval,
+    clustered_error,
+    figures_interval,
+    t_interval,
+)
+from memray_eval.types import MetricSummary, Summary
+
+Flags = npt.NDArray[np.bool_]
+Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
+
+
+@dataclass(frozen=True)
+class Intervals:
+    """`errors` holds, by key, the clustered standard error of a mean and the number of clusters.
+    `cluster` is the metadata field, None if units are independent."""
+
+    cluster: str | None = None
+    errors: Mapping[Key, tuple[float, int]] = field(default_factory=dict)
+
+    def of(
+        self,
+        key: Key,
+        mean: float | None,
+        stderr: float | None,
+        n: int,
+        scale: tuple[float, float] = (0.0, 1.0),
+        level: float = 0.95,
+    ) -> Interval | None:
+        """The interval of a mean in the summary, given its plain standard error over n scored units
+        of a metric with this scale."""
+        if mean is None:
+            return None
+        if key in self.errors:
+            error, groups = self.errors[key]
+            found = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
+        else:
+            found = figures_interval(mean, stderr, n, level, scale)
+        return found and Interval(max(scale[0], found.low), min(scale[1], found.high))
+
+    def of_metric(self, metric: MetricSummary) -> Interval | None:
+        """The interval of the figure that stands for a metric: the one in the summary, if there."""
+        key, figure = (metric.candidate, metric.metric, None), metric.figure
+        if figure.low is not None and figure.high is not None:
+            return Interval(figure.low, figure.high)
+        return self.of(key, figure.value, figure.stderr, metric.n_scored, metric.scale)
+
+    def in_words(self) -> str:
+        if self.cluster is None:
+            return (
+                "95% intervals: Student's t, and Wilson's where all scores lie at the ends of the "
+                "scale. Units are taken as independent."
+            )
+        most = max((groups for _, groups in self.errors.values()), default=0)
+        few = (
+            f" With fewer than {FEW_CLUSTERS} clusters they are rough."
+            if most < FEW_CLUSTERS
+            else ""
+        )
+        return (
+            f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
+            f"to {most:,} clusters), because units of one cluster are not independent.{few}"
+        )
+
+
+def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
+    """The summary with the interval of every metric's figure, and how they were measured."""
+    intervals = measure_intervals(records, summary)
+
+    def add(metric: MetricSummary) -> MetricSummary:
+        found = intervals.of_metric(metric)
+        ends = {"low": found.low, "high": found.high} if found else {}
+        return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
+
+    return summary.model_copy(
+        update={"metrics": tuple(map(add, summary.metrics)), "intervals": intervals.in_words()}
+    )
+
+
+def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
+    """Measures clustered standard errors over all units and by task, if the samples name a
+    cluster."""
+    cluster = find_cluster(records)
+    if cluster is None:
+        return Intervals()
+    errors: dict[Key, tuple[float, int]] = {}
+    for candidate in summary.candidates:
+        scores = read_scores(records, candidate.candidate, cluster)
+        if not scores.units.num_rows:
+            continue
+        clusters = number_clusters(scores.units["cluster"])
+        tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
+        named = {task.task for task in summary.tasks if task.bucket is None}
+        chosen: dict[str | None, Flags] = {
+            None: np.ones(len(tasks), np.bool_),
+            **{task: tasks == task for task in named},
+        }
+        for metric, values in scores.values.items():
+            for task, of_task in chosen.items():
+                rows = np.flatnonzero(of_task & ~np.isnan(values))
+                figures = scores.of_figure(metric, rows) if rows.size else None
+                if figures is not None:
+                    errors[candidate.candidate, metric, task] = (
+                        clustered_error(figures, clusters[rows]) or 0.0,
+                        int(np.unique(clusters[rows]).size),
+                    )
+    return Intervals(cluster, errors)

@@ -1,0 +1,159 @@
+"""The answers that a pairwise run compares, out of the runs that gave them, as rows of pairs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from memray_eval.analysis.comparing.open_runs import ComparedRun, open_sides, pick_candidates
+from memray_eval.analysis.pairs.models import PairSide
+from memray_eval.analysis.pairs.swiss import Two
+from memray_eval.analysis.scores import candidates_of
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.results.latest import find_run
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import readable
+from memray_eval.types import PAIR, Pair, Record, Response, Sample, Unanswered
+
+MOST_SIDES = 26
+_LONGEST_WHY = 200  # characters of an answer's error
+
+
+@dataclass(frozen=True)
+class Answers:
+    """One candidate's answers, by the key of their question, which is the same for all sides."""
+
+    side: PairSide
+    model: str
+    records: Mapping[str, Record]
+
+
+def name_sides(runs: Sequence[str]) -> list[str]:
+    """The runs as RUN or RUN:CANDIDATE; a run with several candidates stands for all of them.
+    Raises ConfigError for fewer than two candidates or too many, and DataError for a folder
+    without records."""
+    named: list[str] = []
+    for run in runs:
+        folder = RunFolder(find_run(run))
+        if not folder.has_manifest():  # RUN:CANDIDATE, or no run: `read_answers` says so
+            named.append(run)
+            continue
+        with readable(folder.path):
+            there = candidates_of(folder.records())
+        named += [f"{run}:{one}" for one in there] if len(there) > 1 else [run]
+    named = list(dict.fromkeys(named))
+    if not 2 <= len(named) <= MOST_SIDES:
+        raise ConfigError(
+            f"pairwise compares 2 to {MOST_SIDES} candidates, and these are {len(named)}: "
+            "memray-eval pairwise RUN_A RUN_B [RUN_C...]"
+        )
+    return named
+
+
+def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
+    """The sides of a pairwise run: called by their candidates, where that tells them apart. Raises
+    as `pick_candidates`."""
+    opened = pick_candidates(runs)
+    counts = Counter(one.candidate for one in opened)
+    return [
+        (
+            PairSide(
+                name=one.candidate if counts[one.candidate] == 1 else one.name,
+                run=one.folder.run_id,
+                candidate=one.candidate,
+            ),
+            one,
+        )
+        for one in opened
+    ]
+
+
+def read_answers(runs: Sequence[str]) -> list[Answers]:
+    """The answers of every side. Questions of runs that read other samples are matched by what they
+    ask, as `compare` does. Raises DataError where no question is in two of them."""
+    sides = open_pair_sides(runs)
+    keyed = open_sides([run for _, run in sides], cluster=None)
+    answers = []
+    for (side, run), one in zip(sides, keyed, strict=True):
+        units = one.scores.units.select(["key", "sample_id", "task"]).to_pylist()
+        keys = {(unit["sample_id"], unit["task"]): unit["key"] for unit in units}
+        records: dict[str, Record] = {}
+        with readable(run.folder.path):
+            for record in run.folder.each():
+                if record.candidate.name == run.candidate:
+                    key = keys.get((record.sample.id, record.sample.task))
+                    if key is not None:
+                        records.setdefault(key, record)
+        model = next((record.candidate.model for record in records.values()), side.candidate)
+        answers.append(Answers(side, model, records))
+    if not any(present for _, present in questions_of(answers)):
+        raise DataError("no question is in two of the runs: no sample id with the same task")
+    return answers
+
+
+def questions_of(
+    answers: Sequence[Answers], limit: int | None = None
+) -> list[tuple[str, list[int]]]:
+    """The questions that two sides or more were asked, and which sides by number. With a `limit`
+    so many, always the same ones and part of a larger limit's."""
+    asked: dict[str, list[int]] = {}
+    for number, one in enumerate(answers):
+        for key in one.records:
+            asked.setdefault(key, []).append(number)
+    found = [(key, present) for key, present in asked.items() if len(present) > 1]
+    if limit is None or limit >= len(found):
+        return found
+    drawn = sorted(
+        found, key=lambda one: hashlib.blake2b(one[0].encode("utf-8", "replace")).digest()
+    )
+    kept = {key for key, _ in drawn[:limit]}
+    return [one for one in found if one[0] in kept]
+
+
+def pair_rows(
+    answers: Sequence[Answers], pairs: Iterable[tuple[str, Two]]
+) -> Iterator[dict[str, Any]]:
+    """A row of a dataset for each order of each pair, as `evaluate` takes rows."""
+    for key, (i, j) in pairs:
+        sample = sample_of(key, answers)
+        yield _row(sample, answers[i], answers[j], key)
+        yield _row(sample, answers[j], answers[i], key)
+
+
+def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
+    """The question of a key: that of the first side which has it, since runs that read other files
+    may call it otherwise."""
+    return next(one.records[key].sample for one in answers if key in one.records)
+
+
+def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str, Any]:
+    shown, other = first.records[key], second.records[key]
+    unanswered = []
+    for side, record in ((first, shown), (second, other)):
+        said, who = record.response or Response(error="no response"), side.side.name
+        if said.error is not None:
+            why = said.error[:_LONGEST_WHY]
+            unanswered.append(Unanswered(candidate=who, kind="error", why=why))
+        elif said.is_empty:
+            unanswered.append(Unanswered(candidate=who, kind="empty"))
+    pair = Pair(
+        sample_id=sample.id,
+        task=sample.task,
+        first=first.side.name,
+        second=second.side.name,
+        other=(other.response or Response()).text,
+        unanswered=tuple(unanswered),
+    )
+    question = " | ".join(filter(None, (sample.id, sample.task)))  # both make a unit
+    fields = sample.model_dump(mode="json", exclude={"id", "suite", "context", "metadata"})
+    return {
+        **{name: value for name, value in fields.items() if value},
+        "id": f"{question} | {first.side.name} : {second.side.name}",
+        "response": (shown.response or Response()).text,
+        "candidate": first.side.name,
+        "model": first.model,
+        "metadata": {**sample.metadata, PAIR: pair.model_dump(mode="json")},
+    }

@@ -1,0 +1,217 @@
+"""The figures of verdicts on pairs: win rates, strengths, ranks, and the judge's biases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from memray_eval.analysis.pairs.bradley_terry import (
+    PRIOR_SD,
+    Matches,
+    Numbers,
+    Strengths,
+    fit_strengths,
+    ranks_of,
+)
+from memray_eval.analysis.pairs.models import Criterion, Duel, Rate, Standing
+from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
+from memray_eval.analysis.statistics import (
+    Clusters,
+    Settings,
+    expand_level,
+    mean_interval,
+    percentile_interval,
+)
+from memray_eval.ports import FloatArray
+
+DRAWS = 1000
+_LENGTH_DRAWS = 200
+_BOUNDED = 0.1  # by how much of itself a weight may move with the width of its prior
+_LENGTH_STEP = 0.25  # of log2: lengths that differ by less than a fifth count as one
+
+
+class _Pairs(NamedTuple):
+    """The pairs that have both verdicts: i's points, and by how many doublings i's answer is the
+    longer one."""
+
+    i: Numbers
+    j: Numbers
+    points: FloatArray
+    clusters: Clusters
+    doublings: FloatArray
+
+
+def measure_pairs(
+    found: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
+) -> Criterion:
+    """All figures of one metric. Intervals are clustered: all pairs of a cluster, which is a
+    question unless samples name a larger one, count together; those of strengths, ranks and length
+    are bootstrap intervals over clusters."""
+    how, whole = settings or Settings(), found.is_complete
+    lengths = np.log2((1 + found.length_i) / (1 + found.length_j))
+    pairs = _Pairs(
+        found.i[whole],
+        found.j[whole],
+        found.points[whole],
+        found.cluster[whole],
+        lengths[whole],
+    )
+    by_length = _fit_lengths(pairs, len(sides), how)
+    odds = Rate()
+    if by_length is not None:
+        drawn = np.exp(by_length.weight)  # the first of the data, the others of resamples
+        low, high = percentile_interval(drawn[1:], how.level)
+        odds = Rate(value=float(drawn[0]), low=low, high=high, n=pairs.points.size)
+    # of both orders together
+    verdicts = np.concatenate([found.i_first[whole], found.j_first[whole]])
+    decided, twice = verdicts != TIE, np.concatenate([pairs.clusters, pairs.clusters])
+    flipped = (found.i_first[whole] != 1 - found.j_first[whole]).astype(np.float64)
+    apart = (pairs.points != TIE) & (pairs.doublings != 0)
+    longer_won = (pairs.points[apart] == 1) == (pairs.doublings[apart] > 0)
+    return Criterion(
+        metric=found.metric,
+        judges=found.judges,
+        n_pairs=int(whole.sum()),
+        n_questions=int(np.unique(found.question[whole]).size),
+        n_incomplete=int((~whole).sum()),
+        n_unanswered=found.n_unanswered,
+        statuses=dict(found.statuses),
+        standings=tuple(_standings(pairs, sides, found, how)),
+        duels=tuple(_duels(pairs, sides, by_length, how)),
+        first_share=_rate(verdicts[decided], twice[decided], how),
+        flips=_rate(flipped, pairs.clusters, how),
+        longer_share=_rate(longer_won.astype(np.float64), pairs.clusters[apart], how),
+        odds_of_double_length=odds,
+    )
+
+
+def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
+    """The mean with its interval, clustered where a cluster has several of the values."""
+    if not values.size:
+        return Rate()
+    is_alone = np.unique(clusters).size == values.size
+    ends = mean_interval(values, None if is_alone else clusters, how)
+    low, high = (None, None) if ends is None else (max(0.0, ends.low), min(1.0, ends.high))
+    return Rate(value=float(values.mean()), low=low, high=high, n=values.size)
+
+
+def _standings(
+    pairs: _Pairs, sides: Sequence[str], found: PairVerdicts, how: Settings
+) -> list[Standing]:
+    """The candidates, the strongest first."""
+    standings = [
+        Standing(
+            candidate=name,
+            n_empty=found.unanswered.get((name, "empty"), 0),
+            n_failed=found.unanswered.get((name, "error"), 0),
+        )
+        for name in sides
+    ]
+    if not pairs.points.size:
+        return standings
+    fitted, drawn = draw_strengths(pairs.i, pairs.j, pairs.points, pairs.clusters, len(sides))
+    ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
+    level = expand_level(how.level, int(np.unique(pairs.clusters).size))
+    ends = ((1 - how.level) / 2, (1 + how.level) / 2)
+    for number, one in enumerate(standings):
+        of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
+        own = np.where(pairs.i == number, pairs.points, of_j)
+        played = ~np.isnan(own)
+        counts = _counts(own[played])
+        # who wins or loses everything has a strength without an end on that side
+        is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
+        ends_drawn = percentile_interval(drawn[:, number], level)
+        best, worst = np.quantile(ranks_drawn[:, number], ends, method="inverted_cdf")
+        standings[number] = one.model_copy(
+            update={
+                **counts,
+                "rate": _rate(own[played], pairs.clusters[played], how),
+                "strength": float(fitted[0, number]),
+                "strength_interval": ends_drawn if is_bounded else None,
+                "rank": int(ranks[number]),
+                "rank_low": int(best),
+                "rank_high": int(worst),
+            }
+        )
+    return sorted(standings, key=lambda one: one.rank or 0)
+
+
+def _counts(points: FloatArray) -> dict[str, int]:
+    wins, losses = int((points > TIE).sum()), int((points < TIE).sum())
+    return {"wins": wins, "ties": points.size - wins - losses, "losses": losses}
+
+
+def draw_strengths(
+    i: Numbers,
+    j: Numbers,
+    points: FloatArray,
+    clusters: Clusters,
+    n_candidates: int,
+    draws: int = DRAWS,
+) -> tuple[FloatArray, FloatArray]:
+    """The strengths of shape (1, candidates), and those of `draws` resamples of whole clusters,
+    (draws, candidates). Always the same for the same verdicts."""
+    kinds, of_kind = np.unique(np.stack([i, j], axis=1), axis=0, return_inverse=True)
+    matches = Matches(kinds[:, 0], kinds[:, 1])
+    counts = _resample(of_kind.reshape(-1), len(kinds), points, clusters, draws)
+    fitted = fit_strengths(matches, n_candidates, *counts).of
+    return fitted[:1], fitted[1:]
+
+
+def _resample(
+    kinds: Numbers, n_kinds: int, points: FloatArray, clusters: Clusters, draws: int, seed: int = 0
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Counts of wins, ties and losses by kind of match, each of shape (1 + draws, kinds): of the
+    data themselves, then of resamples of whole clusters."""
+    outcomes = np.where(points > TIE, 0, np.where(points < TIE, 2, 1))
+    cells = kinds * 3 + outcomes
+    names, codes = np.unique(clusters, return_inverse=True)
+    random = np.random.default_rng(seed)
+    counts = np.empty((1 + draws, n_kinds * 3))
+    counts[0] = np.bincount(cells, minlength=n_kinds * 3)
+    for draw in range(1, 1 + draws):
+        drawn = np.bincount(random.integers(0, names.size, names.size), minlength=names.size)
+        counts[draw] = np.bincount(cells, weights=drawn[codes], minlength=n_kinds * 3)
+    wins, ties, losses = np.moveaxis(counts.reshape(1 + draws, n_kinds, 3), 2, 0)
+    return wins, ties, losses
+
+
+def _fit_lengths(pairs: _Pairs, n_candidates: int, how: Settings) -> Strengths | None:
+    """Strengths beside the weight of length, of the data and of resamples. None where nothing can
+    be told of length: answers differ in it nowhere or always by as much, or it decides everything,
+    so that the prior and not the data keeps its weight finite."""
+    steps = np.rint(pairs.doublings / _LENGTH_STEP)
+    if steps.size < 2 or np.ptp(steps) == 0:
+        return None
+    rows = np.stack([pairs.i, pairs.j, steps.astype(np.intp)], axis=1)
+    kinds, of_kind = np.unique(rows, axis=0, return_inverse=True)
+    matches = Matches(kinds[:, 0], kinds[:, 1], kinds[:, 2] * _LENGTH_STEP)
+    wins, ties, losses = _resample(
+        of_kind.reshape(-1), len(kinds), pairs.points, pairs.clusters, _LENGTH_DRAWS, how.seed
+    )
+    fitted = fit_strengths(matches, n_candidates, wins, ties, losses)
+    wide = fit_strengths(
+        matches, n_candidates, wins[:1], ties[:1], losses[:1], prior_sd=2 * PRIOR_SD
+    )
+    moved = abs(float(wide.weight[0] - fitted.weight[0]))
+    return fitted if moved <= _BOUNDED * max(1.0, abs(float(fitted.weight[0]))) else None
+
+
+def _duels(
+    pairs: _Pairs, sides: Sequence[str], by_length: Strengths | None, how: Settings
+) -> list[Duel]:
+    duels = []
+    for a, b in np.unique(np.stack([pairs.i, pairs.j], axis=1), axis=0).tolist():
+        rows = (pairs.i == a) & (pairs.j == b)
+        duels.append(
+            Duel(
+                a=sides[a],
+                b=sides[b],
+                **_counts(pairs.points[rows]),
+                rate=_rate(pairs.points[rows], pairs.clusters[rows], how),
+                at_equal_length=None if by_length is None else float(by_length.win_rate(a, b)[0]),
+            )
+        )
+    return duels

@@ -1,0 +1,98 @@
+"""What a pairwise run says: of its candidates, of each two of them, and of its judge."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from memray_eval.analysis.statistics import Interval
+from memray_eval.types import Frozen
+
+
+class Rate(Frozen):
+    """A share with its interval, over `n` cases; None without one, or without a spread."""
+
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
+    n: int = 0
+
+
+class Standing(Frozen):
+    """One candidate. `rate` is its share of the points of its `wins + ties + losses` pairs, a tie
+    counting half. `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of
+    all candidates, without an interval where it won or lost every pair; ranks are by strength,
+    `rank_low` the best and `rank_high` the worst that the data leave open. `n_empty` and `n_failed`
+    count the questions that it gave no answer to."""
+
+    candidate: str
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    rate: Rate = Rate()
+    strength: float | None = None
+    strength_interval: Interval | None = None
+    rank: int | None = None
+    rank_low: int | None = None
+    rank_high: int | None = None
+    n_empty: int = 0
+    n_failed: int = 0
+
+
+class Duel(Frozen):
+    """Candidate `a` against `b`: wins, ties and losses of a, its share of the points, and what that
+    would be if both answers were always of one length (an estimate of the model, None where it
+    cannot be told)."""
+
+    a: str
+    b: str
+    wins: int
+    ties: int
+    losses: int
+    rate: Rate
+    at_equal_length: float | None = None
+
+
+class Criterion(Frozen):
+    """What was found by one metric.
+
+    Of the judge: `first_share` is how often the answer shown first is preferred where one is (0.5:
+    no bias), `flips` the share of pairs whose verdict changes with the order, `longer_share` the
+    share of decided pairs that the longer answer wins, and `odds_of_double_length` by what the odds
+    of an answer multiply where it is twice as long. `n_incomplete` pairs lack one of their two
+    verdicts, `n_unanswered` an answer; `statuses` counts the verdicts by how they ended."""
+
+    metric: str
+    judges: tuple[str, ...]
+    n_pairs: int
+    n_questions: int
+    n_incomplete: int = 0
+    n_unanswered: int = 0
+    statuses: dict[str, int] = Field(default_factory=dict)
+    standings: tuple[Standing, ...] = ()
+    duels: tuple[Duel, ...] = ()
+    first_share: Rate = Rate()
+    flips: Rate = Rate()
+    longer_share: Rate = Rate()
+    odds_of_double_length: Rate = Rate()
+
+
+class PairSide(Frozen):
+    """A candidate of a pairwise run: its name there, and the run and candidate that answered."""
+
+    name: str
+    run: str
+    candidate: str
+
+
+class PairwiseReport(Frozen):
+    """The figures of a pairwise run, or of all rounds of one (`runs`, by id). `is_whole` says that
+    every two candidates were compared on every sample; in rounds they were not. `cluster` is the
+    field of the samples that intervals are clustered by, None for each sample."""
+
+    runs: tuple[str, ...]
+    sides: tuple[PairSide, ...]
+    level: float
+    cluster: str | None
+    is_whole: bool
+    n_rounds: int
+    criteria: tuple[Criterion, ...]

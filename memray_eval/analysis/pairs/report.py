@@ -1,0 +1,76 @@
+"""The report of a pairwise run, or of all its rounds: measured from records, kept in the folder of
+the last one, and found again beside the runs that it compares."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from itertools import chain
+
+from pyarrow import fs
+from pydantic import ValidationError
+
+from memray_eval.analysis.pairs.figures import measure_pairs
+from memray_eval.analysis.pairs.models import PairSide, PairwiseReport
+from memray_eval.analysis.pairs.verdicts import read_verdicts
+from memray_eval.analysis.scores import find_cluster
+from memray_eval.analysis.statistics import Settings
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.storage.paths import locate, readable
+
+logger = logging.getLogger(__name__)
+
+
+def report_pairs(
+    folders: Sequence[RunFolder], sides: Sequence[PairSide], n_rounds: int = 1
+) -> PairwiseReport:
+    """Measures the verdicts in the records of a pairwise run's rounds. Raises DataError for records
+    that cannot be read."""
+    how, names = Settings(), [side.name for side in sides]
+    with readable(folders[0].path):
+        cluster = find_cluster(folders[0].records())
+    records = chain.from_iterable(folder.each() for folder in folders)
+    found = read_verdicts(records, names, cluster)
+    return PairwiseReport(
+        runs=tuple(folder.run_id for folder in folders),
+        sides=tuple(sides),
+        level=how.level,
+        cluster=cluster,
+        is_whole=n_rounds == 1,
+        n_rounds=n_rounds,
+        criteria=tuple(measure_pairs(one, names, how) for one in found),
+    )
+
+
+def read_report(folder: RunFolder) -> PairwiseReport | None:
+    """The report that a pairwise run keeps; None where there is none, or another version's."""
+    kept = folder.read_pairs()
+    if kept is None:
+        return None
+    try:
+        return PairwiseReport.model_validate(kept)
+    except ValidationError as error:
+        logger.warning("%s/pairs.json is none of this version: %s", folder.path, error)
+        return None
+
+
+def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
+    """The newest report of a pairwise run over all of these candidates of runs, among the folders
+    beside the first; None where there is none."""
+    place = runs[0][0].path.rpartition("/")[0] or "."
+    filesystem, inner = locate(place)
+    with readable(place):
+        infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
+        names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
+        kept = filesystem.get_file_info([f"{inner}/{name}/pairs.json" for name in names])
+    wanted = {(folder.run_id, candidate) for folder, candidate in runs}
+    newest = sorted(
+        (info.mtime_ns or 0, name)
+        for name, info in zip(names, kept, strict=True)
+        if info.type == fs.FileType.File
+    )
+    for _, name in reversed(newest):
+        report = read_report(RunFolder(f"{place}/{name}"))
+        if report is not None and wanted <= {(one.run, one.candidate) for one in report.sides}:
+            return report
+    return None

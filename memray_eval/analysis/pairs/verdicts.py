@@ -1,0 +1,170 @@
+"""Reads the verdicts on pairs out of the records of pairwise runs."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from memray_eval.analysis.pairs.bradley_terry import Numbers
+from memray_eval.metrics._shared.pairs import FIRST
+from memray_eval.ports import FloatArray
+from memray_eval.types import Pair, Record, Response, pair_of
+
+TIE = 0.5
+Question: TypeAlias = tuple[str, str]  # sample id and task
+
+
+@dataclass
+class PairVerdicts:
+    """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
+    `j`), the values of the verdicts with i's answer first and with j's first (NaN without one; 1
+    where the answer shown first is preferred), and the answers' lengths in characters.
+
+    `statuses` counts the verdicts by how they ended, `unanswered` the questions without an answer
+    by candidate and kind, and `n_unanswered` the pairs that are not judged for that."""
+
+    metric: str
+    question: Numbers
+    cluster: Numbers
+    i: Numbers
+    j: Numbers
+    i_first: FloatArray
+    j_first: FloatArray
+    length_i: FloatArray
+    length_j: FloatArray
+    judges: tuple[str, ...] = ()
+    statuses: Mapping[str, int] = field(default_factory=dict)
+    unanswered: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    n_unanswered: int = 0
+
+    @property
+    def is_complete(self) -> npt.NDArray[np.bool_]:
+        """Which pairs have both verdicts."""
+        is_complete: npt.NDArray[np.bool_] = ~np.isnan(self.i_first) & ~np.isnan(self.j_first)
+        return is_complete
+
+    @property
+    def points(self) -> FloatArray:
+        """i's points of each pair: 1 where both verdicts are for i, 0 where both are for j, and a
+        half for a tie, also where the two verdicts disagree. NaN where one is missing."""
+        points = np.where(self.i_first == 1 - self.j_first, self.i_first, TIE)
+        points[~self.is_complete] = np.nan
+        return points
+
+
+@dataclass
+class _Pair:
+    """What is known of one pair while records are read: a value for each order, a length for each
+    answer."""
+
+    values: list[float] = field(default_factory=lambda: [math.nan, math.nan])
+    lengths: list[int] = field(default_factory=lambda: [0, 0])
+    cluster: str | None = None
+
+
+@dataclass
+class _OfMetric:
+    pairs: dict[tuple[Question, int, int], _Pair] = field(default_factory=dict)
+    judges: set[str] = field(default_factory=set)
+    statuses: Counter[str] = field(default_factory=Counter)
+    compares: bool = False
+
+
+def read_verdicts(
+    records: Iterable[Record], sides: Sequence[str], cluster: str | None = None
+) -> list[PairVerdicts]:
+    """The verdicts of every metric that compares pairs, of candidates in the order of `sides`.
+    `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left
+    out."""
+    number = {name: place for place, name in enumerate(sides)}
+    metrics: dict[str, _OfMetric] = {}
+    unanswered: dict[tuple[str, str], set[Question]] = {}
+    lost: set[tuple[Question, int, int]] = set()
+    for record in records:
+        pair = _pair_or_none(record)
+        if pair is None or not {pair.first, pair.second} <= number.keys():
+            continue
+        question, first = (pair.sample_id, pair.task), number[pair.first]
+        second = number[pair.second]
+        key = (question, min(first, second), max(first, second))
+        for one in pair.unanswered:
+            unanswered.setdefault((one.candidate, one.kind), set()).add(question)
+        if pair.unanswered:
+            lost.add(key)
+            continue
+        place, answer = int(first != key[1]), record.response or Response()
+        for score in record.scores:
+            of_metric = metrics.setdefault(score.metric, _OfMetric())
+            of_metric.statuses[score.status] += 1
+            found = of_metric.pairs.setdefault(key, _Pair())
+            found.lengths[place], found.lengths[1 - place] = len(answer.text), len(pair.other)
+            named = None if cluster is None else record.sample.metadata.get(cluster)
+            found.cluster = None if named is None else str(named)
+            if score.value is not None:
+                of_metric.compares = of_metric.compares or FIRST in score.parts
+                of_metric.judges.add(score.judge)
+                found.values[place] = score.value
+    compares = [name for name, one in metrics.items() if one.compares] or list(metrics)
+    counts = {key: len(questions) for key, questions in unanswered.items()}
+    return [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
+
+
+def read_meetings(
+    records: Iterable[Record], sides: Sequence[str]
+) -> dict[Question, dict[int, frozenset[int]]]:
+    """Whom each side, by number, has been paired with on each question."""
+    number = {name: place for place, name in enumerate(sides)}
+    met: dict[Question, dict[int, frozenset[int]]] = {}
+    for record in records:
+        pair = _pair_or_none(record)
+        if pair is not None and {pair.first, pair.second} <= number.keys():
+            of_question = met.setdefault((pair.sample_id, pair.task), {})
+            i, j = number[pair.first], number[pair.second]
+            of_question[i] = of_question.get(i, frozenset()) | {j}
+            of_question[j] = of_question.get(j, frozenset()) | {i}
+    return met
+
+
+def _pair_or_none(record: Record) -> Pair | None:
+    try:
+        return pair_of(record.sample)
+    except ValueError:  # a row of somebody else's; its score says so
+        return None
+
+
+def _to_columns(
+    metric: str, found: _OfMetric, unanswered: Mapping[tuple[str, str], int], n_unanswered: int
+) -> PairVerdicts:
+    questions: dict[Question, int] = {}
+    clusters: dict[Any, int] = {}
+    numbers = np.empty((4, len(found.pairs)), np.intp)
+    figures = np.empty((4, len(found.pairs)))
+    for row, ((asked, *sides), one) in enumerate(found.pairs.items()):
+        number = questions.setdefault(asked, len(questions))
+        # who names no cluster is one of its own
+        group = clusters.setdefault(one.cluster or asked, len(clusters))
+        numbers[:, row] = number, group, *sides
+        figures[:, row] = *one.values, *one.lengths
+    question, cluster, i, j = numbers
+    i_first, j_first, length_i, length_j = figures
+    return PairVerdicts(
+        metric,
+        question,
+        cluster,
+        i,
+        j,
+        i_first,
+        j_first,
+        length_i,
+        length_j,
+        judges=tuple(sorted(found.judges)),
+        statuses=dict(found.statuses),
+        unanswered=unanswered,
+        n_unanswered=n_unanswered,
+    )

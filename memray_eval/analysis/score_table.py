@@ -1,0 +1,188 @@
+"""Reads the scores of a run's records as columns: a row a score, beside the row of its unit.
+
+Records are streamed in blocks, and of scores only the fields that a caller names are decoded, so
+that memory does not grow with the run. Nothing here is a Python object a score.
+
+What each score adds to the figure that stands for its metric are two columns, part and whole: a
+mean's are the value and 1; a pooled metric's come from the score's parts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from memray_eval.metric import Metric, Pooled
+from memray_eval.ports import FloatArray
+from memray_eval.results.schema import SCORE_TYPE
+from memray_eval.types import FALLBACKS, JURORS
+
+Codes = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
+_ELEMENT = "scores.list.element"
+
+# SQL over columns `part` and `whole`, a row a score: the figure, and its standard error as
+# metric.linearise_ratio has it. Where the whole is 1 they are the mean's.
+MEAN = "sum(part) / nullif(sum(whole), 0)"
+STDERR = f"""sqrt(abs(var_samp(part) - 2 * {MEAN} * covar_samp(part, whole)
+    + pow({MEAN}, 2) * var_samp(whole)) / count(part)) / nullif(avg(whole), 0)"""
+
+
+@dataclass(frozen=True)
+class ScoreTable:
+    """The scores of a block of records: `units` has a row per record, its other columns; `scores`
+    one per score, and `unit` the row in `units` of each score."""
+
+    units: pa.RecordBatch | pa.Table
+    scores: pa.StructArray
+    unit: Codes
+
+    @classmethod
+    def of(cls, records: pa.RecordBatch | pa.Table) -> ScoreTable:
+        """Unnests the column `scores` of records."""
+        scores = records["scores"]
+        if isinstance(scores, pa.ChunkedArray):
+            scores = scores.combine_chunks()
+        units = records.drop_columns(["scores"])
+        return cls(units, scores.flatten(), pc.list_parent_indices(scores).to_numpy())
+
+    def only(self, rows: Flags) -> ScoreTable:
+        """The same units with the marked scores alone."""
+        return ScoreTable(self.units, self.scores.filter(pa.array(rows)), self.unit[rows])
+
+    def column(self, name: str) -> pa.Array:
+        """One field of the scores; nulls if the file was written without it."""
+        if self.scores.type.get_field_index(name) < 0:
+            return pa.nulls(len(self.scores), SCORE_TYPE.field(name).type)
+        return pc.struct_field(self.scores, name)
+
+    def codes(self, metrics: Sequence[str]) -> Codes:
+        """The place in `metrics` of each score's metric, -1 for other metrics."""
+        found = pc.index_in(self.column("metric"), pa.array(metrics, pa.string())).fill_null(-1)
+        codes: Codes = found.to_numpy().astype(np.int64)
+        return codes
+
+    @cached_property
+    def values(self) -> FloatArray:
+        """The value of each score, NaN without one."""
+        values: FloatArray = self.column("value").to_numpy(zero_copy_only=False)
+        return values
+
+    def shares(self, metrics: Sequence[Metric]) -> tuple[FloatArray, FloatArray]:
+        """Part and whole of each score, NaN without a value."""
+        pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
+        return shares(self.scores, self.codes([one.name for one in metrics]), pooled)
+
+    def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
+        """Marks the scores whose judge belongs to a kind, asked once per distinct judge; False
+        without a judge."""
+        known = [belongs(name) for name in self._judges.dictionary.to_pylist()]
+        places = self._judges.indices.fill_null(-1).to_numpy()
+        found: Flags = np.array([*known, False])[places]
+        return found
+
+    @cached_property
+    def _judges(self) -> pa.DictionaryArray:
+        return self.column("judge").dictionary_encode()
+
+    def by_unit(self, rows: Flags | slice, column: npt.NDArray[T]) -> npt.NDArray[T]:
+        """The figures of the marked scores, a row per unit, NaN without one (of integers 0); of
+        several the last counts."""
+        nothing = np.nan if column.dtype.kind == "f" else 0
+        found = np.full(self.units.num_rows, nothing, column.dtype)
+        found[self.unit[rows]] = column[rows]
+        return found
+
+    def has(self, rows: Flags | slice = slice(None)) -> Flags:
+        """Marks the units that have a marked score, or any."""
+        found = np.zeros(self.units.num_rows, np.bool_)
+        found[self.unit[rows]] = True
+        return found
+
+
+def read_score_tables(
+    records: pads.Dataset, units: Sequence[str], scores: Sequence[str]
+) -> Iterator[ScoreTable]:
+    """Streams Parquet files with RECORD_SCHEMA: these columns of the records, and these fields of
+    their scores."""
+    for file in records.get_fragments():
+        yield from read_file(file, units, scores)
+
+
+def read_file(
+    file: pads.ParquetFileFragment, units: Sequence[str], scores: Sequence[str]
+) -> Iterator[ScoreTable]:
+    """The same of one file."""
+    columns = [*units, *(f"{_ELEMENT}.{name}" for name in scores)]
+    with file.open() as stream:
+        parquet = pq.ParquetFile(stream, pre_buffer=True)
+        for group in range(parquet.num_row_groups):
+            for batch in parquet.iter_batches(row_groups=[group], columns=columns):
+                yield ScoreTable.of(batch)
+
+
+def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
+    """The fields of scores that `ScoreTable.shares` of these metrics reads."""
+    is_pooled = any(metric.pooled for metric in metrics)
+    return ("metric", "value", "parts") if is_pooled else ("metric", "value")
+
+
+def part_columns(parts: pa.MapArray) -> dict[str, FloatArray]:
+    """Returns, by part, one figure per score, 0 for a score without that part."""
+    offsets = parts.offsets.to_numpy()
+    score = np.repeat(np.arange(len(parts)), np.diff(offsets))
+    entries = slice(offsets[0], offsets[-1])
+    part = parts.keys[entries].dictionary_encode()  # a no-op if it was read as codes
+    names = part.dictionary.to_pylist()
+    figures = np.zeros((len(names), len(parts)))
+    figures[part.indices.to_numpy(), score] = (
+        parts.items[entries].fill_null(0.0).to_numpy(zero_copy_only=False)
+    )
+    return dict(zip(names, figures, strict=True))
+
+
+def shares(
+    scores: pa.StructArray, codes: npt.NDArray[np.integer], pooled: Mapping[int, Pooled]
+) -> tuple[FloatArray, FloatArray]:
+    """Part and whole of each score, NaN where it has no value. `codes` names each score's metric;
+    those in `pooled` are ratios of sums, for which `scores` must have parts."""
+    values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
+    part, whole = values.copy(), np.where(np.isnan(values), np.nan, 1.0)
+    if not pooled:
+        return part, whole
+    parts = part_columns(pc.struct_field(scores, "parts"))
+    nothing = np.zeros(len(values))
+    for code, ratio in pooled.items():
+        rows = (codes == code) & ~np.isnan(values)
+        if rows.any():
+            columns = {name: parts.get(name, nothing)[rows] for name in ratio.parts}
+            part[rows], whole[rows] = ratio.share(columns)
+    return part, whole
+
+
+def map_names(
+    names: pa.Array, figure: Callable[[str], int], among: Sequence[str] | None = None
+) -> Codes:
+    """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
+    are not `among`."""
+    coded = names.dictionary_encode()  # a no-op if it was read as codes
+    known = [
+        figure(name) if among is None or name in among else -1
+        for name in coded.dictionary.to_pylist()
+    ]
+    figures: Codes = np.array(known, dtype=np.int64)[coded.indices.to_numpy()]
+    return figures
+
+
+def is_fallback(judge: str) -> bool:
+    """Whether a rule scored in place of a judge, or of one of several, that failed."""
+    return any(name in FALLBACKS for name in judge.split(JURORS))

@@ -1,0 +1,329 @@
+"""Reads a run's scores as columns, decoding only ids, metric names and values; and the texts of a
+few units."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from memray_eval.analysis.score_table import ScoreTable, shares
+from memray_eval.analysis.statistics import Clusters, Rows
+from memray_eval.metric import Pooled, linearise_ratio
+from memray_eval.metrics import all_metrics
+from memray_eval.ports import FloatArray
+from memray_eval.results.schema import from_table_apart
+from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
+
+_SCORE = "scores.list.element"
+_UNIT = ("sample_id", "task", "suite", "candidate")
+_NO_ANSWER = "no_answer"  # which records of older versions lack
+_LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
+CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
+SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
+MOST_GROUPS = 50
+_FILES_AT_ONCE = 4
+METADATA = "metadata"
+ESTIMATED, REPLACED = 1, 2
+_NAN = np.float64(np.nan)
+Kinds: TypeAlias = npt.NDArray[np.int8]
+Flags: TypeAlias = npt.NDArray[np.bool_]
+T = TypeVar("T", bound=np.generic)
+_BETWEEN = "\x1f"  # separates sample id and task in a unit's key
+
+
+@dataclass(frozen=True)
+class Scores:
+    """One candidate's scores: `units` has one row per unit (key, sample_id, task, cluster, group),
+    `values` each metric's value per unit (NaN without one), and `suites` those of the samples.
+    `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
+    estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
+    are part and whole of each unit (NaN without a value) for metrics whose figure is pooled.
+    `n_no_answer` of the units have no answer; None where an older version did not count them."""
+
+    units: pa.Table
+    values: Mapping[str, FloatArray]
+    suites: tuple[str, ...]
+    kinds: Mapping[str, Kinds] = field(default_factory=dict)
+    shares: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
+    n_no_answer: int | None = None
+
+    def of_figure(self, metric: str, rows: Rows) -> FloatArray | None:
+        """Figures of these units, all scored, of which the mean is the metric's figure over them,
+        and the standard error its own. None where there is nothing to divide by."""
+        if metric not in self.shares:
+            return self.values[metric][rows]
+        part, whole = self.shares[metric]
+        return linearise_ratio(part[rows], whole[rows])
+
+
+def candidates_of(records: pads.Dataset) -> list[str]:
+    """The sorted names of the candidates in a run's records."""
+    return sorted(records.to_table(columns=["candidate"])["candidate"].unique().to_pylist())
+
+
+def find_cluster(records: pads.Dataset) -> str | None:
+    """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
+    its own, or all are one group."""
+    named = {key for text in _first_metadata(records) for key in json.loads(text or "{}")}
+    if not named.intersection(CLUSTER_KEYS):
+        return None
+    read = records.to_table(columns=["sample_id", METADATA])
+    texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
+    for key in CLUSTER_KEYS:
+        if key in named:
+            found = [
+                cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
+            ]
+            if 1 < len(set(found)) < len(found):
+                return key
+    return None
+
+
+def _first_metadata(records: pads.Dataset) -> list[str | None]:
+    """The metadata of the first _LOOKED_AT samples."""
+    found: dict[str, str | None] = {}
+    for file in records.get_fragments():
+        table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
+        found |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
+        if len(found) >= _LOOKED_AT:
+            break
+    return list(found.values())[:_LOOKED_AT]
+
+
+def read_scores(
+    records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
+) -> Scores:
+    """Reads one candidate's scores from Parquet files with RECORD_SCHEMA. A unit written twice
+    counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the samples' metadata,
+    with or without "metadata." before it."""
+    fields = [field for field in (cluster, by) if field is not None]
+    extra = {_column_of(field) for field in fields} - set(_UNIT)
+    columns = (*_UNIT, *sorted(extra))
+    with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+        read = list(
+            pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
+        )
+    names = set.intersection(*(set(one.units.column_names) for one in read))
+    units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
+    values = _join([(len(one.units), one.values) for one in read], _NAN)
+    kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
+    parts = _join([(len(one.units), one.parts) for one in read], _NAN)
+    wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
+    keys = unit_keys(units)
+    clusters, groups = (
+        pa.nulls(len(units), pa.string())
+        if field is None
+        else pa.array(clusters_of(units[_column_of(field)], _column_of(field), field), pa.string())
+        for field in (cluster, by)
+    )
+    table = pa.table(
+        {
+            "key": keys,
+            "sample_id": units["sample_id"],
+            "task": pc.fill_null(units["task"], ""),
+            "cluster": clusters,
+            "group": pc.fill_null(groups, ""),
+        }
+    )
+    suites = tuple(sorted({suite for one in read for suite in one.suites}))
+    kept = first_of_each(keys)
+    if kept.size == len(table):  # as of most runs: nothing is to be copied
+        shares = {name: (part, wholes[name]) for name, part in parts.items()}
+        return Scores(table, values, suites, kinds, shares, _count_no_answer(units))
+    return Scores(
+        units=table.take(kept),
+        values={name: figures[kept] for name, figures in values.items()},
+        suites=suites,
+        kinds={name: kind[kept] for name, kind in kinds.items()},
+        shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
+        n_no_answer=_count_no_answer(units.take(kept)),
+    )
+
+
+def _count_no_answer(units: pa.Table) -> int | None:
+    return pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in units.column_names else None
+
+
+def unit_keys(units: pa.Table) -> pa.ChunkedArray:
+    """The key of each unit: its sample id and task."""
+    return pc.binary_join_element_wise(
+        units["sample_id"], pc.fill_null(units["task"], ""), _BETWEEN
+    )
+
+
+def _column_of(field: str) -> str:
+    """The column of the records that holds a field."""
+    return field if field in CLUSTER_COLUMNS else METADATA
+
+
+def find_split(records: pads.Dataset) -> str | None:
+    """The first of SPLIT_COLUMNS that splits the units in two groups or more, and not too many."""
+    read = records.to_table(columns=list(SPLIT_COLUMNS))
+    for name in SPLIT_COLUMNS:
+        n_groups = len(pc.unique(pc.fill_null(read[name], "")))
+        if 1 < n_groups <= MOST_GROUPS:
+            return name
+    return None
+
+
+class _FileScores(NamedTuple):
+    """One candidate's rows of a file: columns by metric, a figure a unit."""
+
+    units: pa.Table
+    suites: list[str]
+    values: dict[str, FloatArray]
+    kinds: dict[str, Kinds]
+    parts: dict[str, FloatArray]
+    wholes: dict[str, FloatArray]
+
+
+def _join(
+    files: Sequence[tuple[int, dict[str, npt.NDArray[T]]]], nothing: T
+) -> dict[str, npt.NDArray[T]]:
+    """Joins the columns of all files, each with its number of rows, by name. They are taken out of
+    the files, so that no more than one of them is in memory twice."""
+    names = dict.fromkeys(name for _, columns in files for name in columns)
+    return {
+        name: np.concatenate(
+            [columns.pop(name) if name in columns else np.full(n, nothing) for n, columns in files]
+        )
+        for name in names
+    }
+
+
+class Text(NamedTuple):
+    """A unit's query and response, or its `error` if generation failed, and its scores."""
+
+    query: str
+    response: str
+    error: str
+    scores: tuple[Score, ...] = ()
+
+
+def read_texts(
+    records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], Text]:
+    """Reads the texts of one candidate's units, by sample id and task."""
+    found = {}
+    for (_, sample_id, task), record in read_units(records, [candidate], units).items():
+        response = record.response or Response()
+        found[sample_id, task] = Text(
+            record.sample.query, response.text, response.error or "", record.scores
+        )
+    return found
+
+
+def read_units(
+    records: pads.Dataset, candidates: Collection[str], units: Collection[tuple[str, str]]
+) -> dict[tuple[str, str, str], Record]:
+    """Reads whole records of a few units (by sample id and task), by candidate, sample id and task.
+    Only the row groups that hold one of them are decoded. A row that no longer reads as a record is
+    left out."""
+    ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
+    wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
+    found: dict[tuple[str, str, str], Record] = {}
+    for file in records.get_fragments():
+        with file.open() as stream:
+            parquet = pq.ParquetFile(stream)
+            named = parquet.read(columns=["sample_id"])["sample_id"]
+            groups = range(parquet.num_row_groups)
+            ends = np.cumsum([parquet.metadata.row_group(group).num_rows for group in groups])
+        rows = np.flatnonzero(pc.is_in(named, value_set=ids).to_numpy())
+        holding = np.unique(np.searchsorted(ends, rows, side="right")).tolist()
+        if not holding:
+            continue
+        table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
+        for one in from_table_apart(table, lambda sample_id, error: None)[0]:
+            if (one.sample.id, one.sample.task) in units:
+                found.setdefault((one.candidate.name, one.sample.id, one.sample.task), one)
+    return found
+
+
+def _read_file(
+    file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
+) -> _FileScores:
+    wanted = [*columns, _NO_ANSWER, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
+    with file.open() as stream:
+        parquet = pq.ParquetFile(stream)
+        table = parquet.read(columns=wanted)
+        names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
+        if any(map(pooled_ratio, names.to_pylist())):
+            table = parquet.read(columns=[*wanted, f"{_SCORE}.parts"])
+    scores = ScoreTable.of(table.filter(pc.equal(table["candidate"], candidate)))
+    coded = scores.column("metric").dictionary_encode()
+    names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
+    pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
+    part, whole = shares(scores.scores, codes, pooled)
+    kind = np.zeros(codes.size, np.int8)
+    kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
+    kind[scores.is_judge(is_estimate)] = ESTIMATED
+    found = _FileScores(
+        scores.units.drop_columns(["candidate", "suite"]),
+        scores.units["suite"].unique().drop_null().to_pylist(),
+        *({}, {}, {}, {}),
+    )
+    for code, name in enumerate(names):
+        rows = codes == code
+        found.values[name] = scores.by_unit(rows, scores.values)
+        found.kinds[name] = scores.by_unit(rows, kind)
+        if code in pooled:
+            found.parts[name] = scores.by_unit(rows, part)
+            found.wholes[name] = scores.by_unit(rows, whole)
+    return found
+
+
+def pooled_ratio(metric: str) -> Pooled | None:
+    """The ratio of sums that stands for a metric, None where its mean does."""
+    known = all_metrics().get(metric)
+    return known.pooled if known else None
+
+
+def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
+    """The first row of each key, in order."""
+    if pc.count_distinct(keys, mode="all").as_py() == len(keys):
+        return np.arange(len(keys))
+    rows = (
+        pa.table({"key": keys, "row": np.arange(len(keys))})
+        .group_by("key")
+        .aggregate([("row", "min")])
+    )
+    return np.sort(rows["row_min"].to_numpy())
+
+
+def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | None]:
+    """The cluster of each unit, None if it names none."""
+    if name != METADATA:
+        return [text or None for text in column.to_pylist()]
+    path = field.removeprefix(f"{METADATA}.").split(".")
+    found = []
+    for text in column.to_pylist():
+        value: Any = json.loads(text or "{}")
+        for key in path:
+            value = value.get(key) if isinstance(value, dict) else None
+        is_text = value is None or isinstance(value, str)
+        found.append(value if is_text else json.dumps(value, sort_keys=True))
+    return found
+
+
+def number_clusters(names: pa.ChunkedArray) -> Clusters:
+    """Numbers the clusters; a unit that names none is a cluster of its own."""
+    codes: Clusters = (
+        names.combine_chunks()
+        .dictionary_encode()
+        .indices.fill_null(-1)
+        .to_numpy()
+        .astype(np.intp, copy=True)
+    )
+    alone = np.flatnonzero(codes < 0)
+    codes[alone] = codes.max() + 1 + np.arange(alone.size)
+    return codes

@@ -1,0 +1,105 @@
+"""Measures speed beside quality, by candidate and task (seed 004's benchmark).
+
+Only the columns that a figure needs are decoded. They are streamed to DuckDB, which keeps one
+narrow row per unit. A unit written twice counts once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import duckdb
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.score_table import (
+    MEAN,
+    STDERR,
+    ScoreTable,
+    fields_of_shares,
+    is_fallback,
+    read_score_tables,
+)
+from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
+from memray_eval.types import Performance, is_estimate
+
+_TEXTS = ("unit_id", "candidate", "task", "prompt_type")
+_FIGURES = ("output_tokens", "ttft_s", "duration_s")
+_COLUMNS = (*_TEXTS, *_FIGURES, "error")
+_ROWS = pa.schema(
+    [
+        *((name, pa.string()) for name in _TEXTS),
+        ("output_tokens", pa.int64()),
+        ("ttft_s", pa.float64()),
+        ("duration_s", pa.float64()),
+        ("is_answered", pa.bool_()),
+        ("part", pa.float64()),
+        ("whole", pa.float64()),
+        ("is_estimate", pa.bool_()),
+        ("is_fallback", pa.bool_()),
+    ]
+)
+
+# The time of a failed answer does not count. A sample without a task goes by its prompt type.
+_PERFORMANCE = f"""
+WITH units AS (
+    SELECT DISTINCT ON (unit_id) candidate, is_estimate, is_fallback,
+           coalesce(nullif(task, ''), prompt_type, '') AS task,
+           (part - $low * whole) * 100 / ($high - $low) AS part, whole,
+           is_answered AND output_tokens IS NOT NULL AND duration_s > 0 AS is_timed,
+           CASE WHEN is_answered THEN output_tokens END AS tokens,
+           CASE WHEN is_answered THEN ttft_s END AS ttft_s,
+           CASE WHEN is_answered THEN duration_s END AS duration_s
+    FROM unit_rows)
+SELECT candidate, task, count(*) AS n,
+       sum(duration_s) AS duration_s_total, avg(duration_s) AS duration_s_mean,
+       coalesce(sum(tokens), 0)::BIGINT AS output_tokens,
+       {ANSWER_TOKENS_PER_S} AS tokens_per_s,
+       avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
+       count(part) AS n_scored, {MEAN} AS quality, {STDERR} AS quality_stderr,
+       count_if(is_estimate) AS estimates, count_if(is_fallback) AS fallbacks
+FROM units GROUP BY GROUPING SETS ((candidate), (candidate, task))
+HAVING grouping(task) = 1 OR task != ''
+ORDER BY candidate, task NULLS FIRST
+"""
+
+
+def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
+    """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
+    tasks (task None), then one per task. Quality is that of the `headline` metric, None without
+    one."""
+    low, high = headline.scale if headline else (0.0, 1.0)
+    with duckdb.connect() as database:
+        rows = _unit_rows(records, headline)
+        database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
+        found = (
+            database.sql(_PERFORMANCE, params={"low": low, "high": high})
+            .to_arrow_table()
+            .to_pylist()
+        )
+    return tuple(Performance(**row) for row in found)
+
+
+def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
+    metrics = (headline,) if headline else ()
+    fields = (*fields_of_shares(metrics), "judge")
+    for table in read_score_tables(records, _COLUMNS, fields):
+        of_units = [table.units[name] for name in (*_TEXTS, *_FIGURES)]
+        is_answered = table.units["error"].is_null()
+        values = _headline_values(table, metrics)
+        yield pa.record_batch([*of_units, is_answered, *values], schema=_ROWS)
+
+
+def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
+    """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
+    without a value), whether it is an estimate, and whether it is a fallback."""
+    of_metric = table.codes([one.name for one in metrics]) == 0
+    scored = table.only(of_metric & ~np.isnan(table.values))
+    every = slice(None)
+    for column in scored.shares(metrics):
+        of_units = scored.by_unit(every, column)
+        yield pa.array(of_units, mask=np.isnan(of_units))
+    is_judged = any(isinstance(one, JudgedMetric) for one in metrics)
+    for belongs in (is_estimate, is_fallback):
+        yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))

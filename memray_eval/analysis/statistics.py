@@ -1,0 +1,499 @@
+"""Statistics of differences between scores: standard errors, intervals, tests, and the smallest
+detectable difference.
+
+Every function takes figures as one-dimensional arrays, one figure per unit, none of them NaN.
+`clusters` gives each unit's cluster as an integer: units of one user, context or document are not
+independent, and are drawn, flipped and summed together. A figure that the data do not determine is
+None: one unit has no standard error, and equal values have no interval. Tested against scipy's
+figures, and statsmodels' formulas by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Annotated, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
+
+Clusters = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
+FEW_CLUSTERS = 10  # with fewer, clustered standard errors come out too small
+TIE = 1e-9  # scores that differ by no more are equal: the rest is float error
+_EXACT = 1e-12  # float error of a sum in another order, relative to the sum of all magnitudes
+_CELLS_AT_ONCE = 1 << 21  # draws in memory at once: 16 MB of doubles
+_MOST_UNITS = 1 << 40  # more than anybody can collect
+_NORMAL = NormalDist()
+_SERIES_UP_TO = 200  # degrees of freedom; above, the expansion is as exact as a double shows
+
+OpenShare = Annotated[float, Field(gt=0.0, lt=1.0)]
+
+
+class Settings(Frozen):
+    """How a comparison is computed. `resamples` counts the permutations of the test and the
+    resamples of the bootstrap. `bootstrap` replaces Student's, Wilson's and Tango's intervals. The
+    same `seed` gives the same figures."""
+
+    level: OpenShare = 0.95
+    power: OpenShare = 0.8
+    resamples: Annotated[int, Field(ge=100)] = 10_000
+    seed: Annotated[int, Field(ge=0)] = 0
+    bootstrap: bool = False
+
+
+class Interval(NamedTuple):
+    low: float
+    high: float
+
+
+class Counts(NamedTuple):
+    """The number of units on which B is higher, equal (within TIE) and lower."""
+
+    wins: int
+    ties: int
+    losses: int
+
+
+class Paired(Frozen):
+    """B against A on the same `n` units; `difference` is the mean of B - A, in the metric's own
+    scale.
+
+    If clusters were given, `stderr` is clustered (CR1), and the interval and `detectable` have
+    `n_clusters` - 1 degrees of freedom. `low` and `high` are those of `difference_interval`.
+    `p_value` is two-sided, of the sign-flip test. `effect_size` is Cohen's d of the differences.
+    `detectable` is the smallest true difference that a test at 1 - level would find with the
+    requested power."""
+
+    n: int
+    n_clusters: int | None = None
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    stderr: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p_value: float | None = None
+    effect_size: float | None = None
+    wins: int = 0
+    ties: int = 0
+    losses: int = 0
+    detectable: float | None = None
+
+
+def paired(
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Paired:
+    """Compares two columns of scores unit by unit."""
+    how = settings or Settings()
+    n = a.size
+    if not n:
+        return Paired(n=0)
+    differences = b - a
+    error = _mean_error(differences, clusters)
+    groups = n if clusters is None else int(np.unique(clusters).size)
+    interval = difference_interval(a, b, clusters, how)
+    wins, ties, losses = win_tie_loss(differences)
+    return Paired(
+        n=n,
+        n_clusters=None if clusters is None else groups,
+        mean_a=float(a.mean()),
+        mean_b=float(b.mean()),
+        difference=float(differences.mean()),
+        stderr=error,
+        low=interval and interval.low,
+        high=interval and interval.high,
+        p_value=sign_flip_p(differences, clusters, how),
+        effect_size=cohens_d(differences),
+        wins=wins,
+        ties=ties,
+        losses=losses,
+        detectable=detectable_difference(error, groups - 1, how) if error else None,
+    )
+
+
+def standard_error(values: FloatArray) -> float | None:
+    """The standard error of the mean: sample std / sqrt(n). None for fewer than two values."""
+    return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
+
+
+def clustered_error(
+    values: FloatArray, clusters: Clusters, *, correct: bool = True
+) -> float | None:
+    """The standard error of the mean, robust to any dependence within clusters. None for fewer than
+    two clusters.
+
+    CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G -
+    1)) for G clusters. These are statsmodels' OLS on a constant with cov_type="cluster",
+    use_correction False and True."""
+    residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
+    groups = residuals.size
+    if groups < 2:
+        return None
+    error = math.sqrt(float(residuals @ residuals)) / values.size
+    return error * math.sqrt(groups / (groups - 1)) if correct else error
+
+
+def mean_interval(
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Interval | None:
+    """The mean's confidence interval: Wilson's for independent zeros and ones, because Student's
+    misses the truth far too often near 0 and 1; otherwise Student's, or the bootstrap's (BCa,
+    expanded) if `settings` ask for it. None without a standard error above 0, except for
+    Wilson's."""
+    how = settings or Settings()
+    if values.size and clusters is None and not how.bootstrap and is_binary(values):
+        return wilson_interval(int(values.sum()), values.size, how.level)
+    return _general_interval(values, clusters, how)
+
+
+def difference_interval(
+    a: FloatArray, b: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> Interval | None:
+    """The confidence interval of the mean of B - A: Tango's for independent zeros and ones,
+    otherwise as in `mean_interval`."""
+    how = settings or Settings()
+    if a.size and clusters is None and not how.bootstrap and is_binary(a) and is_binary(b):
+        return tango_interval(
+            int(np.count_nonzero(b > a)), int(np.count_nonzero(b < a)), a.size, how.level
+        )
+    return _general_interval(b - a, clusters, how)
+
+
+def is_binary(values: FloatArray) -> bool:
+    """Whether all values are 0 or 1."""
+    return bool(np.isin(values, (0.0, 1.0)).all())
+
+
+def _general_interval(
+    values: FloatArray, clusters: Clusters | None, how: Settings
+) -> Interval | None:
+    """A mean's interval, Student's or the bootstrap's."""
+    error = _mean_error(values, clusters)
+    if not error:
+        return None
+    groups = values.size if clusters is None else int(np.unique(clusters).size)
+    if how.bootstrap:
+        drawn, without = bootstrap_means(values, clusters, how), jackknife_means(values, clusters)
+        return bca_interval(drawn, float(values.mean()), without, expand_level(how.level, groups))
+    return t_interval(float(values.mean()), error, groups - 1, how.level)
+
+
+def figures_interval(
+    mean: float | None,
+    stderr: float | None,
+    n: int,
+    level: float = 0.95,
+    scale: tuple[float, float] = (0.0, 1.0),
+) -> Interval | None:
+    """`mean_interval` of n independent values within `scale`, from their mean and standard error
+    alone. All values lie at the ends of the scale if and only if their variance is (mean - low)
+    (high - mean): then the interval is Wilson's, laid over the scale."""
+    if mean is None or stderr is None or n < 2:
+        return None
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
+    share, error = (mean - low) / width, stderr / width
+    if abs(error**2 * (n - 1) - share * (1 - share)) <= TIE:
+        return Interval(*(low + width * end for end in wilson_interval(round(share * n), n, level)))
+    return t_interval(mean, stderr, n - 1, level) if error > TIE else None
+
+
+def t_interval(mean: float, stderr: float, freedom: int, level: float = 0.95) -> Interval:
+    half = t_quantile((1 + level) / 2, freedom) * stderr
+    return Interval(mean - half, mean + half)
+
+
+def wilson_interval(successes: int, n: int, level: float = 0.95) -> Interval:
+    """A share's interval (Wilson 1927, no continuity correction). It lies within 0-1, and is not
+    empty if all or none succeed. n is 1 or more."""
+    z = _NORMAL.inv_cdf((1 + level) / 2)
+    share, spread = successes / n, z * z / n
+    middle = (share + spread / 2) / (1 + spread)
+    half = z * math.sqrt(share * (1 - share) / n + spread / (4 * n)) / (1 + spread)
+    return Interval(max(0.0, middle - half), min(1.0, middle + half))
+
+
+def tango_interval(up: int, down: int, n: int, level: float = 0.95) -> Interval:
+    """The interval of the difference of two shares of the same n units, of which `up` went from 0
+    to 1 and `down` from 1 to 0: all differences that the score test would not reject (Tango 1998).
+    It is not empty even if no unit changed."""
+    z = _NORMAL.inv_cdf((1 + level) / 2)
+    observed = (up - down) / n
+
+    def is_apart(difference: float) -> bool:
+        linear = (2 * n - up + down) * difference - up - down
+        root = math.sqrt(max(0.0, linear * linear + 8 * n * down * difference * (1 - difference)))
+        # the likeliest share of units that go down, if this were the difference
+        share = (root - linear) / (4 * n)
+        variance = max(0.0, n * (2 * share + difference * (1 - difference)))
+        return abs(up - down - n * difference) > z * math.sqrt(variance)
+
+    return Interval(_bisect_edge(is_apart, -1.0, observed), _bisect_edge(is_apart, 1.0, observed))
+
+
+def _bisect_edge(is_apart: Callable[[float], bool], out: float, within: float) -> float:
+    """Finds by bisection where `is_apart` changes between `out` and `within`, where it is false."""
+    if not is_apart(out):
+        return out
+    for _ in range(60):
+        middle = (out + within) / 2
+        out, within = (middle, within) if is_apart(middle) else (out, middle)
+    return within
+
+
+def bootstrap_means(
+    values: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> FloatArray:
+    """The mean of each resample with replacement, of whole clusters if these are given."""
+    how = settings or Settings()
+    sums, sizes = _sum_by_cluster(values, clusters)
+    # clusters of equal size give every resample the same number of units
+    n_units = None if np.ptp(sizes) else sizes[0] * sums.size
+    draws = resample_clusters(sums.size, how.resamples, how.seed)
+    means = [
+        sums[drawn].sum(axis=1) / (sizes[drawn].sum(axis=1) if n_units is None else n_units)
+        for drawn in draws
+    ]
+    return np.concatenate(means)
+
+
+def bootstrap_statistics(
+    statistics: Mapping[str, Callable[[Rows], float]],
+    clusters: Clusters,
+    resamples: int,
+    seed: int = 0,
+) -> dict[str, FloatArray]:
+    """Computes each statistic on each resample of whole clusters. A statistic receives the indices
+    of the resample's rows."""
+    _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
+    by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
+    found: dict[str, list[float]] = {name: [] for name in statistics}
+    for drawn in resample_clusters(sizes.size, resamples, seed):
+        for clusters_drawn in drawn:
+            rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
+            for name, statistic in statistics.items():
+                found[name].append(statistic(rows))
+    return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+
+
+def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:
+    """Yields resamples with replacement of clusters 0 to n_clusters - 1, in arrays with one row per
+    resample."""
+    random = np.random.default_rng(seed)
+    for rows in _chunk_sizes(resamples, n_clusters):
+        yield random.integers(0, n_clusters, size=(rows, n_clusters))
+
+
+def percentile_interval(replicates: FloatArray, level: float = 0.95) -> Interval:
+    low, high = np.quantile(replicates, [(1 - level) / 2, (1 + level) / 2])
+    return Interval(float(low), float(high))
+
+
+def expand_level(level: float, n: int) -> float:
+    """Expands the level of a bootstrap interval of n units (or clusters), so that it covers as
+    often as it should: resamples spread too little, by sqrt((n - 1) / n), and by the normal's
+    instead of Student's quantiles (Hesterberg 2015)."""
+    if n < 2:
+        return level
+    return 2 * _NORMAL.cdf(math.sqrt(n / (n - 1)) * t_quantile((1 + level) / 2, n - 1)) - 1
+
+
+def bca_interval(
+    replicates: FloatArray, estimate: float, jackknife: FloatArray, level: float = 0.95
+) -> Interval:
+    """The percentile interval, corrected for bias and skewness (Efron 1987, as in
+    scipy.stats.bootstrap). `jackknife` holds the estimate without each unit (or cluster) in
+    turn."""
+    below = (np.mean(replicates < estimate) + np.mean(replicates <= estimate)) / 2
+    if not 0.0 < below < 1.0:
+        return percentile_interval(replicates, level)
+    bias = _NORMAL.inv_cdf(float(below))
+    apart = jackknife.mean() - jackknife
+    spread = float(np.sum(apart**2))
+    skew = float(np.sum(apart**3)) / (6 * spread**1.5) if spread else 0.0
+
+    def adjust(share: float) -> float:
+        z = bias + _NORMAL.inv_cdf(share)
+        return _NORMAL.cdf(bias + z / (1 - skew * z))
+
+    low, high = np.quantile(replicates, [adjust((1 - level) / 2), adjust((1 + level) / 2)])
+    return Interval(float(low), float(high))
+
+
+def jackknife_means(values: FloatArray, clusters: Clusters | None = None) -> FloatArray:
+    """The mean without each unit, or without each cluster, of which there are two or more."""
+    sums, sizes = _sum_by_cluster(values, clusters)
+    means: FloatArray = (sums.sum() - sums) / (sizes.sum() - sizes)
+    return means
+
+
+def sign_flip_p(
+    differences: FloatArray, clusters: Clusters | None = None, settings: Settings | None = None
+) -> float:
+    """Two-sided p-value of the hypothesis that the mean difference is zero. If A and B are
+    exchangeable, each difference (or cluster's sum of them) could as well have had the other sign.
+    Exact over all patterns of signs if there are no more than `resamples`; otherwise sampled, with
+    the observed pattern counted in, so that it is never 0."""
+    how = settings or Settings()
+    sums, _ = _sum_by_cluster(differences, clusters)
+    sums = sums[np.abs(sums) > TIE]
+    total, at_least = float(sums.sum()), abs(float(sums.sum())) - _EXACT * float(np.abs(sums).sum())
+    if sums.size < how.resamples.bit_length():  # 2^units <= resamples
+        patterns = (np.arange(2**sums.size)[:, None] >> np.arange(sums.size)) & 1
+        return float(np.mean(np.abs(2.0 * (patterns @ sums) - total) >= at_least))
+    random = np.random.default_rng(how.seed)
+    as_far = 0
+    for rows in _chunk_sizes(how.resamples, sums.size):
+        eights = random.integers(0, 256, size=(rows, -(-sums.size // 8)), dtype=np.uint8)
+        flips = np.unpackbits(eights, axis=1, count=sums.size).astype(np.float64)
+        as_far += int(np.count_nonzero(np.abs(2.0 * (flips @ sums) - total) >= at_least))
+    return (1 + as_far) / (1 + how.resamples)
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Corrects p-values so that the chance of any false finding stays below the level (Holm 1979).
+    Keeps their order."""
+    n = len(p_values)
+    return _step_correct(
+        p_values, np.argsort(p_values, kind="stable"), lambda rank: n - rank, np.maximum.accumulate
+    )
+
+
+def benjamini_hochberg(p_values: Sequence[float]) -> list[float]:
+    """Corrects p-values so that the share of false findings stays below the level (Benjamini and
+    Hochberg 1995). Keeps their order."""
+    n = len(p_values)
+    falling = np.argsort(p_values, kind="stable")[::-1]
+    return _step_correct(p_values, falling, lambda rank: n / (n - rank), np.minimum.accumulate)
+
+
+def _step_correct(
+    p_values: Sequence[float],
+    order: npt.NDArray[np.intp],
+    factor: Callable[[int], float],
+    accumulate: Callable[[FloatArray], FloatArray],
+) -> list[float]:
+    corrected = np.empty(len(p_values))
+    factors = np.array([factor(rank) for rank in range(len(p_values))], dtype=np.float64)
+    if corrected.size:
+        ordered = np.asarray(p_values, dtype=np.float64)[order]
+        corrected[order] = np.minimum(1.0, accumulate(ordered * factors))
+    return [float(p) for p in corrected]
+
+
+def cohens_d(differences: FloatArray) -> float | None:
+    """Mean / sample std of paired differences (d_z). None if they are all equal."""
+    spread = float(differences.std(ddof=1)) if differences.size > 1 else 0.0
+    return float(differences.mean()) / spread if spread > TIE else None
+
+
+def win_tie_loss(differences: FloatArray) -> Counts:
+    wins = int(np.count_nonzero(differences > TIE))
+    losses = int(np.count_nonzero(differences < -TIE))
+    return Counts(wins, differences.size - wins - losses, losses)
+
+
+def detectable_difference(stderr: float, freedom: int, settings: Settings | None = None) -> float:
+    """The true difference that a two-sided test at 1 - level finds with the given power: (t(1 -
+    alpha/2) + t(power)) x stderr (Bloom 1995), in the scale of `stderr`."""
+    how = settings or Settings()
+    return (t_quantile((1 + how.level) / 2, freedom) + t_quantile(how.power, freedom)) * stderr
+
+
+def units_to_show(
+    difference: float, stderr: float, units: int, settings: Settings | None = None
+) -> int | None:
+    """About how many units (or clusters) a test at 1 - level needs to find this difference with the
+    given power, if `units` of them give this standard error: the fewest whose
+    `detectable_difference` is not larger. None for no difference."""
+    how = settings or Settings()
+    if abs(difference) <= TIE or units < 2:
+        return None
+    if stderr <= TIE:  # all differences are equal: only the sign-flip test can tell, at 2 x 2^-n
+        return max(units, math.ceil(1 - math.log2(1 - how.level)))
+
+    def is_enough(n: int) -> bool:
+        return detectable_difference(stderr * math.sqrt(units / n), n - 1, how) <= abs(difference)
+
+    few, many = 1, 2
+    while not is_enough(many):
+        few, many = many, 2 * many
+        if many > _MOST_UNITS:
+            return None
+    while many - few > 1:
+        middle = (few + many) // 2
+        few, many = (few, middle) if is_enough(middle) else (middle, many)
+    return many
+
+
+def _sum_by_cluster(values: FloatArray, clusters: Clusters | None) -> tuple[FloatArray, FloatArray]:
+    """The sum and size of each cluster; without clusters each unit is a cluster."""
+    if clusters is None:
+        return values, np.ones(values.size)
+    _, codes = np.unique(clusters, return_inverse=True)
+    sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
+    return sums, np.bincount(codes).astype(np.float64)
+
+
+def _mean_error(values: FloatArray, clusters: Clusters | None) -> float | None:
+    """The mean's standard error; 0.0 if the values differ only by float error, as 0.3 - 0.2 and
+    0.2 - 0.1 do."""
+    error = standard_error(values) if clusters is None else clustered_error(values, clusters)
+    return 0.0 if error is not None and error <= TIE else error
+
+
+def _chunk_sizes(rows: int, width: int) -> Iterator[int]:
+    """Splits `rows` into parts of about _CELLS_AT_ONCE cells each."""
+    at_once = max(1, _CELLS_AT_ONCE // max(1, width))
+    for start in range(0, rows, at_once):
+        yield min(at_once, rows - start)
+
+
+@lru_cache(maxsize=4096)
+def t_quantile(share: float, freedom: int) -> float:
+    """Student's quantile, accurate to eight digits of scipy's, without it: the t below which
+    `share` (0-1, ends excluded) of the distribution lies, for 1 or more whole degrees of
+    freedom."""
+    if share < 0.5:
+        return -t_quantile(1 - share, freedom)
+    if freedom > _SERIES_UP_TO:
+        return _t_from_normal(_NORMAL.inv_cdf(share), freedom)
+    low, high = 0.0, math.pi / 2  # of the angle whose tangent is t / sqrt(freedom)
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (
+            (middle, high) if _central_share(middle, freedom) < 2 * share - 1 else (low, middle)
+        )
+    return math.tan((low + high) / 2) * math.sqrt(freedom)
+
+
+def _central_share(angle: float, freedom: int) -> float:
+    """P(|T| < sqrt(freedom) tan(angle)): Abramowitz and Stegun 26.7.3 (odd) and 26.7.4 (even
+    degrees of freedom)."""
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    if freedom % 2 == 0:
+        above = np.arange(1, freedom - 2, 2)
+        return sine * (1.0 + float(np.cumprod(above / (above + 1) * square).sum()))
+    if freedom == 1:
+        return 2 * angle / math.pi
+    above = np.arange(2, freedom - 2, 2)
+    series = 1.0 + float(np.cumprod(above / (above + 1) * square).sum())
+    return 2 / math.pi * (angle + sine * math.cos(angle) * series)
+
+
+def _t_from_normal(z: float, freedom: int) -> float:
+    """Student's quantile from the normal one, for many degrees of freedom: Abramowitz and Stegun
+    26.7.5."""
+    terms = (
+        z,
+        (z**3 + z) / 4,
+        (5 * z**5 + 16 * z**3 + 3 * z) / 96,
+        (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384,
+        (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160,
+    )
+    return math.fsum(term / freedom**power for power, term in enumerate(terms))

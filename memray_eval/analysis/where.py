@@ -1,0 +1,401 @@
+"""Where candidates differ, or where a single one stands out: a metric's figures by task, scenario,
+prompt type, language and length of the prompt.
+
+Two candidates are compared on the units of a group that both have. One candidate's group is set
+against its figure over all units. Only ids, metric names and values are decoded, and the fields
+that split. The level of the intervals holds for all groups of a run together, because the largest
+are looked for among them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
+from memray_eval.analysis.scores import (
+    METADATA,
+    MOST_GROUPS,
+    SPLIT_COLUMNS,
+    Scores,
+    find_cluster,
+    first_of_each,
+    number_clusters,
+    read_scores,
+    unit_keys,
+)
+from memray_eval.analysis.statistics import (
+    Clusters,
+    Interval,
+    Rows,
+    Settings,
+    difference_interval,
+    mean_interval,
+)
+from memray_eval.ports import FloatArray
+from memray_eval.types import Summary
+
+LENGTH = "length"
+MOST = 0.5  # a group has most of a difference if it has more than this share of it
+_MOST_LENGTHS = 8
+_LOOKED_AT = 1000  # samples; if none of these names its length, the others are not searched
+_UNITS = ((1 << 20, "M"), (1 << 10, "k"))
+Codes = npt.NDArray[np.int64]
+
+
+class GroupFigure(NamedTuple):
+    """The difference in one group of `n` units, in the metric's own scale, with its interval.
+    `is_shown`: the interval does not hold 0."""
+
+    group: str
+    n: int
+    difference: float
+    interval: Interval | None
+
+    @property
+    def is_shown(self) -> bool:
+        return self.interval is not None and (self.interval.low > 0 or self.interval.high < 0)
+
+
+class Split(NamedTuple):
+    """One metric split `by` a field: of candidate `of` against another, or (`against` is "")
+    against its own figure over all units. Groups told from chance stand first, then the largest
+    differences."""
+
+    metric: str
+    by: str
+    of: str
+    against: str
+    scale: tuple[float, float]
+    groups: tuple[GroupFigure, ...]
+
+    @property
+    def is_shown(self) -> bool:
+        return self.groups[0].is_shown
+
+    @property
+    def rank(self) -> tuple[bool, float]:
+        """Sorts splits: those with a difference told from chance first, then by the largest."""
+        width = (self.scale[1] - self.scale[0]) or 1.0
+        return not self.is_shown, -abs(self.groups[0].difference) / width
+
+
+@dataclass(frozen=True)
+class Groups:
+    """How fields split units: for each field the number of each unit's group, and their names."""
+
+    keys: pa.Array
+    of: Mapping[str, tuple[Codes, tuple[str, ...]]]
+
+    def numbered(self, field: str, keys: pa.Array | pa.ChunkedArray) -> Codes:
+        """The number of the group of each of these units, -1 for a unit that is not known."""
+        rows = pc.index_in(keys, value_set=self.keys).fill_null(-1).to_numpy().astype(np.int64)
+        codes, _ = self.of[field]
+        return np.where(rows < 0, -1, codes[rows])
+
+
+def read_groups(records: pads.Dataset) -> Groups:
+    """Reads which of SPLIT_COLUMNS, and of the prompts' lengths, split the units into 2 to
+    MOST_GROUPS groups. A field that splits as an earlier one does is left out."""
+    columns = ["sample_id", *SPLIT_COLUMNS, METADATA, "prompt_tokens"]
+    if not _may_split(records):
+        return Groups(pa.array([], pa.string()), {})
+    table = records.to_table(columns=columns)
+    keys = unit_keys(table)
+    kept = first_of_each(keys)
+    table = table.take(kept)
+    found: dict[str, tuple[Codes, tuple[str, ...]]] = {}
+    named = {name: pc.fill_null(table[name], "") for name in SPLIT_COLUMNS}
+    lengths = _lengths(table)
+    if lengths is not None:
+        named[LENGTH] = pa.chunked_array([pa.array(_bin_lengths(lengths), pa.string())])
+    for name, texts in named.items():
+        coded = texts.combine_chunks().dictionary_encode()
+        codes, names = coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
+        is_new = all(
+            len(set(zip(codes.tolist(), other.tolist(), strict=True))) > len(names)
+            or len(names) != len(others)
+            for other, others in found.values()
+        )
+        if 1 < len(names) <= MOST_GROUPS and is_new:
+            found[name] = codes, tuple(names)
+    return Groups(keys.take(kept).combine_chunks(), found)
+
+
+def _may_split(records: pads.Dataset) -> bool:
+    """Whether any field has two values, or any unit a length. Of most runs the first file says so;
+    of the others no unit needs to be in memory."""
+    first = records.head(_LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    if any(_length_of(text) is not None for text in first):
+        return True
+    found: dict[str, set[str]] = {name: set() for name in SPLIT_COLUMNS}
+    for file in records.get_fragments():
+        with file.open() as stream:
+            table = pq.ParquetFile(stream).read(columns=[*SPLIT_COLUMNS, "prompt_tokens"])
+        for name, values in found.items():
+            values.update(pc.unique(pc.fill_null(table[name], "")).to_pylist())
+        has_tokens = table["prompt_tokens"].null_count < table.num_rows
+        if has_tokens or any(len(values) > 1 for values in found.values()):
+            return True
+    return False
+
+
+def _lengths(table: pa.Table) -> FloatArray | None:
+    """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
+    looked_at = table[METADATA].slice(0, _LOOKED_AT).to_pylist()
+    if any(_length_of(text) is not None for text in looked_at):
+        told = [_length_of(text) for text in table[METADATA].to_pylist()]
+        return np.array([math.nan if one is None else one for one in told], np.float64)
+    tokens = table["prompt_tokens"].cast(pa.float64()).to_numpy()
+    return None if np.isnan(tokens).all() else np.asarray(tokens, np.float64)
+
+
+def _length_of(metadata: str | None) -> float | None:
+    value: Any = json.loads(metadata or "{}").get(LENGTH)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and value > 0 and math.isfinite(value) else None
+
+
+def _bin_lengths(lengths: FloatArray) -> list[str]:
+    """Names a power of two for each length, or of four or sixteen where there are many."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        powers = np.ceil(np.log2(np.maximum(lengths, 1.0)))
+    step = 1
+    while np.unique(bins := np.ceil(powers / step) * step).size - np.isnan(bins).any() > (
+        _MOST_LENGTHS
+    ):
+        step *= 2
+    return ["" if np.isnan(one) else f"up to {length_label(2.0**one)}" for one in bins]
+
+
+def length_label(length: float) -> str:
+    """Formats a number of tokens in at most five characters: 512, 4k (4,096), 1M (1,048,576), ~98k
+    (100,000), ~1.4M."""
+    for unit, suffix in _UNITS:
+        if length >= unit and length % unit == 0:
+            return f"{length / unit:.0f}{suffix}"
+    if length < 10_000:
+        return f"{length:.0f}"
+    unit, suffix = _UNITS[0] if length >= 1000 * 1024 else _UNITS[1]
+    return (
+        f"~{length / unit:.1f}{suffix}" if length / unit < 9.95 else f"~{length / unit:.0f}{suffix}"
+    )
+
+
+def differences_by_group(
+    a: Scores, b: Scores, rows_a: Rows, rows_b: Rows, metric: str,
+    codes: Codes, names: Sequence[str], clusters: Clusters | None, settings: Settings,
+) -> Iterator[GroupFigure]:  # fmt: skip
+    """Yields the difference b - a of a metric's figures in each group that has units scored on both
+    sides. `codes` number the groups of the units in `rows_a` and `rows_b`, which are the same."""
+    both = ~np.isnan(a.values[metric][rows_a]) & ~np.isnan(b.values[metric][rows_b])
+    for code, name in enumerate(names):
+        rows = np.flatnonzero(both & (codes == code))
+        if not rows.size:
+            continue
+        of_a, of_b = a.of_figure(metric, rows_a[rows]), b.of_figure(metric, rows_b[rows])
+        if of_a is None or of_b is None:
+            continue
+        found = difference_interval(
+            of_a, of_b, None if clusters is None else clusters[rows], settings
+        )
+        yield GroupFigure(name, rows.size, float((of_b - of_a).mean()), found)
+
+
+def deviations_by_group(
+    scores: Scores, metric: str, codes: Codes, names: Sequence[str],
+    clusters: Clusters | None, settings: Settings, scale: tuple[float, float] = (0.0, 1.0),
+) -> Iterator[GroupFigure]:  # fmt: skip
+    """Yields how far a metric's figure in each group is from its figure over all units, with an
+    interval that ends where the scale does.
+
+    The figure over all units is w group + (1 - w) rest, so the deviation is (1 - w) (group - rest);
+    the interval of group - rest is made from the intervals of both (the method of variance
+    estimates recovery: Newcombe 1998 for shares, Zou and Donner 2008). w is the group's share of
+    the units or, for a ratio, of its whole."""
+    scored = ~np.isnan(scores.values[metric])
+    weights = scores.shares[metric][1] if metric in scores.shares else scored.astype(np.float64)
+    low, width = scale[0], (scale[1] - scale[0]) or 1.0
+    for code, name in enumerate(names):
+        group, rest = (np.flatnonzero(scored & is_in) for is_in in (codes == code, codes != code))
+        if not group.size or not rest.size:
+            continue
+        sides = [scores.of_figure(metric, rows) for rows in (group, rest)]
+        if sides[0] is None or sides[1] is None:
+            continue
+        shares = [(side - low) / width for side in sides if side is not None]
+        means = [float(each.mean()) for each in shares]
+        ends = [
+            mean_interval(each, None if clusters is None else clusters[rows], settings)
+            for each, rows in zip(shares, (group, rest), strict=True)
+        ]
+        away = float(weights[rest].sum() / weights[scored].sum()) * width
+        found = _interval_of_difference(means[0], means[1], *ends)
+        yield GroupFigure(
+            name,
+            group.size,
+            away * (means[0] - means[1]),
+            found
+            and Interval(away * max(-means[1], found.low), away * min(1 - means[1], found.high)),
+        )
+
+
+def _interval_of_difference(
+    one: float, other: float, of_one: Interval | None, of_other: Interval | None
+) -> Interval | None:
+    """The interval of the difference of two independent figures, from their own."""
+    if of_one is None or of_other is None:
+        return None
+    below = math.hypot(one - of_one.low, of_other.high - other)
+    above = math.hypot(of_one.high - one, other - of_other.low)
+    return Interval(one - other - below, one - other + above)
+
+
+@dataclass(frozen=True)
+class RunScores:
+    """The scores of a run's candidates, and the groups of its units."""
+
+    of: Mapping[str, Scores]
+    groups: Groups
+
+
+def read_run_scores(records: pads.Dataset, summary: Summary) -> RunScores:
+    """Reads the scores of all candidates that a run's summary has metrics of."""
+    cluster = find_cluster(records)
+    names = dict.fromkeys(one.candidate for one in summary.metrics)
+    return RunScores(
+        {name: read_scores(records, name, cluster) for name in names}, read_groups(records)
+    )
+
+
+def find_places(run: RunScores, summary: Summary) -> list[Split]:
+    """Splits every metric of a finished run by every field that splits its units, the largest
+    difference first: of two candidates (of more than two, the one with the highest figure and the
+    one with the lowest), or of the single candidate from its own figure."""
+    pairs = {one.metric: pair for one in summary.metrics if (pair := _pair(summary, one.metric))}
+    n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
+    how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
+    found = []
+    for metric, (of, against) in pairs.items():
+        if not all(metric in run.of[name].values for name in (of, against) if name):
+            continue
+        scale = next(one.scale for one in summary.metrics if one.metric == metric)
+        for by in run.groups.of:
+            shown = (
+                _pair_by_group(run, against, of, metric, by, how)
+                if against
+                else _one_by_group(run, of, metric, by, how, scale)
+            )
+            rows = sorted(shown, key=lambda one: (not one.is_shown, -abs(one.difference)))
+            if len(rows) > 1:
+                found.append(Split(metric, by, of, against, scale, tuple(rows)))
+    return sorted(found, key=lambda one: one.rank)
+
+
+def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
+    """The candidate whose metric is split and the one it is compared with, "" for none: of two, the
+    one that is better on more metrics comes first."""
+    order = [one.candidate for one in summary.candidates]
+    figures = {
+        one.candidate: one.figure.value
+        for one in summary.metrics
+        if one.metric == metric and one.figure.value is not None and one.candidate in order
+    }
+    if not figures:
+        return None
+    if len(order) == 1:
+        return order[0], ""
+    if len(figures) < 2:
+        return None
+    if len(order) == 2:
+        wins = Counter(pair.a for pair in summary.differences if pair.is_shown)
+        of, against = sorted(order, key=lambda name: -wins[name])
+        return of, against
+    rising = sorted(figures, key=lambda name: figures[name])
+    return rising[-1], rising[0]
+
+
+def _pair_by_group(
+    run: RunScores, a: str, b: str, metric: str, by: str, how: Settings
+) -> Iterator[GroupFigure]:
+    of_a, of_b = run.of[a], run.of[b]
+    rows_a, rows_b = common_rows(of_a, of_b)
+    codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
+    clusters = _clusters(of_b.units["cluster"].take(rows_b))
+    names = run.groups.of[by][1]
+    return differences_by_group(of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how)
+
+
+def _one_by_group(
+    run: RunScores, of: str, metric: str, by: str, how: Settings, scale: tuple[float, float]
+) -> Iterator[GroupFigure]:
+    scores, names = run.of[of], run.groups.of[by][1]
+    codes = run.groups.numbered(by, scores.units["key"])
+    clusters = _clusters(scores.units["cluster"])
+    return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
+
+
+def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:
+    """The rows of the units that both have, in the order of `b`."""
+    places = pc.index_in(b.units["key"], value_set=a.units["key"].combine_chunks())
+    rows_b = np.flatnonzero(places.is_valid().to_numpy())
+    return places.drop_null().to_numpy().astype(np.intp), rows_b
+
+
+def _clusters(named: pa.ChunkedArray) -> Clusters | None:
+    return None if named.null_count == len(named) else number_clusters(named)
+
+
+def main_group(groups: Sequence[GroupFigure]) -> str | None:
+    """The group that has most of a difference between two candidates, and not simply most of the
+    units: its difference is told from chance, and from that of the other groups. None where there
+    is none."""
+    total = sum(one.n * one.difference for one in groups)
+    if len(groups) < 2 or not total:
+        return None
+    top = max(groups, key=lambda one: one.n * one.difference / total)
+    has_most = top.n * top.difference / total > MOST
+    is_even = top.n > MOST * sum(one.n for one in groups)
+    rest = [one for one in groups if one is not top]
+    return top.group if has_most and not is_even and _is_apart(top, rest) else None
+
+
+def _is_apart(top: GroupFigure, rest: Sequence[GroupFigure]) -> bool:
+    """Whether a group's difference is told from 0, and is larger than that of the rest together
+    (by their intervals, as in `_interval_of_difference`)."""
+    if top.interval is None or not top.is_shown:
+        return False
+    n = sum(one.n for one in rest)
+    of_rest = sum(one.n * one.difference for one in rest) / n
+    halves = [
+        one.n / n * (one.interval.high - one.interval.low) / 2 for one in rest if one.interval
+    ]
+    end = top.interval.low if top.difference > 0 else top.interval.high
+    reach = math.hypot(top.difference - end, *halves)
+    return math.copysign(1.0, top.difference) * (top.difference - of_rest) > reach
+
+
+def places_of(splits: Iterable[Split]) -> dict[str, str]:
+    """The place that has most of each metric's difference, such as "task billing"."""
+    found: dict[str, str] = {}
+    for one in splits:
+        if one.against and (group := main_group(one.groups)) is not None:
+            found.setdefault(one.metric, f"{one.by} {group or 'unnamed'}")
+    return found
+
+
+def places_in_words(places: Mapping[str, str], most: int) -> list[str]:
+    """Says where metrics differ, of up to `most` metrics; "" stands for no place."""
+    if len(set(places.values())) == 1:
+        return [f"most of it in {place}" for place in set(places.values()) if place]
+    told = [f"{metric} mostly in {place}" for metric, place in places.items() if place]
+    return told[:most]

@@ -1,0 +1,91 @@
+"""What a comparison says, in a sentence: on which metrics another side is better or worse than A
+beyond chance, and where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
+from memray_eval.analysis.marks import digits_of, name_figure
+from memray_eval.analysis.where import main_group, places_in_words
+
+NAMED = 3  # metrics that the sentence names on each side
+_WIDE = (0.0, 5.0)
+
+
+def is_found(row: MetricComparison, level: float) -> bool:
+    """Whether a difference is told from chance, corrected over all rows (Holm)."""
+    return row.p_holm is not None and row.p_holm <= 1 - level
+
+
+def verdict(comparison: Comparison, common: CommonUnits) -> str:
+    """The sentence on one side of a comparison."""
+    rows = [row for row in comparison.metrics if row.other == common.other]
+    scored = [row for row in rows if row.paired.difference is not None]
+    a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
+    if not scored:
+        return f"{b} and {a} have no score in common."
+    found = [row for row in scored if is_found(row, comparison.settings.level)]
+    better = [row for row in found if (row.paired.difference or 0.0) > 0]
+    worse = [row for row in found if (row.paired.difference or 0.0) < 0]
+    if not found:
+        which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
+        return f"{b} is not told from {a} on {which}{_how_small(scored)}."
+    parts = [
+        f"{b} is better than {a} on {_count(better)} of {len(scored)}{_details(better)}",
+        f"worse on {_count(worse)}{_details(worse)}",
+    ]
+    if not better:
+        parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
+        parts.append("better on none")
+    if rest := len(scored) - len(found):
+        parts.append(f"{rest} not told apart")
+    parts += places_in_words({row.metric: _where(comparison, row) for row in found}, NAMED)
+    return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
+
+
+def _count(rows: Sequence[MetricComparison]) -> str:
+    return str(len(rows)) if rows else "none"
+
+
+def _details(rows: Sequence[MetricComparison]) -> str:
+    if not rows:
+        return ""
+    largest = sorted(rows, key=lambda row: -abs(row.paired.effect_size or 0.0))[:NAMED]
+    told = ", ".join(map(_difference, largest))
+    return f" ({told}{', ...' if len(rows) > NAMED else ''})"
+
+
+def _difference(row: MetricComparison) -> str:
+    found = row.paired
+    largest = max(abs(value) for value in (found.mean_a or 0.0, found.mean_b or 0.0))
+    digits = digits_of(_WIDE if largest > 1 else (0.0, 1.0))
+    ends = (
+        ""
+        if found.low is None or found.high is None
+        else f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]"
+    )
+    estimate = ", est." if row.mark else ""
+    return f"{name_figure(row)} {found.difference:+z.{digits}f}{ends}{estimate}"
+
+
+def _how_small(rows: Sequence[MetricComparison]) -> str:
+    """What could have been found, where nothing was."""
+    known = [row for row in rows if row.paired.detectable is not None]
+    if len(known) != 1:
+        return ""
+    (row,) = known
+    return f" (of this many, a difference of {row.paired.detectable:.2g} would mostly show)"
+
+
+def _where(comparison: Comparison, row: MetricComparison) -> str:
+    """The group that has most of a row's difference, of the first field that has such a group; ""
+    where none has."""
+    of_row = [
+        one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+    ]
+    for by in dict.fromkeys(one.by for one in of_row):
+        figures = [one.figure for one in of_row if one.by == by]
+        if (group := main_group(figures)) is not None:
+            return f"{by} {group or 'unnamed'}"
+    return ""

@@ -1,0 +1,177 @@
+"""Renders the report of a pairwise run as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from textwrap import wrap
+
+from memray_eval.analysis.marks import NOTHING
+from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
+from memray_eval.report.tables import align_columns
+
+WIDTH = 80
+DUELS_SHOWN = 15
+
+
+def render_pairs(report: PairwiseReport) -> str:
+    """The candidates by strength, the duels, and what the judge's verdicts are worth."""
+    return "\n".join(_lines(report)) + "\n"
+
+
+def _lines(report: PairwiseReport) -> Iterator[str]:
+    for place, criterion in enumerate(report.criteria):
+        if place:
+            yield ""
+        yield from _criterion_lines(report, criterion)
+    yield ""
+    yield from wrap(how_measured(report), WIDTH)
+
+
+def leader_in_words(criterion: Criterion) -> str:
+    """Who leads, and whether that is told from chance, in a sentence."""
+    if not criterion.n_pairs:
+        return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
+    first, *others = criterion.standings
+    rivals = [one.candidate for one in others if (one.rank_low or 0) == 1]
+    rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
+    if (first.rank_high or 0) == 1 and not rivals:
+        return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
+    told = ", ".join(rivals) or "the next"
+    return f"{first.candidate} leads ({criterion.metric}) and is not told from {told}: it {rate}."
+
+
+def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
+    judges = ", ".join(found.judges) or "nobody"
+    yield from wrap(leader_in_words(found), WIDTH)
+    yield (
+        f"{found.n_pairs:,} pairs on {found.n_questions:,} questions, both orders, judged by "
+        f"{judges}"
+    )
+    yield ""
+    heads = (
+        "",
+        "candidate",
+        "win rate",
+        f"{report.level:.0%}",
+        "win/tie/loss",
+        "strength",
+        "ranks",
+    )
+    yield from align_columns([heads, *map(_standing_row, found.standings)], left=(1,))
+    if len(found.standings) > 2 and found.duels:
+        yield ""
+        rows = [
+            (f"{one.a} against {one.b}", percent(one.rate.value), format_ends(one.rate) or NOTHING,
+             f"{one.wins}/{one.ties}/{one.losses}", percent(one.at_equal_length))
+            for one in found.duels[:DUELS_SHOWN]
+        ]  # fmt: skip
+        yield from align_columns(
+            [("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length"), *rows]
+        )
+        if (rest := len(found.duels) - DUELS_SHOWN) > 0:
+            yield f"and {rest} more in pairs.json"
+    yield ""
+    for line in judge_lines(found):
+        yield from wrap(line, WIDTH, subsequent_indent="  ")
+
+
+def judge_lines(found: Criterion) -> Iterator[str]:
+    """What the judge's verdicts are worth, a line each."""
+    yield (
+        f"position: the answer shown first is preferred in {percent(found.first_share.value)}"
+        f"{_ends(found.first_share)} of {found.first_share.n:,} decided verdicts (50 %: no bias)"
+    )
+    yield (
+        f"flips: {percent(found.flips.value)}{_ends(found.flips)} of pairs got another verdict in "
+        "the other order; such a pair is a tie"
+    )
+    if found.longer_share.n:
+        odds, told = found.odds_of_double_length, "what length itself does cannot be told"
+        if odds.value is not None:
+            times = f"{odds.value:z.2f} [{odds.low:z.2f}, {odds.high:z.2f}]"
+            told = f"twice the length multiplies the odds by {times}"
+        yield (
+            f"length: the longer answer wins {percent(found.longer_share.value)}"
+            f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; {told}"
+        )
+        if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
+            duel = found.duels[0]
+            rate = percent(duel.at_equal_length)
+            yield f"at equal length {duel.a} would win {rate} against {duel.b} (estimated)"
+    else:
+        yield "length: no decided pair has answers of different length"
+    for one in found.standings:
+        if one.n_empty or one.n_failed:
+            yield (
+                f"no answer: {one.candidate} on {one.n_empty + one.n_failed:,} questions "
+                f"({one.n_empty:,} empty, {one.n_failed:,} failed); their pairs are no losses, "
+                "they are left out"
+            )
+    if found.n_incomplete:
+        bad = {name: n for name, n in found.statuses.items() if name != "scored"}
+        told = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
+        yield (
+            f"left out: {found.n_incomplete:,} pairs without both verdicts"
+            f"{f' (verdicts: {told})' if told else ''}"
+        )
+
+
+def how_measured(report: PairwiseReport) -> str:
+    """How the figures and intervals were computed."""
+    by = f"by {report.cluster}" if report.cluster else "by question"
+    which = (
+        "Every two candidates were compared on each question."
+        if report.is_whole
+        else f"Pairs of {report.n_rounds} Swiss rounds, {len(report.runs)} of them judged: win "
+        "rates are against opponents of about the same strength, so strengths, not win rates, "
+        "rank."
+    )
+    return (
+        f"{which} A tie counts half. Intervals are clustered {by}; strength: log-odds by "
+        "Bradley-Terry with ties (Davidson), 0 the mean, with bootstrap intervals of ranks."
+    )
+
+
+def _standing_row(one: Standing) -> tuple[str, ...]:
+    return (
+        NOTHING if one.rank is None else f"{one.rank}",
+        one.candidate,
+        percent(one.rate.value),
+        format_ends(one.rate) or NOTHING,
+        f"{one.wins}/{one.ties}/{one.losses}",
+        format_strength(one),
+        format_ranks(one),
+    )
+
+
+def format_ranks(one: Standing) -> str:
+    """The ranks that the data leave open."""
+    if one.rank_low is None or one.rank_low == one.rank_high:
+        return NOTHING if one.rank_low is None else f"{one.rank_low}"
+    return f"{one.rank_low}-{one.rank_high}"
+
+
+def format_strength(one: Standing) -> str:
+    """The strength with its interval; who won or lost every pair has none in figures."""
+    if one.strength is None:
+        return NOTHING
+    if not one.ties and not (one.wins and one.losses):
+        return "all won" if one.wins else "all lost"
+    ends = one.strength_interval
+    return f"{one.strength:+z.2f}" + (f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else "")
+
+
+def percent(value: float | None) -> str:
+    return NOTHING if value is None else f"{100 * value:z.1f} %"
+
+
+def format_ends(rate: Rate) -> str:
+    """An interval in percent; "" where there is none."""
+    if rate.low is None or rate.high is None:
+        return ""
+    return f"{100 * rate.low:z.1f} to {100 * rate.high:z.1f}"
+
+
+def _ends(rate: Rate) -> str:
+    ends = format_ends(rate)
+    return f" [{ends}]" if ends else ""

@@ -1,0 +1,227 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.conversations.errata import Erratum
+from memray_eval.report.conversations_console import arm_lines, one_arm_lines
+from memray_eval.report.html.memory_failures import render_arms
+from memray_eval.results.schema import to_table
+from memray_eval.types import (
+    FAILURES,
+    ArmSummary,
+    Candidate,
+    Record,
+    Response,
+    Retrieval,
+    Sample,
+    Score,
+    Summary,
+)
+
+LOCOMO = get_suite("locomo")
+METRICS = ["semantic_correctness", "rule_score"]
+FULL = Candidate(name="full", model="m")
+FOUND = Candidate(name="found", model="m", context="retrieved", retrieved=Retrieval(k=3))
+
+
+def record(
+    number: int,
+    judge: float | None,
+    rule: float | None,
+    *,
+    candidate: Candidate = FULL,
+    task: str = "single_hop",
+    text: str = "Porto",
+    evidence: Sequence[tuple[str, str]] = (("D1:1", "D1"),),
+    **metadata: Any,
+) -> Record:
+    values = {"semantic_correctness": judge, "rule_score": rule}
+    return Record(
+        unit_id=f"{candidate.name}{number}",
+        sample=Sample(
+            id=f"conv-{number % 2}:qa{number}",
+            suite="locomo",
+            task=task,
+            query="?",
+            answers=("Porto",),
+            metadata={
+                "conversation": f"conv-{number % 2}",
+                "evidence": [list(pair) for pair in evidence],
+                "unanswerable": task == "adversarial",
+                "evidence_shown": [0],
+                **metadata,
+            },
+        ),
+        candidate=candidate,
+        response=Response(text=text, prompt_tokens=100 * (number + 1), duration_s=2.0),
+        scores=tuple(
+            Score(metric=name, status="scored", value=value, judge="a/b")
+            for name, value in values.items()
+            if value is not None
+        ),
+    )
+
+
+def measured(
+    records: Sequence[Record], tmp_path: Path, errata: dict[str, Erratum] | None = None
+) -> tuple[ArmSummary, ...]:
+    pq.write_table(to_table(records), tmp_path / "part.parquet")
+    return summarise_arms(pads.dataset(tmp_path), LOCOMO, METRICS, errata or {})
+
+
+WRONG = [
+    record(0, 0.0, 0.0, evidence_shown=[]),
+    record(1, 0.0, 0.2),
+    record(2, 0.0, 0.0, text="I don't know"),
+    record(3, 0.0, 0.0, task="adversarial", text="A boat"),
+    record(4, 1.0, 0.1),
+    record(5, 0.0, 0.9),
+    record(6, 0.0, 0.0, evidence=()),
+    record(7, 1.0, 1.0),
+    record(8, None, None),
+]
+
+
+def test_every_wrong_answer_has_one_place_where_it_failed(tmp_path: Path) -> None:
+    [arm] = measured(WRONG, tmp_path)
+    assert arm.failures == {
+        "not_retrieved": 1, "not_used": 1, "answered": 1, "abstained": 1, "disputed": 2,
+    }  # fmt: skip
+    assert (arm.n, arm.n_wrong, arm.n_unexplained) == (9, 6, 1)
+    assert sum(arm.failures.values()) == arm.n_wrong
+    assert set(arm.failures) == set(FAILURES)
+
+
+def test_a_part_of_the_evidence_is_not_enough(tmp_path: Path) -> None:
+    pair = (("D1:1", "D1"), ("D2:1", "D2"))
+    records = [record(0, 0.0, 0.0, evidence=pair), record(2, 0.0, 0.0, text="Unknown",
+               evidence=pair, evidence_shown=[0, 1])]  # fmt: skip
+    [arm] = measured(records, tmp_path)
+    assert (arm.failures["not_retrieved"], arm.failures["abstained"]) == (1, 1)
+    assert (arm.recall, arm.n_recall) == (0.75, 2)
+
+
+def test_one_measure_suffices_where_the_other_was_not_computed(tmp_path: Path) -> None:
+    [arm] = measured([record(0, None, 0.0), record(1, None, 1.0)], tmp_path)
+    assert (arm.failures["not_used"], arm.n_wrong) == (1, 1)
+    assert arm.agreement is None
+
+
+def test_what_a_memory_system_returned_counts_for_its_recall(tmp_path: Path) -> None:
+    records = [
+        record(0, 0.0, 0.0, candidate=FOUND, retrieved=["D9:1", "D1:1"], evidence_shown=[]),
+        record(1, 0.0, 0.0, candidate=FOUND, retrieved=["D1"]),
+        record(2, 0.0, 0.0, candidate=FOUND, retrieved=["D9:1"]),
+        record(3, 0.0, 0.0, candidate=FOUND, retrieved=[""], evidence_shown=None),
+    ]
+    [arm] = measured(records, tmp_path)
+    assert (arm.recall, arm.n_recall) == (pytest.approx(2 / 3), 3)
+    assert arm.arm == "retrieved: 3 turns by bm25"
+    assert (arm.failures["not_used"], arm.failures["not_retrieved"]) == (2, 1)
+    assert arm.n_unexplained == 1  # its texts name no sources
+
+
+def test_figures_stand_by_category_and_apart_for_the_unanswerable(tmp_path: Path) -> None:
+    [arm] = measured(WRONG, tmp_path)
+    found = {(one.category, one.metric): one for one in arm.categories}
+    assert found[None, "rule_score"].n == 8
+    assert found["adversarial", "rule_score"].mean == 0.0
+    assert found["single_hop", "rule_score"].mean == pytest.approx((0.2 + 0.1 + 0.9 + 1) / 7)
+    low = found[None, "rule_score"].low
+    assert low is not None
+    assert 0.0 <= low < 0.275  # clustered: two conversations
+    assert (arm.n_abstention, arm.abstention) == (1, {"semantic_correctness": 0, "rule_score": 0})
+    assert arm.overall["F1, categories 1 to 4"] == pytest.approx(2.2 / 7)
+    assert arm.overall["F1, all five categories"] == pytest.approx(2.2 / 8)
+    assert arm.agreement is not None
+    assert (arm.agreement.n, arm.agreement.only_judge, arm.agreement.only_rule) == (8, 1, 1)
+
+
+def test_tokens_seconds_and_cuts_are_a_questions(tmp_path: Path) -> None:
+    records = [record(0, 1.0, 1.0), record(1, 1.0, 1.0, sessions_left_out=3, turns_left_out=40)]
+    [arm] = measured(records, tmp_path)
+    assert (arm.prompt_tokens_mean, arm.seconds_mean) == (150.0, 2.0)
+    assert (arm.n_cut, arm.sessions_left_out, arm.turns_left_out) == (1, 3, 40)
+
+
+def test_a_unit_that_was_written_twice_counts_once(tmp_path: Path) -> None:
+    [arm] = measured([record(0, 0.0, 0.0), record(0, 0.0, 0.0)], tmp_path)
+    assert (arm.n, arm.n_wrong) == (1, 1)
+
+
+def of_kind(kind: str, correct: str = "Lisbon", golden: str = "Porto") -> Erratum:
+    return Erratum(question_id="x", error_type=kind, golden=golden, correct=correct)
+
+
+def test_errata_give_each_figure_without_them_and_a_ceiling(tmp_path: Path) -> None:
+    errata = {
+        "conv-0:qa0": of_kind("HALLUCINATION"),
+        "conv-1:qa1": of_kind("WRONG_CITATION"),
+        "conv-0:qa2": of_kind("AMBIGUOUS", "Porto in the north"),
+        "conv-1:qa3": of_kind("HALLUCINATION", golden="another dataset's answer"),
+    }
+    records = [record(number, float(number > 0), float(number > 0)) for number in range(4)]
+    [arm] = measured(records, tmp_path, errata)
+    assert arm.n_errata == 4
+    judge, rule = arm.errata
+    assert (judge.n, judge.mean, judge.n_without, judge.mean_without) == (4, 0.75, 2, 1.0)
+    assert judge.ceiling == 0.5
+    # by LoCoMo's rule "Porto in the north" scores 1/2 against "Porto": 3 words of it
+    assert rule.ceiling == pytest.approx((0.0 + 0.5 + 1 + 1) / 4)
+
+
+def test_arms_stand_side_by_side(tmp_path: Path) -> None:
+    others = [record(number, 1.0, 1.0, candidate=FOUND) for number in range(2)]
+    arms = measured([*WRONG, *others], tmp_path)
+    assert [one.candidate for one in arms] == ["found", "full"]
+    text = "\n".join(arm_lines(arms))
+    assert "evidence not retrieved" in text
+    assert "1 ( 16.7%)" in text
+    assert "6 (100.0%)" in text
+    assert "wrong, no evidence named" in text
+    apart = "\n".join(one_arm_lines(arms[1]))
+    assert "F1, categories 1 to 4: 31.43" in apart
+    assert "unanswerable alone (n 1)" in apart
+    assert max(map(len, text.splitlines())) <= 100
+
+
+def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
+    odd = FULL.model_copy(update={"name": "<b>full"})
+    arms = measured([record(number, 0.0, 0.0, candidate=odd) for number in range(3)], tmp_path)
+    empty = Summary(
+        run_id="r", suite="locomo", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
+        generation_s=None, evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
+        headline="semantic_correctness",
+    )  # fmt: skip
+    assert render_arms(empty) == ""
+    page = render_arms(empty.model_copy(update={"arms": arms}))
+    assert "&lt;b&gt;full" in page
+    assert "<b>full" not in page
+    assert "<svg" in page
+    assert "retrieved and not used" in page
+
+
+def test_an_estimate_says_so(tmp_path: Path) -> None:
+    by_rules = record(0, 0.0, 0.0)
+    scores = tuple(one.model_copy(update={"judge": "rules"}) for one in by_rules.scores[:1])
+    estimated = by_rules.model_copy(update={"scores": (*scores, *by_rules.scores[1:])})
+    [arm] = measured([estimated, record(1, 1.0, 1.0)], tmp_path)
+    assert arm.estimated == ("semantic_correctness",)
+    assert "0.500 est." in "\n".join(arm_lines([arm]))
+    text = "\n".join(one_arm_lines(arm))
+    assert "semantic_correctness est." in text
+    assert "rule_score est." not in text
+
+
+def test_suites_without_conversations_have_no_arms() -> None:
+    assert not get_suite("longbench").has_arms
+    assert replace(LOCOMO, name="x").overall([]) == {"F1, categories 1 to 4": None}

@@ -1,0 +1,193 @@
+"""What verdicts on pairs say of candidates and of their judge."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import pytest
+
+from memray_eval.analysis.pairs.figures import measure_pairs
+from memray_eval.analysis.pairs.models import Criterion, PairSide, PairwiseReport
+from memray_eval.analysis.pairs.verdicts import read_meetings, read_verdicts
+from memray_eval.metrics._shared.pairs import VALUES
+from memray_eval.report.pairs_console import format_strength, render_pairs
+from memray_eval.types import PAIR, Candidate, Pair, Record, Response, Sample, Score, Unanswered
+
+A, B = "ada", "bo"
+
+
+def row(
+    number: int,
+    first: str,
+    second: str,
+    said: str | None,
+    unanswered: tuple[Unanswered, ...] = (),
+    lengths: tuple[int, int] = (10, 10),
+) -> Record:
+    """A record of a pairwise run: who stood first, and what the judge preferred (None: an
+    error)."""
+    pair = Pair(
+        sample_id=f"s{number}",
+        first=first,
+        second=second,
+        other="x" * lengths[1],
+        unanswered=unanswered,
+    )
+    if unanswered:
+        score = Score(metric="preference", status="not_applicable", error="no answer to compare")
+    elif said is None:
+        score = Score(metric="preference", status="error", error="Unavailable")
+    else:
+        parts = {part: float(part == said) for part in VALUES}
+        score = Score(
+            metric="preference", status="scored", value=VALUES[said], parts=parts, judge="j/m"
+        )
+    return Record(
+        unit_id=f"{number}{first}{second}",
+        sample=Sample(
+            id=f"{number} {first} {second}", query="?", metadata={PAIR: pair.model_dump()}
+        ),
+        candidate=Candidate(name=first, model=first, backend="given"),
+        response=Response(text="x" * lengths[0]),
+        scores=(score,),
+    )
+
+
+def both(number: int, a_first: str | None, b_first: str | None, **about: object) -> list[Record]:
+    return [row(number, A, B, a_first, **about), row(number, B, A, b_first, **about)]  # type: ignore[arg-type]
+
+
+def measured(records: Iterator[Record] | list[Record], *names: str) -> Criterion:
+    sides = names or (A, B)
+    (found,) = read_verdicts(records, sides)
+    return measure_pairs(found, sides)
+
+
+def test_a_win_takes_both_orders_and_a_disagreement_is_a_tie() -> None:
+    records = [
+        *both(1, "first", "second"),  # ada both times
+        *both(2, "first", "second"),
+        *both(3, "second", "first"),  # bo both times
+        *both(4, "first", "first"),  # whoever stands first
+        *both(5, "first", "tie"),
+        *both(6, "tie", "tie"),
+    ]
+    found = measured(records)
+    ada = next(one for one in found.standings if one.candidate == A)
+    assert (ada.wins, ada.ties, ada.losses) == (2, 3, 1)
+    assert ada.rate.value == pytest.approx(3.5 / 6)
+    assert found.flips.value == pytest.approx(2 / 6)
+    assert (found.n_pairs, found.n_questions, found.n_incomplete) == (6, 6, 0)
+    assert found.duels[0].rate.value == ada.rate.value
+    assert found.judges == ("j/m",)
+
+
+def test_a_judge_that_takes_the_first_makes_nobody_win() -> None:
+    found = measured([one for number in range(40) for one in both(number, "first", "first")])
+    assert [one.rate.value for one in found.standings] == [0.5, 0.5]
+    assert found.first_share.value == 1.0
+    assert found.flips.value == 1.0
+    assert {(one.rank_low, one.rank_high) for one in found.standings} == {(1, 1), (2, 2)} or all(
+        one.strength == pytest.approx(0) for one in found.standings
+    )
+
+
+def test_an_answer_that_is_missing_is_no_loss() -> None:
+    empty = (Unanswered(candidate=B, kind="empty"),)
+    failed = (Unanswered(candidate=B, kind="error", why="time-out"),)
+    records = [
+        *both(1, "first", "second"),
+        *both(2, None, None, unanswered=empty),
+        *both(3, None, None, unanswered=failed),
+    ]
+    found = measured(records)
+    bo = next(one for one in found.standings if one.candidate == B)
+    assert (bo.n_empty, bo.n_failed, bo.losses) == (1, 1, 1)
+    assert (found.n_pairs, found.n_unanswered, found.n_incomplete) == (1, 2, 0)
+    report = render_pairs(
+        PairwiseReport(
+            runs=("r",), sides=(PairSide(name=A, run="r", candidate=A),), level=0.95, cluster=None,
+            is_whole=True, n_rounds=1, criteria=(found,),
+        )
+    )  # fmt: skip
+    told = " ".join(report.split())
+    assert "no answer: bo on 2 questions (1 empty, 1 failed)" in told
+
+
+def test_a_pair_with_one_verdict_is_left_out_and_counted() -> None:
+    found = measured([*both(1, "first", "second"), *both(2, "first", None)])
+    assert (found.n_pairs, found.n_incomplete) == (1, 1)
+    assert found.statuses == {"scored": 3, "error": 1}
+
+
+def test_a_longer_answer_that_wins_for_its_length_wins_nothing_at_equal_length() -> None:
+    random = np.random.default_rng(0)
+    records: list[Record] = []
+    for number in range(400):
+        long = random.random() < 0.75  # ada writes more, mostly
+        sizes = (200, 100) if long else (100, 200)
+        longer_wins = random.random() < 0.8
+        ada = long == longer_wins
+        records += [
+            row(number, A, B, "first" if ada else "second", lengths=sizes),
+            row(number, B, A, "second" if ada else "first", lengths=sizes[::-1]),
+        ]
+    found = measured(records)
+    ada = next(one for one in found.standings if one.candidate == A)
+    assert (ada.rate.value or 0) > 0.6
+    assert found.duels[0].at_equal_length == pytest.approx(0.5, abs=0.06)
+    assert found.longer_share.value == pytest.approx(0.8, abs=0.05)
+    odds = found.odds_of_double_length
+    assert (odds.low or 0) < 4 < (odds.high or 0)  # 0.8 to 0.2, for twice as long
+
+
+def test_what_the_data_do_not_bound_is_no_figure() -> None:
+    records = [
+        one
+        for number in range(20)
+        for one in (
+            row(number, A, B, "first", lengths=(90 + number, 10)),
+            row(number, B, A, "second", lengths=(10, 90 + number)),
+        )
+    ]
+    found = measured(records)
+    assert [format_strength(one) for one in found.standings] == ["all won", "all lost"]
+    assert all(one.strength_interval is None for one in found.standings)
+    assert found.odds_of_double_length.value is None
+    assert found.duels[0].at_equal_length is None
+    assert found.longer_share.value == 1.0
+
+
+def test_pairs_of_one_user_count_together() -> None:
+    records = []
+    for number in range(30):
+        for one in both(number, *(("first", "second") if number % 3 else ("second", "first"))):
+            sample = one.sample.model_copy(
+                update={"metadata": {**one.sample.metadata, "user": f"u{number // 10}"}}
+            )
+            records.append(one.model_copy(update={"sample": sample}))
+    (alone,) = read_verdicts(records, (A, B))
+    (together,) = read_verdicts(records, (A, B), "user")
+    assert np.unique(alone.cluster).size == 30
+    assert np.unique(together.cluster).size == 3
+
+
+def test_who_met_whom_is_read_from_the_records() -> None:
+    records = [row(1, A, B, "first"), row(1, B, A, None), row(2, A, "cy", "tie")]
+    met = read_meetings(records, (A, B, "cy"))
+    assert met["s1", ""] == {0: frozenset({1}), 1: frozenset({0})}
+    assert met["s2", ""] == {0: frozenset({2}), 2: frozenset({0})}
+
+
+def test_rows_that_are_no_pairs_are_left_out() -> None:
+    stranger = row(1, A, B, "first")
+    broken = stranger.sample.model_copy(update={"metadata": {PAIR: {"first": 3}}})
+    records = [stranger.model_copy(update={"sample": broken}), *both(2, "tie", "tie")]
+    assert measured(records).n_pairs == 1
+
+
+def test_nothing_judged_says_so() -> None:
+    found = measured(both(1, None, None))
+    assert (found.n_pairs, found.n_incomplete) == (0, 1)
+    assert all(one.rate.value is None and one.rank is None for one in found.standings)

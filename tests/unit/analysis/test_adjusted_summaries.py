@@ -1,0 +1,365 @@
+"""Scores adjusted to people's labels: the same figures everywhere, and a reason where there are
+none."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+import memray_eval as me
+from memray_eval.analysis.adjusted.estimators import Labelled, Verdicts, rogan_gladen
+from memray_eval.analysis.adjusted.labelled_verdicts import (
+    JudgeCalibration,
+    LabelledVerdict,
+    OwnLabels,
+    read_calibrations,
+    to_calibration,
+    write_calibrations,
+)
+from memray_eval.analysis.adjusted.summaries import AdjustedRunFolder
+from memray_eval.analysis.calibration import Unit
+from memray_eval.cli import app
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
+from memray_eval.report.html.page import render_html
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import (
+    RULES_ON_EMPTY,
+    AdjustedFigure,
+    Candidate,
+    Record,
+    Response,
+    Sample,
+    Score,
+    unit_id,
+)
+from tests.runs import write_summarised
+
+JUDGE = "openai/gpt-4o"
+RIGHT, TONE = "semantic_correctness", "empathy"  # 0 or 1, and graded
+N = 300
+
+
+def records(name: str = "mine", says_right: float = 0.62) -> Iterator[Record]:
+    """Answers of which the judge calls `says_right` right; empathy runs from 1 to 5."""
+    candidate = Candidate(name=name, model="m")
+    random = np.random.default_rng(1)
+    for number, draw in enumerate(random.permutation(N)):
+        sample = Sample(id=f"s{number}", query="q?", answers=("a",), suite="memory")
+        yield Record(
+            unit_id=unit_id(sample.id, candidate, "memory"),
+            sample=sample,
+            candidate=candidate,
+            response=Response(text="r"),
+            scores=(
+                Score(
+                    metric=RIGHT,
+                    status="scored",
+                    value=float(draw < says_right * N),
+                    judge=JUDGE if number else RULES_ON_EMPTY,
+                ),
+                Score(metric=TONE, status="scored", value=1 + 4 * draw / (N - 1), judge=JUDGE),
+            ),
+        )
+
+
+def run_in(path: Path, name: str = "mine", **more: Any) -> RunFolder:
+    folder = write_summarised(path, records(name, **more), [RIGHT, TONE])
+    judged_by = {
+        f"{one.metric}/{one.candidate}": one.judges for one in folder.read_summary().metrics
+    }
+    rubrics = {RIGHT: "r1", TONE: "r2"}
+    folder.write_manifest(folder.read_manifest() | {"rubrics": rubrics, "judged_by": judged_by})
+    return folder
+
+
+def verdicts(right: tuple[int, int] = (54, 60), wrong: tuple[int, int] = (12, 40)) -> list[Unit]:
+    """Of the answers that people call right (wrong), how many the judge calls right, of how
+    many."""
+    said = [
+        (float(place < ones), label)
+        for (ones, n), label in ((right, 1.0), (wrong, 0.0))
+        for place in range(n)
+    ]
+    return [
+        Unit(id=f"u{n}", people=(label,), judge=judge, judged_by=JUDGE, cluster=f"q{n}")
+        for n, (judge, label) in enumerate(said)
+    ]
+
+
+def calibration(metric: str = RIGHT, **changed: Any) -> JudgeCalibration:
+    units = changed.pop("units", None) or verdicts()
+    manifest = {"rubrics": {RIGHT: "r1", TONE: "r2"}, "package": {"version": "1"}}
+    scale = (0.0, 1.0) if metric == RIGHT else (1.0, 5.0)
+    made = to_calibration(units, metric, scale, scale, "labels.csv", manifest)
+    return made.model_copy(update=changed)
+
+
+def graded() -> list[Unit]:
+    """People are half a point below the judge."""
+    random = np.random.default_rng(2)
+    judge = np.clip(random.normal(3.5, 0.8, 60), 1, 5)
+    people = np.clip(np.round(judge - 0.5 + random.normal(0, 0.3, 60)), 1, 5)
+    return [
+        Unit(id=f"u{n}", people=(float(b),), judge=float(a), judged_by=JUDGE, cluster=f"q{n}")
+        for n, (a, b) in enumerate(zip(judge, people, strict=True))
+    ]
+
+
+def saved(path: Path, *calibrations: JudgeCalibration) -> str:
+    file = str(path / "calibration.json")
+    write_calibrations(file, calibrations)
+    return file
+
+
+def adjusted(folder: RunFolder, file: str, metric: str = RIGHT) -> AdjustedFigure:
+    summary = AdjustedRunFolder(folder.path, read_calibrations([file])).read_summary()
+    (found,) = (one.adjusted for one in summary.metrics if one.metric == metric and one.adjusted)
+    return found
+
+
+def test_the_figure_is_the_estimators_of_these_labels(tmp_path: Path) -> None:
+    folder, units = run_in(tmp_path / "run"), verdicts()
+    found = adjusted(folder, saved(tmp_path, calibration()))
+    run = np.array([record.scores[0].value or 0.0 for record in records()])
+    labels = Labelled(
+        np.array([unit.judge or 0.0 for unit in units]),
+        np.array([unit.people[0] or 0.0 for unit in units]),
+        1000 + np.arange(100),
+        np.ones(100),
+    )
+    made = rogan_gladen(Verdicts(run, np.arange(N)), labels)
+    assert (found.value, found.low, found.high) == pytest.approx((made.value, *made.interval))
+    assert (found.method, found.n_labels, found.raw) == ("Rogan-Gladen", 100, pytest.approx(0.62))
+    assert (found.sensitivity, found.specificity) == (pytest.approx(0.9), pytest.approx(0.7))
+    first, second = found.needed
+    assert (first.more, second.more) == (100, 300)
+    assert first.half_width > second.half_width > (found.least_half_width or 0.0) > 0
+
+
+def test_console_page_json_csv_parquet_and_python_show_the_same(tmp_path: Path) -> None:
+    plain = run_in(tmp_path / "run")
+    file = saved(tmp_path, calibration(), calibration(TONE, units=graded()))
+    folder = AdjustedRunFolder(plain.path, read_calibrations([file]))
+    summary = folder.read_summary()
+    by_metric = {one.metric: one.adjusted or AdjustedFigure() for one in summary.metrics}
+    assert by_metric[TONE].method == "PPI++"
+    page, screen, text = render_html(folder), render_brief(summary, "run"), render(summary)
+    words = [screen, text, page]
+    words = [" ".join(each.split()) for each in words]
+    for metric, digits in ((RIGHT, 3), (TONE, 2)):
+        one = by_metric[metric]
+        shown = f"{one.value:.{digits}f} [{one.low:.{digits}f}, {one.high:.{digits}f}]"
+        assert all(f"{shown} adjusted" in each for each in words[:2])
+        assert f'data-adjusted="{shown}"' in page
+        assert f"raw; by {one.n_labels} labels of labels.csv ({one.method}" in words[0]
+    options = ["--csv", str(tmp_path / "a.csv"), "--parquet", str(tmp_path / "a.parquet")]
+    options += ["--evaluation", str(tmp_path / "a.json"), "--json"]
+    done = CliRunner().invoke(app, ["report", plain.path, "--calibration", file, *options])
+    assert done.exit_code == 0, done.output
+    exported = json.loads((tmp_path / "a.json").read_text())["summary"]["metrics"]
+    for one in exported:
+        assert one["adjusted"] == by_metric[one["metric"]].model_dump(mode="json")
+    with (tmp_path / "a.csv").open(newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row in (*rows, *pq.read_table(tmp_path / "a.parquet").to_pylist()):
+        figure = by_metric[row["metric"]]
+        columns = [float(row[name]) for name in ("adjusted", "adjusted_low", "adjusted_high")]
+        assert columns == pytest.approx([figure.value, figure.low, figure.high])
+    for row in me.Run(folder).table().to_pylist():
+        assert row["adjusted"] == by_metric[row["metric"]].value
+        assert row["adjusted_high"] == by_metric[row["metric"]].high
+    assert plain.read_summary().metrics[0].adjusted is None, "the run's own summary stays"
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"judge": "openai/gpt-4o-mini"}, "verdicts by openai/gpt-4o-mini, and openai/gpt-4o gave"),
+        ({"judge": "rules", "version": "memray-eval 1"}, "verdicts by rules, and openai/gpt-4o"),
+        ({"version": "2024-08-06"}, "in its version 2024-08-06"),
+        ({"scale": (1.0, 5.0)}, "the labels are on a scale of 1 to 5"),
+        ({"rubric": "other"}, "by the rubric other, and semantic_correctness has r1"),
+        ({"units": verdicts((36, 60), (22, 40))}, "is 0.05 by these labels, below 0.1"),
+        ({"units": verdicts((54, 60), (0, 0))}, "all 60 labels are the same"),
+        ({"units": verdicts((4, 5), (1, 3))}, "8 labels of 8 clusters; 10 of 4 are the fewest"),
+    ],
+)
+def test_labels_that_do_not_hold_are_refused_with_why(
+    tmp_path: Path, changed: dict[str, Any], told: str
+) -> None:
+    folder = run_in(tmp_path / "run")
+    file = saved(tmp_path, calibration(**changed))
+    found = adjusted(folder, file)
+    assert told in found.refused
+    assert (found.value, found.low, found.method) == (None, None, "")
+    shown = CliRunner().invoke(app, ["report", folder.path, "--calibration", file])
+    assert shown.exit_code == 0
+    assert "not adjusted by labels.csv" in " ".join(shown.output.split())
+
+
+def test_labels_of_another_metric_are_an_error(tmp_path: Path) -> None:
+    folder = run_in(tmp_path / "run")
+    file = saved(tmp_path, calibration(metric="safety"))
+    with pytest.raises(
+        ConfigError, match=r"labels\.csv is of safety, which this run does not score"
+    ):
+        AdjustedRunFolder(folder.path, read_calibrations([file])).read_summary()
+
+
+def test_the_judge_of_most_verdicts_is_the_calibrated_one(tmp_path: Path) -> None:
+    units = verdicts()
+    units[0] = units[0].model_copy(update={"judged_by": "string_match"})
+    units[1] = units[1].model_copy(update={"judged_by": RULES_ON_EMPTY})
+    units[2] = units[2].model_copy(update={"judge": None, "judged_by": ""})
+    made = calibration(units=units)
+    assert (made.judge, len(made.verdicts), made.n_unscored) == (JUDGE, 98, 2)
+    kept = to_calibration(graded(), TONE, (1, 5), (0, 4), "x", {})
+    assert kept.verdicts[0].people == (graded()[0].people[0] or 0.0) + 1
+
+
+def own_labels(path: Path, name: str, weight: bool = True, suffix: str = "csv", **more: Any) -> str:
+    """Labels of the run's own answers: every fifth that the judge calls right, every second of the
+    others; people call one in three of the first wrong."""
+    rows = []
+    for number, record in enumerate(records(name, **more)):
+        is_right = (record.scores[0].value or 0.0) > 0
+        every = 5 if is_right else 2
+        if number % every == 0:
+            label = 0 if not is_right or number % 3 == 0 else 1
+            row = {"unit_id": record.unit_id, "metric": RIGHT, "label": label, "rater": "r"}
+            rows.append(row | ({"weight": every} if weight else {}))
+    rows.append(rows[0] | {"label": "" if suffix == "csv" else None})  # taken back
+    file = path / f"own-{name}.{suffix}"
+    if suffix == "csv":
+        with file.open("w", newline="") as stream:
+            writer = csv.DictWriter(stream, list(rows[0]))
+            writer.writeheader()
+            writer.writerows(rows)
+    else:
+        file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(file)
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl"])
+def test_labels_of_the_runs_own_answers_count_with_their_weights(
+    tmp_path: Path, suffix: str
+) -> None:
+    folder = run_in(tmp_path / "run")
+    weighted = adjusted(folder, own_labels(tmp_path, "mine", suffix=suffix))
+    assert (weighted.method, weighted.is_own) == ("PPI++", True)
+    assert weighted.value == pytest.approx(0.62 * 2 / 3, abs=0.06)
+    assert (weighted.low or 0) < 0.62 * 2 / 3 < (weighted.high or 0)
+    plain = adjusted(folder, own_labels(tmp_path, "mine", weight=False))
+    assert plain.value != pytest.approx(weighted.value or 0.0, abs=1e-4)
+
+
+def test_a_column_a_person_and_the_metric_named_with_the_file(tmp_path: Path) -> None:
+    """As `view --label` writes them."""
+    folder, rows = run_in(tmp_path / "run"), ["unit_id,query,human,human2,rater,weight"]
+    for number, record in enumerate(records()):
+        said = int((record.scores[0].value or 0.0) > 0)
+        rows += [f"{record.unit_id},q,{said},{said if number % 2 else ''},r,3"] * (number % 3 == 0)
+    file = tmp_path / "labels.csv"
+    file.write_text("\n".join(rows) + "\n")
+    found = adjusted(folder, f"{RIGHT}={file}")
+    assert (found.n_labels, found.is_own, found.labelled) == (100, True, "labels.csv")
+    assert found.value == pytest.approx(0.62)
+
+
+def test_labels_of_other_answers_are_refused_unless_others_hold(tmp_path: Path) -> None:
+    folder = run_in(tmp_path / "run")
+    theirs, ours = own_labels(tmp_path, "yours"), own_labels(tmp_path, "mine")
+    assert (
+        "none of its labels is of an answer that is scored here" in adjusted(folder, theirs).refused
+    )
+    both = AdjustedRunFolder(folder.path, read_calibrations([theirs, ours])).read_summary()
+    (found,) = (one.adjusted for one in both.metrics if one.metric == RIGHT)
+    assert found == adjusted(folder, ours)
+
+
+def test_two_runs_with_labels_of_their_own_are_compared(tmp_path: Path) -> None:
+    a, b = run_in(tmp_path / "a", "mine"), run_in(tmp_path / "b", "yours", says_right=0.8)
+    files = [own_labels(tmp_path, "mine"), own_labels(tmp_path, "yours", says_right=0.8)]
+    options = [option for file in files for option in ("--calibration", file)]
+    done = CliRunner().invoke(app, ["compare", a.path, b.path, *options, "--json"])
+    assert done.exit_code == 0, done.output
+    (one,) = json.loads(done.output)["adjusted"]
+    assert (one["method"], one["refused"]) == ("PPI++", "")
+    assert one["difference"] == pytest.approx(one["mean_b"] - one["mean_a"])
+    assert one["low"] < 0.18 * 2 / 3 < one["high"]
+    alone = CliRunner().invoke(app, ["compare", a.path, b.path, *options[:2]])
+    assert "none of its labels is of an answer" in alone.output
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        ("x.json", "{", "x.json"),
+        ("x.json", '{"format": "other"}', "is no file of `memray-eval calibrate ... --save`"),
+        ("x.json", "[1]", "must be a list of objects"),
+        ("x.csv", "id,label\n1,1\n", "has no column 'unit_id'"),
+        ("x.csv", "unit_id,metric\na,b\n", "has no column 'label'"),
+        ("x.csv", "unit_id,human,weight\na,1,1\n", "write --calibration METRIC="),
+        ("x.csv", "unit_id,metric,label\na,b,\n", "holds no label"),
+        ("x.csv", "unit_id,metric,label\na,b,much\n", "row 1: label is 'much'"),
+        ("x.csv", "unit_id,metric,label,weight\na,b,1,-2\n", "row 1: weight is '-2'"),
+        ("x.csv", "unit_id,metric,label,weight\na,b,1,nan\n", "row 1: weight is 'nan'"),
+        ("x.txt", "hello", "not a kind of file that is read"),
+    ],
+)
+def test_files_that_are_none_say_what_is_wrong(
+    tmp_path: Path, name: str, text: str, told: str
+) -> None:
+    (tmp_path / name).write_text(text)
+    with pytest.raises((ConfigError, DataError)) as raised:
+        read_calibrations([str(tmp_path / name)])
+    assert told in str(raised.value)
+    with pytest.raises(DataError, match="cannot be read"):
+        read_calibrations([str(tmp_path / "missing.json")])
+
+
+def test_calibrations_survive_their_file(tmp_path: Path) -> None:
+    made = calibration(TONE, units=graded())
+    (read,) = read_calibrations([saved(tmp_path, made)])
+    assert read == made
+    assert isinstance(read, JudgeCalibration)
+    assert not isinstance(read, OwnLabels)
+    assert all(isinstance(one, LabelledVerdict) for one in read.verdicts)
+
+
+def compared(path: Path, files: list[str], *more: str) -> str:
+    a, b = run_in(path / "a"), run_in(path / "b", says_right=0.8)
+    options = [option for file in files for option in ("--calibration", file)]
+    done = CliRunner().invoke(app, ["compare", a.path, b.path, *options, *more])
+    assert done.exit_code == 0, done.output
+    return done.output
+
+
+def test_a_comparison_has_adjusted_differences(tmp_path: Path) -> None:
+    file = saved(tmp_path, calibration())
+    found = json.loads(compared(tmp_path, [file], "--json"))["adjusted"]
+    assert [one["metric"] for one in found] == [RIGHT]
+    (one,) = found
+    assert one["difference"] == pytest.approx(0.18 / 0.6)
+    assert one["mean_b"] - one["mean_a"] == pytest.approx(one["difference"])
+    assert 0 < one["low"] < one["difference"] < one["high"]
+    page = tmp_path / "page.html"
+    text = compared(tmp_path, [file], "--html", str(page))
+    row = f"[{one['low']:+.4f}, {one['high']:+.4f}]"
+    assert row in text
+    assert row in page.read_text()
+
+
+def test_graded_labels_of_other_answers_tell_no_difference(tmp_path: Path) -> None:
+    text = compared(tmp_path, [saved(tmp_path, calibration(TONE, units=graded()))])
+    assert "labels of other answers move both sides alike" in text

@@ -1,0 +1,136 @@
+"""Why units failed: counted by cause, most frequent first, with one example of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memray_eval.analysis.reduce import MOST_CAUSES, Reduced, causes_of, reduce_records
+from memray_eval.errors import SAID, cause_of
+from memray_eval.metrics import all_metrics
+from memray_eval.results.schema import to_table
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+
+METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
+ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
+# What `cause_of` changes, and what looks like it
+PIECES = st.text(max_size=20) | st.sampled_from(
+    [SAID, "abcdefabcdef", "a.1.b", "[3]", "12345", "\u0663\u0664\u0665\u0666\u0667", "x" * 299]
+)
+
+
+def failed(number: int, *errors: str, answer: str | None = None) -> Record:
+    scores = [
+        Score(metric=metric.name, status="error", error=error)
+        for metric, error in zip(METRICS, errors, strict=False)
+    ]
+    response = (
+        Response(error=answer)
+        if answer
+        else Response(text="x", finish_reason="stop", output_tokens=3)
+    )
+    sample = Sample(id=f"S{number}", query="q")
+    candidate = Candidate(name="c", model="m")
+    return Record(
+        unit_id=f"u{number}",
+        sample=sample,
+        candidate=candidate,
+        response=response,
+        scores=tuple(scores),
+    )
+
+
+def reduced(folder: Path, *parts: list[Record]) -> Reduced:
+    for number, part in enumerate(parts):
+        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
+    return reduce_records(pads.dataset(folder), METRICS)
+
+
+def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
+    first = [failed(1, ODD + "{1}", ODD + "{2}"), failed(2, ODD + "{3}"), failed(3)]
+    second = [
+        failed(4, answer="Unavailable: no answer: h refused the connection"),
+        failed(5, ODD, "Refused: no"),
+        failed(1, ODD),
+    ]
+    found = reduced(tmp_path, first, second)
+    assert (found.n_units, found.n_failed_units) == (5, 4)
+    assert [(cause.n_units, cause.cause) for cause in found.causes] == [
+        (3, ODD.removesuffix(SAID)),
+        (1, "Refused: no"),
+        (1, "Unavailable: no answer: h refused the connection"),
+    ]
+    assert (found.causes[0].unit_id, found.causes[0].example) == ("u1", ODD + "{1}")
+
+
+def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -> None:
+    found = reduced(
+        tmp_path,
+        [failed(1, "there is no response", "there is no response", answer="JudgeError: gone")],
+    )
+    assert [(cause.n_units, cause.cause) for cause in found.causes] == [(1, "JudgeError: gone")]
+
+
+def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "good").mkdir()
+    assert reduced(tmp_path / "good", [failed(1), failed(2)]).causes == ()
+    (tmp_path / "many").mkdir()
+    many = [failed(number, f"cause {chr(97 + number % 26)}{number // 26}") for number in range(60)]
+    assert len(reduced(tmp_path / "many", many).causes) == MOST_CAUSES
+
+
+def test_answers_whose_tokens_are_unknown_are_counted(tmp_path: Path) -> None:
+    found = reduced(tmp_path, [failed(1), failed(2, answer="gone")])
+    assert found.generation[0].uncounted == 1  # its prompt's tokens were not told
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (
+            f"Throttled: 429: too many requests (code c, type t){SAID}all of it",
+            "Throttled: 429: too many requests (code c, type t)",
+        ),
+        (
+            "no answer: 10.0.0.1:54321 reset the connection",
+            "no answer: 10.0.0.1:N reset the connection",
+        ),
+        ("claims.12.quote: Field required", "claims.N.quote: Field required"),
+        ("of request 0123456789abcdef", "of request N"),
+        ("the provider answered 503", "the provider answered 503"),
+    ],
+)
+def test_what_differs_by_unit_is_left_out_of_a_cause(error: str, cause: str) -> None:
+    assert cause_of(error) == cause
+
+
+@settings(max_examples=200, deadline=None)
+@given(texts=st.lists(st.lists(PIECES, max_size=5).map("".join), max_size=5))
+def test_the_causes_of_a_column_are_those_of_its_texts(texts: list[str]) -> None:
+    texts = [text.encode("utf-8", "backslashreplace").decode() for text in texts]
+    assert list(causes_of(pa.array(texts, pa.string()))) == [cause_of(text) for text in texts]
+
+
+def test_why_judges_failed_whose_verdicts_were_replaced_is_counted(tmp_path: Path) -> None:
+    down, odd = "Unavailable: no answer: h refused the connection", "Malformed: no verdict"
+
+    def replaced(number: int, error: str) -> Record:
+        score = Score(
+            metric=METRICS[0].name, status="scored", value=1.0, judge="string_match", error=error
+        )
+        return failed(number).model_copy(update={"scores": (score,)})
+
+    judged = Score(metric=METRICS[0].name, status="scored", value=1.0, judge="a/b")
+    good = failed(9).model_copy(update={"scores": (judged,)})
+    found = reduced(tmp_path, [replaced(1, down), good], [replaced(2, odd), replaced(3, down)])
+    assert (found.n_failed_units, found.causes) == (0, ())
+    assert [(one.cause, one.n_units, one.unit_id) for one in found.replaced] == [
+        (down, 2, "u1"),
+        (odd, 1, "u2"),
+    ]

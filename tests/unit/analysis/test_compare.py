@@ -1,0 +1,459 @@
+"""Runs compared on their common units: what is counted, what is warned of, which gates fail."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.analysis.comparing import Side, compare, failures, parse_gate
+from memray_eval.analysis.scores import Text, candidates_of, find_cluster, read_scores, read_texts
+from memray_eval.analysis.statistics import Settings, holm
+from memray_eval.errors import ConfigError, DataError
+from memray_eval.report.comparison_console import render
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+
+QUICK = Settings(resamples=500)
+MANIFEST = {
+    "status": "finished",
+    "dataset": {"path": "d", "fingerprint": "f1"},
+    "judges": {"empathy": "rules", "empathy/chat": "rules", "recall": "computed"},
+    "rubrics": {"empathy": "r1"},
+    "judged_by": {"empathy/small": {"rules": 4}},
+}
+Values = Mapping[str, float | None]  # metric -> value; None: the judge failed
+
+
+def unit(sample_id: str, values: Values, candidate: str = "small", **sample: Any) -> Record:
+    scores = tuple(
+        Score(metric=name, status="error" if value is None else "scored", value=value)
+        for name, value in values.items()
+    )
+    asked = Sample(id=sample_id, query="q", **{"suite": "memory", **sample})
+    return Record(
+        unit_id=f"{sample_id}/{asked.task}/{candidate}",
+        sample=asked,
+        candidate=Candidate(name=candidate, model="m"),
+        scores=scores,
+    )
+
+
+class Runs:
+    """Writes runs as a run does, a part a list of records, and reads sides of them."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+
+    def side(
+        self,
+        name: str,
+        *parts: Sequence[Record],
+        candidate: str = "small",
+        cluster: str | None = None,
+        **manifest: Any,
+    ) -> Side:
+        folder = RunFolder(str(self.place / name))
+        folder.create()
+        for part in parts:
+            folder.write_part(to_table(part))
+        return Side(
+            name, candidate, MANIFEST | manifest, read_scores(folder.records(), candidate, cluster)
+        )
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Runs:
+    return Runs(tmp_path)
+
+
+def test_units_are_common_by_sample_and_task(runs: Runs) -> None:
+    a = runs.side(
+        "a",
+        [
+            unit("1", {"recall": 0.0}, task="x"),
+            unit("1", {"recall": 1.0}, task="y"),
+            unit("2", {"recall": 1.0}),
+        ],
+    )
+    b = runs.side(
+        "b",
+        [unit("3", {"recall": 1.0}), unit("1", {"recall": 1.0}, task="y")],
+        [unit("1", {"recall": 1.0}, task="x")],
+    )
+    found = compare([a, b], settings=QUICK)
+    (common,) = found.common
+    assert (common.n, common.only_a, common.only_b) == (2, 1, 1)
+    (recall,) = found.metrics
+    assert (
+        recall.paired.n,
+        recall.paired.mean_a,
+        recall.paired.mean_b,
+        recall.paired.difference,
+    ) == (2, 0.5, 1.0, 0.5)
+    assert found.warnings == ("units without a partner: 1 of A, 1 of B",)
+
+
+def test_a_unit_without_a_score_is_left_out_and_counted_not_a_zero(runs: Runs) -> None:
+    a = runs.side(
+        "a",
+        [unit("1", {"empathy": 0.5}), unit("2", {"empathy": None}), unit("3", {"empathy": 0.9})],
+    )
+    b = runs.side(
+        "b",
+        [unit("1", {"empathy": 0.7}), unit("2", {"empathy": 0.1}), unit("3", {"empathy": None})],
+    )
+    (empathy,) = compare([a, b], settings=QUICK).metrics
+    assert (empathy.paired.n, empathy.only_a, empathy.only_b) == (1, 1, 1)
+    assert empathy.paired.difference == pytest.approx(0.2)
+    assert empathy.paired.stderr is None
+
+
+def test_a_unit_written_twice_counts_once(runs: Runs) -> None:
+    one = unit("1", {"recall": 1.0})
+    side = runs.side("a", [one], [one, unit("2", {"recall": 0.0})])
+    assert side.scores.units["key"].to_pylist() == ["1\x1f", "2\x1f"]
+    assert compare([side, side], settings=QUICK).metrics[0].paired.n == 2
+
+
+def test_units_that_flipped_are_counted_and_listed(runs: Runs) -> None:
+    a = runs.side("a", [unit(str(i), {"recall": float(i < 4), "empathy": 0.5}) for i in range(8)])
+    b = runs.side(
+        "b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": i / 8}) for i in range(8)]
+    )
+    recall, empathy = compare([a, b], settings=QUICK, flips=2).metrics
+    assert (recall.flips_up, recall.flips_down) == (1, 2)
+    assert [(flip.sample_id, flip.direction) for flip in recall.flips] == [
+        ("2", "down"),
+        ("3", "down"),
+    ]
+    assert (recall.paired.wins, recall.paired.ties, recall.paired.losses) == (1, 5, 2)
+    assert empathy.flips_up is None
+    # Furthest first
+    assert [(flip.sample_id, flip.a, flip.b) for flip in empathy.flips] == [
+        ("0", 0.5, 0.0),
+        ("1", 0.5, 0.125),
+    ]
+    assert recall.interval_a is not None  # Wilson's, of 4 in 8
+    assert recall.interval_a == pytest.approx((0.2152, 0.7848), abs=1e-4)
+
+
+def test_p_values_are_corrected_over_all_metrics_and_candidates(runs: Runs) -> None:
+    def run(name: str, shift: float) -> Side:
+        values = [
+            {"recall": i % 3 / 3 + shift, "empathy": i % 5 / 5 - shift * (i % 2)} for i in range(12)
+        ]
+        return runs.side(name, [unit(str(i), each) for i, each in enumerate(values)])
+
+    found = compare([run("a", 0.0), run("b", 0.1), run("c", 0.0)], settings=QUICK)
+    assert [(metric.other, metric.metric) for metric in found.metrics] == [
+        ("b", "recall"), ("b", "empathy"), ("c", "recall"), ("c", "empathy")
+    ]  # fmt: skip
+    raw = [metric.paired.p_value for metric in found.metrics]
+    assert [metric.p_holm for metric in found.metrics] == pytest.approx(
+        holm([p for p in raw if p is not None])
+    )
+    assert found.metrics[0].p_holm == pytest.approx(4 * (raw[0] or 0.0))
+
+
+@pytest.mark.parametrize("field", ["metadata.user", "user", "scenario"])
+def test_units_cluster_by_what_their_samples_say(runs: Runs, field: str) -> None:
+    def records(shift: float) -> list[Record]:
+        return [
+            unit(
+                str(i),
+                {"recall": i / 20 + shift * (i // 4)},
+                metadata={"user": i // 4},
+                scenario=f"s{i // 4}",
+            )
+            for i in range(12)
+        ]
+
+    sides = [
+        runs.side("a", records(0.0), cluster=field),
+        runs.side("b", records(0.1), cluster=field),
+    ]
+    (recall,) = compare(sides, cluster=field, settings=QUICK).metrics
+    assert recall.paired.n_clusters == 3
+    assert recall.paired.stderr == pytest.approx(0.1 / 3**0.5)  # of three users at 0, 0.1 and 0.2
+    assert recall.paired.p_value == pytest.approx(2 / 4)  # of two users who differ
+
+
+def test_a_unit_without_a_cluster_is_one_of_its_own_and_a_field_that_none_has_is_an_error(
+    runs: Runs,
+) -> None:
+    records = [unit("1", {"recall": 0.1}, metadata={"user": "u"}), unit("2", {"recall": 0.2},
+    metadata={"user": "u"}),
+               unit("3", {"recall": 0.4}), unit("4", {"recall": 0.3})]  # fmt: skip
+    sides = [runs.side(name, records, cluster="user") for name in "ab"]
+    found = compare(sides, cluster="user", settings=QUICK)
+    assert found.metrics[0].paired.n_clusters == 3
+    assert found.warnings == (
+        "A and B have 3 clusters: with fewer than 10, clustered standard errors come out too small",
+        "2 common units of A and B name no cluster: each is one of its own",
+    )
+    with pytest.raises(
+        ConfigError,
+        match="no unit names a 'patient' to cluster by; there are: sample_id, task, scenario",
+    ):
+        compare([runs.side("c", records, cluster="patient")] * 2, cluster="patient", settings=QUICK)
+
+
+def test_warnings_say_what_else_differs(runs: Runs) -> None:
+    a = runs.side(
+        "a",
+        [unit("1", {"empathy": 1.0, "recall": 1.0}), unit("2", {"empathy": 0.5, "recall": 1.0})],
+    )
+    b = runs.side(
+        "b",
+        [
+            unit("1", {"empathy": 0.0, "fluency": 1.0}, suite="companion"),
+            unit("2", {"empathy": 0.5}, suite="companion"),
+        ],
+        status="interrupted",
+        dataset={"path": "e", "fingerprint": "f2"},
+        judges={"empathy": "openai/gpt", "empathy/chat": "rules", "recall": "other"},
+        rubrics={"empathy": "r2"},
+        judged_by={"empathy/small": {"openai/gpt": 3, "rules": 1}},
+    )
+    assert compare([a, b], settings=QUICK).warnings == (
+        "B is not finished: its status is 'interrupted'",
+        "A and B are of different suites: memory; companion",
+        "A and B read different datasets: d and e",
+        "empathy: different judges: rules in A, openai/gpt in B",
+        "empathy: different rubric digests: r1 in A, r2 in B",
+        "metrics that only one of A and B has are not compared: fluency, recall",
+    )
+    assert compare([a, a], settings=QUICK).warnings == ()
+
+
+def test_another_layout_of_prompts_is_warned_of_where_a_prompt_cache_was_used(runs: Runs) -> None:
+    records, judge = [unit("1", {"empathy": 1.0})], "anthropic/claude"
+    used = {"judges": {judge: {"cached_input_tokens": 9}}}
+    both = "rubric_first 1; shared_first 1 from 4096 shared tokens on"
+    first = runs.side("first", records, judge_prompts={judge: "rubric_first 1"})
+    unused = runs.side("unused", records, judge_prompts={judge: both})
+    cached = runs.side("cached", records, judge_prompts={judge: both}, calls=used)
+    other = runs.side("other", records, judge_prompts={"openai/gpt": both}, calls=used)
+    told = f"{judge}: different layouts of its prompts: rubric_first 1 in A, {both} in B"
+    for a, b, expected in (
+        (first, cached, (told,)),
+        (first, unused, ()),
+        (unused, cached, ()),
+        (first, other, ()),  # no judge of both
+    ):
+        assert compare([a, b], settings=QUICK).warnings == expected, (a.name, b.name)
+
+
+@pytest.mark.parametrize(
+    ("fingerprint", "is_other"), [("2:f1", False), ("f1", False), ("2:f2", True), ("f2", True)]
+)
+def test_a_fingerprint_tells_datasets_apart_with_or_without_a_spread_limit(
+    runs: Runs, fingerprint: str, is_other: bool
+) -> None:
+    records = [unit("1", {"empathy": 1.0})]
+    here, there = ({"path": "d", "fingerprint": each} for each in ("f1", fingerprint))
+    sides = [runs.side("a", records, dataset=here), runs.side("b", records, dataset=there)]
+    expected = ("A and B read different datasets: d and d",) if is_other else ()
+    assert compare(sides, settings=QUICK).warnings == expected
+
+
+def test_a_judge_that_was_replaced_is_warned_of_and_a_metric_not_compared_is_not(
+    runs: Runs,
+) -> None:
+    records = [unit("1", {"empathy": 1.0, "recall": 1.0})]
+    heard = {"empathy/small": {"rules": 3, "openai/gpt": 1}}
+    sides = [
+        runs.side("a", records),
+        runs.side("b", records, judged_by=heard),
+        runs.side("c", records, judges={"empathy": "rules"}),
+    ]
+    assert compare(sides, settings=QUICK).warnings == (
+        "empathy: scored by rules in A; openai/gpt, rules in B",
+        "empathy/chat: different judges: rules in A, none in C",
+        "recall: different judges: computed in A, none in C",
+    )
+    assert compare(sides[:2], metrics=["recall"], settings=QUICK).warnings == ()
+
+
+def scored_by(judge: str, sample_id: str, value: float) -> Record:
+    bare = unit(sample_id, {})
+    return bare.model_copy(
+        update={"scores": (Score(metric="empathy", status="scored", value=value, judge=judge),)}
+    )
+
+
+def test_a_comparison_of_estimates_says_so_on_their_line(runs: Runs) -> None:
+    verdicts = [scored_by("openai/gpt", str(i), float(i)) for i in range(3)]
+    estimates = [
+        scored_by("rules", "0", 1.0),
+        scored_by("rules+minilm", "1", 1.0),
+        scored_by("zero", "2", 0.0),
+    ]
+    a, b = runs.side("a", estimates), runs.side("b", verdicts)
+    mixed = compare([a, b], settings=QUICK)
+    (row,) = mixed.metrics
+    assert (row.mark_a, row.mark_b) == ("estimate for 2 of 3, 1 of 3 by fallback", "")
+    lines = [line for line in render(mixed).splitlines() if line.startswith("empathy")]
+    assert len(lines) == 2
+    assert all(line.endswith("A: estimate for 2 of 3, 1 of 3 by fallback") for line in lines)
+    told = failures(mixed, [parse_gate("empathy > -5")])
+    assert told == [
+        "empathy > -5: b differs by +0.3333 (A: estimate for 2 of 3, 1 of 3 by fallback)"
+    ]
+    assert not any(
+        "estimate" in line for line in render(compare([b, b], settings=QUICK)).splitlines()
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("recall < 0", ["recall < 0: b differs by -0.2500"]),
+        ("recall <= -0.25", ["recall <= -0.25: b differs by -0.2500"]),
+        ("recall < -0.25", []),
+        ("recall>-.3", ["recall>-.3: b differs by -0.2500"]),
+        ("recall >= 1e-3", []),
+        ("empathy < -0.1", ["empathy < -0.1: b has no unit scored on both sides"]),
+    ],
+)
+def test_gates(runs: Runs, text: str, told: list[str]) -> None:
+    a = runs.side("a", [unit(str(i), {"recall": 1.0, "empathy": None}) for i in range(4)])
+    b = runs.side("b", [unit(str(i), {"recall": float(i > 0), "empathy": 1.0}) for i in range(4)])
+    assert failures(compare([a, b], settings=QUICK), [parse_gate(text)]) == told
+
+
+@pytest.mark.parametrize(
+    "text", ["empathy", "empathy < ", "empathy == 1", "empathy < x", "a < 1 or b < 1", "", "< 3"]
+)
+def test_a_gate_that_cannot_be_read_says_how_to_write_one(text: str) -> None:
+    with pytest.raises(ConfigError, match="write METRIC OP NUMBER"):
+        parse_gate(text)
+
+
+def test_what_cannot_be_compared_says_why(runs: Runs) -> None:
+    a, b = (
+        runs.side("a", [unit("1", {"recall": 1.0})]),
+        runs.side("b", [unit("2", {"recall": 1.0})]),
+    )
+    with pytest.raises(ConfigError, match="two or more"):
+        compare([a])
+    with pytest.raises(DataError, match="a and b share no unit"):
+        compare([a, b])
+    with pytest.raises(ConfigError, match="no metric 'humour' in common; there are: recall"):
+        compare([a, a], metrics=["humour"])
+    with pytest.raises(ConfigError, match="gate 'humour < 0': no metric 'humour'"):
+        failures(compare([a, a]), [parse_gate("humour < 0")])
+
+
+def test_the_text_shows_every_figure_and_a_dash_where_there_is_none(runs: Runs) -> None:
+    a = runs.side("a", [unit(str(i), {"recall": float(i < 4), "empathy": None}) for i in range(8)])
+    b = runs.side(
+        "b", [unit(str(i), {"recall": float(i in (0, 1, 5)), "empathy": 1.0}) for i in range(8)]
+    )
+    text = render(compare([a, b], settings=QUICK, flips=5))
+    assert "\n".join(line.rstrip() for line in text.splitlines()[:16]) == (
+        "A: a\nB: b\n\nb is not told from a on recall (of this many, a difference of 0.74 would "
+        "mostly\nshow).\n\nB against A: 8 common units\n\n"
+        "metric   n       A       B      B-A          95% of B-A       p  p Holm\n"
+        "recall   8  0.5000  0.3750  -0.1250  [-0.5278, +0.3285]  1.0000  1.0000\n"
+        "empathy  0       -       -        -                   -       -       -\n\n"
+        "metric   stderr      d  win/tie/loss  flips  only A  only B  detectable\n"
+        "recall   0.2266  -0.20         1/5/2  +1 -2       0       0      0.7388\n"
+        "empathy       -      -         0/0/0      -       0       8           -\n"
+    )
+    assert "recall, flipped units:\n  - 2\n  - 3\n  + 5\n" in text
+    assert (
+        "Standard errors: plain, units independent. Intervals: Student; of metrics of 0 "
+        "and 1 Tango's" in text
+    )
+
+
+def test_units_that_changed_most_are_listed_where_scores_are_graded(runs: Runs) -> None:
+    a = runs.side("a", [unit(str(i), {"empathy": 3.0}, task="x") for i in range(4)])
+    b = runs.side(
+        "b",
+        [
+            unit(str(i), {"empathy": score}, task="x")
+            for i, score in enumerate([3.0, 2.0, 5.0, 4.0])
+        ],
+    )
+    found = compare([a, b], settings=QUICK, flips=3)
+    assert (
+        "empathy, units that changed most:\n  3 -> 5  2 x\n  3 -> 2  1 x\n  3 -> 4  3 x\n"
+        in render(found)
+    )
+    assert "changed most" not in render(found, 0)
+
+
+def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
+    def found(*metadata: dict[str, Any]) -> str | None:
+        folder = RunFolder(str(runs.place / "of"))
+        folder.create()
+        for name in folder.parts():
+            folder.delete_part(name)
+        folder.write_part(
+            to_table(
+                [unit(str(i), {"recall": 1.0}, metadata=each) for i, each in enumerate(metadata)]
+            )
+        )
+        return find_cluster(folder.records())
+
+    assert found({"user": "u"}, {"user": "u"}, {"user": "v"}, {"context": "c"}) == "user"
+    assert (
+        found({"user": "u", "context": "c"}, {"user": "v", "context": "c"}, {"context": "d"})
+        == "context"
+    )
+    assert found({"user": "u"}, {"user": "u"}) is None
+    assert found({"user": "u"}, {"user": "v"}) is None
+    assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
+    assert found({}, {}) is None
+
+
+def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:
+    records = [
+        unit("1", {"recall": 1.0}, candidate=name, metadata={"user": "u"})
+        for name in ("small", "large")
+    ]
+    runs.side("a", records)
+    assert find_cluster(RunFolder(str(runs.place / "a")).records()) is None
+
+
+def test_texts_are_read_of_the_units_asked_for(runs: Runs) -> None:
+    answered = unit("1", {"recall": 1.0}, task="x").model_copy(
+        update={"response": Response(text="yes")}
+    )
+    failed = unit("2", {"recall": 1.0}).model_copy(update={"response": Response(error="Throttled")})
+    other = unit("1", {"recall": 1.0}, task="y")
+    runs.side("a", [answered, failed, other, unit("1", {}, candidate="large", task="x")])
+    records = RunFolder(str(runs.place / "a")).records()
+    assert read_texts(records, "small", {("1", "x"), ("2", ""), ("3", "")}) == {
+        ("1", "x"): Text("q", "yes", "", answered.scores),
+        ("2", ""): Text("q", "", "Throttled", failed.scores),
+    }
+
+
+def test_the_candidates_of_a_run(runs: Runs) -> None:
+    records = [unit("1", {"recall": 0.0}), unit("1", {"recall": 1.0}, candidate="large")]
+    small, large = runs.side("a", records), runs.side("a", records, candidate="large")
+    assert candidates_of(RunFolder(str(runs.place / "a")).records()) == ["large", "small"]
+    assert compare([small, large], settings=QUICK).metrics[0].paired.difference == 1.0
+
+
+def test_sides_that_answered_differently_often_are_warned_of(runs: Runs) -> None:
+    spoken = [unit(f"{number}", {"recall": 1.0}) for number in range(4)]
+    silent = [
+        one.model_copy(update={"response": Response(no_answer="limit"), "scores": ()})
+        for one in spoken[:1]
+    ]
+    a, b = runs.side("a", spoken), runs.side("b", [*silent, *spoken[1:]])
+    found = compare([a, b], settings=QUICK)
+    assert found.warnings == (
+        "A and B answered differently often; without an answer: 0 of 4 in A, 1 of 4 in B",
+    )
+    (recall,) = found.metrics
+    assert (recall.paired.n, recall.only_a, recall.paired.mean_b) == (3, 1, 1.0)
+    assert compare([b, b], settings=QUICK).warnings == ()

@@ -1,0 +1,632 @@
+"""Speed against quality: the rule's cases worked out by hand, and the blocks that seed 004
+prints."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations, permutations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.analysis.paired_quality import pair_of, paired_qualities
+from memray_eval.analysis.recommendation import (
+    RULE,
+    Rule,
+    Worth,
+    recommend,
+    swap_sides,
+    why_not_shown,
+)
+from memray_eval.analysis.statistics import Settings, detectable_difference, units_to_show
+from memray_eval.errors import ConfigError
+from memray_eval.metric import ComputedMetric, MetricValue
+from memray_eval.ports import FloatArray
+from memray_eval.report.console import render
+from memray_eval.report.exports import export_benchmark
+from memray_eval.report.speed_quality import performance_lines
+from memray_eval.results.schema import RECORD_SCHEMA, to_table
+from memray_eval.types import (
+    Candidate,
+    GenerationSummary,
+    MetricSummary,
+    Performance,
+    QualityPair,
+    Recommendation,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Summary,
+)
+
+
+def row(
+    name: str, speed: float | None, quality: float | None, stderr: float | None = 0.5, **fields: Any
+) -> Performance:
+    times = {
+        "duration_s_total": 15.32,
+        "duration_s_mean": 5.1,
+        "ttft_s_mean": 0.145,
+        "ttft_s_p95": 0.2,
+    }
+    return Performance.model_validate(
+        {
+            "candidate": name, "task": None, "n": 3, "output_tokens": 156, "tokens_per_s": speed,
+            "n_scored": 3,
+            "quality": quality, "quality_stderr": stderr, **times, **fields,
+        }
+    )  # fmt: skip
+
+
+def column(of_row: Performance, wave: Callable[[FloatArray], FloatArray]) -> FloatArray:
+    """Qualities in 0-1 with this mean and standard error; those of a sine are independent of those
+    of a cosine."""
+    n = of_row.n_scored if of_row.quality_stderr is not None else 1
+    spread = (
+        wave(2 * np.pi * np.arange(n) / n) * math.sqrt(2 * (n - 1)) * (of_row.quality_stderr or 0.0)
+    )
+    return ((of_row.quality or 0.0) + spread) / 100
+
+
+def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPair]:
+    """The pairs of independent answers with the rows' figures, on the prompts that both have."""
+    rated = sorted(
+        (row for row in rows if row.quality is not None and row.task is None),
+        key=lambda row: row.candidate,
+    )
+    both = list(combinations(rated, 2))
+    how = Settings(level=1 - (1 - level) / max(1, len(both)))
+    found = []
+    for a, b in both:
+        left, right = column(a, np.sin), column(b, np.cos)
+        n = min(left.size, right.size)
+        found.append(pair_of(a.candidate, b.candidate, left[:n], right[:n], settings=how))
+    return found
+
+
+def of(*rows: Performance, rule: Rule = RULE) -> Recommendation:
+    """The recommendation, the same in whatever order the rows come."""
+    pairs = pairs_of(rows, rule.level)
+    found = {recommend(order, pairs, rule) for order in permutations(rows)}
+    assert len(found) == 1
+    (only,) = found
+    assert only is not None
+    return only
+
+
+def test_the_seeds_example_is_its_recommendation() -> None:
+    found = of(row("llama3.1:8b", 10.2, 257 / 3), row("llama3.1:70b", 5.9, 296 / 3))
+    assert (found.fastest, found.best, found.use) == (
+        ("llama3.1:8b",),
+        ("llama3.1:70b",),
+        "llama3.1:70b",
+    )
+    assert found.reason == "Better quality (13pts), reasonable speed tradeoff (1.7x)"
+    assert found.pareto == ("llama3.1:8b", "llama3.1:70b")
+    assert (found.as_good, found.left_out) == ((), ())
+
+
+@pytest.mark.parametrize(
+    ("gap", "slowdown", "taken"),
+    [
+        (1.9, 1.01, False),
+        (2.0, 1.1, True),
+        (2.0, 1.11, False),
+        (4.9, 1.11, False),
+        (5.0, 1.5, True),
+        (5.0, 1.51, False),
+        (9.9, 1.51, False),
+        (10.0, 2.0, True),
+        (10.0, 2.01, False),
+        (15.0, 3.0, True),
+        (15.0, 3.01, False),
+        (19.9, 3.01, False),
+        (20.0, 50.0, True),
+    ],
+)
+def test_points_are_worth_a_slowdown(gap: float, slowdown: float, taken: bool) -> None:
+    found = of(
+        row("fast", 100.0, 70.1, stderr=0.1), row("slow", 100.0 / slowdown, 70.1 + gap, stderr=0.1)
+    )
+    assert found.use == ("slow" if taken else "fast")
+
+
+def test_why_the_better_one_is_not_taken_is_said() -> None:
+    def reason(quality: float) -> str:
+        return of(
+            row("fast", 30.0, 80.0, stderr=0.1), row("slow", 10.0, quality, stderr=0.1)
+        ).reason
+
+    assert (
+        reason(81.5)
+        == "fastest; quality parity with slow (+1.5pts), which is 3.0x slower than fast"
+    )
+    assert reason(91.5) == "fastest; slow is better (+11.5pts), but 3.0x slower than fast"
+    assert reason(70.0) == "fastest; best quality"
+
+
+def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_prompts_would() -> (
+    None
+):
+    # standard error 5, Student's t of 30 degrees of freedom 2.0423: half width 10.211
+    apart, together = 10.22, 10.20
+    slow = row("slow", 8.0, 80.0, stderr=3.0, n_scored=31)
+    assert of(row("fast", 10.0, 80.0 - apart, stderr=4.0, n_scored=31), slow).use == "slow"
+    found = of(row("fast", 10.0, 80.0 - together, stderr=4.0, n_scored=31), slow)
+    assert found.use == "fast"
+    # (t(0.975) + t(0.8)) x 5 x sqrt(31 / n) = 10.20 at n = 61
+    assert found.reason == (
+        "fastest; no difference shown in quality to slow (+10.2pts on 31 common prompts, interval "
+        "0.0 to 20.4; about 30 more would show one of this size)"
+    )
+    assert (found.best, found.as_good) == (("slow",), ("fast",))
+
+
+def test_one_answer_shows_no_difference() -> None:
+    found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
+    assert found.use == "fast"
+    assert found.reason.endswith(
+        "no difference shown in quality to slow (1 common prompt, too few to tell)"
+    )
+
+
+def test_without_common_prompts_no_difference_is_shown() -> None:
+    found = recommend([row("fast", 10.0, 10.0), row("slow", 9.0, 90.0)])
+    assert found is not None
+    assert (found.use, found.as_good) == ("fast", ("fast",))
+    assert found.reason.endswith("no difference shown in quality to slow (no common prompts)")
+
+
+def test_few_answers_right_and_wrong_are_not_told_apart_by_their_missing_spread() -> None:
+    """Two of two right against none of two: no spread, but Tango's interval holds 0; four more
+    prompts would tell."""
+    few = of(
+        row("fast", 10.0, 0.0, stderr=0.0, n_scored=2),
+        row("slow", 9.0, 100.0, stderr=0.0, n_scored=2),
+    )
+    assert few.use == "fast"
+    assert "; about 4 more would show one of this size)" in few.reason
+    assert (
+        of(
+            row("fast", 10.0, 0.0, stderr=0.0, n_scored=9),
+            row("slow", 9.0, 100.0, stderr=0.0, n_scored=9),
+        ).use
+        == "slow"
+    )
+
+
+def test_answers_that_all_differ_by_as_much_are_told_apart_by_their_number() -> None:
+    """No interval without a spread; the sign-flip test gives 2 x 2^-n: 0.0625 for five prompts,
+    0.031 for six."""
+    fast, slow = np.full(6, 0.4), np.full(6, 0.6)
+    six, five = pair_of("fast", "slow", fast, slow), pair_of("fast", "slow", fast[:5], slow[:5])
+    assert (six.is_shown, six.low, six.more) == (True, None, None)
+    assert (five.is_shown, five.low, five.more) == (False, None, 1)
+    same = pair_of("fast", "slow", fast, fast)
+    assert (same.is_shown, same.more) == (False, None)
+    assert why_not_shown(same) == "equal on average over 6 common prompts"
+
+
+def test_what_both_find_hard_is_no_noise() -> None:
+    """Prompts differ by far more than candidates do: each interval alone spans 38 points, the
+    paired one 2."""
+    hard = np.linspace(0.1, 0.8, 20)
+    better = hard + 0.05 + 0.02 * np.cos(np.arange(20))
+    pair = pair_of("fast", "slow", hard, better)
+    assert pair.is_shown
+    assert (pair.low or 0) > 3
+    rows = [
+        row("fast", 10.0, 45.0, stderr=4.9, n_scored=20),
+        row("slow", 9.0, 50.0, stderr=4.9, n_scored=20),
+    ]
+    assert recommend(rows, [pair]) == recommend(rows, [swap_sides(pair)]).model_copy(
+        update={"pairs": (pair,)}
+    )  # type: ignore[union-attr]
+    assert recommend(rows, [pair]).use == "slow"  # type: ignore[union-attr]
+
+
+def test_prompts_of_one_document_count_as_one() -> None:
+    values = np.repeat([0.1, -0.05, 0.2, 0.08], 10)
+    clusters = np.repeat(np.arange(4), 10)
+    alone, together = (
+        pair_of("a", "b", np.full(40, 0.5), 0.5 + values, groups) for groups in (None, clusters)
+    )
+    assert (alone.is_shown, together.is_shown) == (True, False)
+    assert together.more is not None
+    assert together.more % 10 == 0  # documents of ten prompts each
+
+
+def test_units_to_show_is_where_the_difference_becomes_detectable() -> None:
+    needed = units_to_show(2.0, 3.0, 25)
+    assert needed is not None
+    assert detectable_difference(3.0 * math.sqrt(25 / needed), needed - 1) <= 2.0
+    assert detectable_difference(3.0 * math.sqrt(25 / (needed - 1)), needed - 2) > 2.0
+    assert units_to_show(-2.0, 3.0, 25) == needed
+    assert units_to_show(0.0, 3.0, 25) is None
+    assert units_to_show(1e-8, 3.0, 25) is None  # more than anybody has
+    assert units_to_show(2.0, 3.0, 1) is None
+
+
+def scored_record(
+    name: str, number: int, value: float | None, task: str = "", **metadata: Any
+) -> Record:
+    status = "error" if value is None else "scored"
+    return Record(
+        unit_id=f"{name}{number}{task}",
+        sample=Sample(id=f"s{number}", query="q", task=task, metadata=metadata),
+        candidate=Candidate(name=name, model="m"),
+        response=Response(text="x"),
+        scores=(
+            Score(metric="other", status="scored", value=0.25), Score(metric="quality",
+            status=status, value=value),
+        ),
+    )  # fmt: skip
+
+
+FIVE = ComputedMetric(
+    name="quality",
+    title="Q",
+    value_label="Q",
+    scale=(1, 5),
+    measure=lambda s, r: MetricValue(value=1),
+)
+
+
+def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
+    for number, part in enumerate(parts):
+        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
+    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
+
+
+def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> None:
+    a = [scored_record("a", n, value) for n, value in enumerate((1.0, 2.0, 3.0, None))]
+    b = [scored_record("b", n, value) for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
+    c = [scored_record("c", 0, 5.0, task="another task of that id")]
+    records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
+    ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
+    # 0.25, 0.5, 0 of the scale
+    assert (ab.a, ab.b, ab.n, ab.difference) == (
+        "a",
+        "b",
+        3,
+        pytest.approx(25.0),
+    )
+    assert ab.level == pytest.approx(1 - 0.05 / 3)
+    assert (ab.low, ab.high) == (
+        pytest.approx(25 - 110.40, abs=0.05),
+        pytest.approx(25 + 110.40, abs=0.05),
+    )
+    assert [(pair.n, pair.difference, pair.more) for pair in (ac, bc)] == [(0, None, None)] * 2
+    assert paired_qualities(records, FIVE, ["a"]) == ()
+
+
+def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
+    def side(name: str, values: Sequence[float]) -> list[Record]:
+        return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
+
+    (pair,) = paired_qualities(
+        written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
+        FIVE,
+        ["a", "b"],
+    )
+    alone = pair_of("a", "b", np.full(15, 0.25), np.array([0.5] * 5 + [0.275] * 10))
+    assert (pair.n, alone.is_shown, pair.is_shown) == (15, True, False)
+
+
+def test_of_three_each_step_is_judged_against_the_one_in_hand() -> None:
+    fast, middle = row("a", 100.0, 60.0), row("b", 50.0, 90.0, stderr=0.1)
+    found = of(fast, middle, row("c", 10.0, 91.5, stderr=0.1))
+    assert found.use == "b"
+    assert found.reason == (
+        "Better quality (30pts), reasonable speed tradeoff (2.0x); quality parity with c "
+        "(+1.5pts), which is 5.0x slower than b"
+    )
+    assert of(fast, row("b", 90.0, 63.0), row("c", 80.0, 85.0)).use == "c"
+
+
+def test_small_steps_do_not_add_up_to_a_slowdown_that_the_whole_gain_is_not_worth() -> None:
+    # each step gains 5 points at 1.5x; together 10 points at 2.25x, where 10 points are worth 2x
+    found = of(
+        row("a", 90.0, 60.0, stderr=0.1),
+        row("b", 60.0, 65.0, stderr=0.1),
+        row("c", 40.0, 70.0, stderr=0.1),
+    )
+    assert found.use == "b"
+    assert found.reason.endswith("; c is better (+10pts), but 2.2x slower than a")
+
+
+def test_a_dominated_candidate_is_neither_on_the_front_nor_used() -> None:
+    found = of(row("a", 100.0, 60.0), row("dominated", 50.0, 60.0), row("c", 60.0, 80.0))
+    assert (found.pareto, found.use) == (("a", "c"), "c")
+
+
+def test_equal_candidates_are_all_named_and_the_first_name_is_used() -> None:
+    found = of(row("b", 10.0, 80.0), row("a", 10.0, 80.0), row("c", 10.0, 70.0))
+    assert found.fastest == ("a", "b", "c")
+    assert found.best == ("a", "b")
+    assert found.pareto == ("a", "b")
+    assert (found.use, found.reason) == ("a", "fastest; no other is shown to be better")
+
+
+def test_without_speed_quality_decides_if_it_can() -> None:
+    found = of(row("a", None, 80.0), row("b", None, 90.0))
+    assert (found.use, found.reason) == ("b", "best quality; speed was not measured")
+    assert (found.fastest, found.pareto) == ((), ())
+    unsure = of(row("a", None, 80.0, stderr=5.0), row("b", None, 90.0))
+    assert unsure.use is None
+    assert unsure.reason == (
+        "no difference shown in quality between b and a (+10pts on 3 common prompts, interval "
+        "-11.6 to 31.6; about 6 more would show one of this size); speed was not measured"
+    )
+    equal = of(row("a", None, 80.0, stderr=0.0), row("b", None, 80.0, stderr=0.0))
+    assert equal.use is None
+
+
+def test_without_quality_speed_decides_if_it_can() -> None:
+    assert of(row("a", 10.0, None, None), row("b", 20.0, None, None)).use == "b"
+    assert of(row("a", 10.0, None, None), row("b", 10.0, None, None)).use is None
+    assert of(row("a", None, None, None), row("b", 0.0, 1.0)).use is None
+
+
+def test_a_candidate_that_lacks_a_figure_is_left_out_and_said_to_be() -> None:
+    found = of(row("a", 10.0, 80.0), row("b", 5.0, 70.0), row("c", None, 99.0))
+    assert (found.use, found.left_out, found.best) == ("a", ("c",), ("c",))
+
+
+def test_one_candidate_has_no_recommendation() -> None:
+    assert recommend([row("a", 10.0, 80.0), row("a", 10.0, 80.0, task="simple")]) is None
+
+
+def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
+    strict = Rule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
+    found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
+    assert found.use == "fast"
+    assert found.rule == (
+        "from the fastest on, a slower candidate is taken where it is 50 points better at up to "
+        "1.1x slower, and the 80 % interval of the difference on common prompts lies above 0; else "
+        "speed wins."
+    )
+    assert (
+        "the 95 % interval of the difference on common prompts (98.33 % each, for 3 pairs) lies"
+        in RULE.in_words(3)
+    )
+    assert "20 points better at any speed" in RULE.in_words()
+
+
+FIGURE = st.none() | st.floats(0.1, 100.0)
+
+
+@given(
+    st.lists(st.tuples(FIGURE, FIGURE, st.none() | st.floats(0.0, 10.0)), min_size=2, max_size=5)
+)
+def test_it_always_says_something_and_uses_only_what_is_on_the_front(
+    figures: list[tuple[Any, Any, Any]],
+) -> None:
+    rows = [row(f"c{number}", *each) for number, each in enumerate(figures)]
+    pairs = pairs_of(rows)
+    found = recommend(rows, pairs)
+    assert found is not None
+    assert found == recommend(rows[::-1], pairs[::-1])
+    assert found.reason
+    if (
+        found.use is not None
+        and len(found.pareto)
+        and found.use not in found.left_out
+        and "not measured" not in found.reason
+    ):
+        assert found.use in found.pareto
+
+
+SEED = (
+    row("llama3.1:8b", 10.2, 257 / 3),
+    row("llama3.1:8b", 12.3, 100.0, task="simple", duration_s_mean=2.45),
+    row("llama3.1:8b", 9.8, 85.0, task="navigation", duration_s_mean=6.21),
+    row("llama3.1:8b", None, None, None, task="reasoning", duration_s_mean=12.5),
+)
+SLOWER = row("llama3.1:70b", 5.9, 296 / 3)
+
+
+def test_a_candidates_block_is_the_seeds() -> None:
+    assert "\n".join(performance_lines(SEED, "instruction_quality")) + "\n" == EXPECTED_BLOCK
+
+
+def test_a_block_without_any_measurement() -> None:
+    none = dict.fromkeys(("duration_s_total", "duration_s_mean", "ttft_s_mean", "ttft_s_p95"))
+    lines = list(performance_lines([row("a", None, None, None, **none, output_tokens=0)], ""))
+    assert [line.split(":")[1].split()[0] for line in lines] == ["-", "0", "-", "-"]
+
+
+def summary(*performance: Performance) -> Summary:
+    names = dict.fromkeys(each.candidate for each in performance)
+    return Summary(
+        run_id="r", suite="instruction", n_samples=3, n_invalid=0, n_units=3, n_failed_units=0,
+        generation_s=None,
+        evaluation_s=None, total_s=1.0, metrics=(), headline="instruction_quality",
+        performance=performance,
+        recommendation=recommend(performance, pairs_of(performance)),
+        candidates=tuple(
+            GenerationSummary(
+                candidate=name, model=name, n=3, n_failed=0, prompt_tokens=1, output_tokens=1,
+                output_tokens_per_s=None,
+                ttft_s_mean=None, ttft_s_p95=None, duration_s_mean=None, finish_reasons={},
+            )
+            for name in names
+        ),
+    )  # fmt: skip
+
+
+def test_the_console_prints_blocks_and_the_recommendation() -> None:
+    text = render(summary(*SEED, SLOWER))
+    assert text.index("SPEED AND QUALITY - llama3.1:8b") < text.index(
+        "SPEED AND QUALITY - llama3.1:70b"
+    )
+    start = text.index("RECOMMENDATIONS")
+    assert text[start : text.index("\n\n=", start)] + "\n" == EXPECTED_RECOMMENDATIONS
+    assert max(map(len, text.splitlines())) <= 80
+
+
+def test_one_candidate_has_its_block_and_no_recommendations() -> None:
+    text = render(summary(*SEED))
+    assert "SPEED AND QUALITY - llama3.1:8b" in text
+    assert "RECOMMENDATIONS" not in text
+
+
+def test_the_comparison_prints_the_same_from_its_json() -> None:
+    full = summary(*SEED, SLOWER)
+    assert render(Summary.model_validate_json(full.model_dump_json())) == render(full)
+
+
+def test_figures_that_were_not_measured_are_printed_as_nothing() -> None:
+    text = render(summary(row("a", None, None, None), row("b", None, None, None)))
+    assert "Fastest Model:       -\nBest Quality:        -\n" in text
+    assert "Left Out:            a, b (speed or quality not measured)" in text
+
+
+def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
+    return Record(
+        unit_id=f"{name}{number}",
+        sample=Sample(id=f"s{number}", query="q", task="navigation"),
+        candidate=Candidate(name=name, model="m"),
+        response=Response(**response),
+        scores=scores,
+    )
+
+
+def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
+    metric = MetricSummary(
+        metric="quality", candidate="a", title="Q", scale=(1, 5), n=1, n_scored=1, n_abstained=0,
+        n_not_applicable=0,
+        n_failed=0, coverage=1.0,
+    )  # fmt: skip
+    score = Score(
+        metric="quality", status="scored", value=4.0, parts={"json_validity": 100.0},
+        judgment='{"issues": ["Step count: 4"], "reason": "x"}',
+    )  # fmt: skip
+    failed = Score(metric="quality", status="error", error="down")
+    told = summary(SEED[0]).model_copy(update={"metrics": (metric,), "headline": "quality"})
+    records = (
+        record("b", 1, failed, error="down"),
+        record("a", 1, score, text="x" * 101, output_tokens=65, duration_s=6.5, ttft_s=0.145),
+        record("b", 2, score, text="größe\n", output_tokens=0, duration_s=0.0),
+    )
+    export_benchmark(str(tmp_path / "benchmark.json"), iter(records), told)
+    first, second = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert (first["model"], second["model"]) == ("a", "b")
+    assert first["tests"] == [
+        {
+            "prompt_name": "navigation",
+            "prompt_id": "s1",
+            "duration_seconds": 6.5,
+            "tokens_generated": 65,
+            "tokens_per_second": 10.0,
+            "time_to_first_token": 0.145,
+            "response_preview": "x" * 100 + "...",
+            "quality_score": 75.0,
+            "quality_details": {
+                "subscores": {"json_validity": 100.0},
+                "issues": ["Step count: 4"],
+                "passed_checks": [],
+            },
+        }
+    ]
+    failure, empty = second["tests"]
+    assert (failure["quality_score"], failure["quality_details"], failure["tokens_per_second"]) == (
+        None,
+        None,
+        None,
+    )
+    assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
+
+
+def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
+    values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    records = [
+        record(n, 1, Score(metric="quality", status="scored", value=v), text="x")
+        for n, v in values.items()
+    ]
+    export_benchmark(str(tmp_path / "benchmark.json"), records, told)
+    found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
+
+
+def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
+    score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("a", 1, score, text="x")], told)
+    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert found["tests"][0]["quality_is_estimate"] is True
+
+
+def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path) -> None:
+    score = Score(
+        metric="quality",
+        status="scored",
+        value=1.0,
+        judgment='{"issues": ["cut \\ud83d"], "passed_checks": []}',
+    )
+    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
+    export_benchmark(str(tmp_path / "benchmark.json"), [record("größe", 1, score, text="x")], told)
+    (found,) = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
+    assert (found["model"], found["tests"][0]["quality_details"]["issues"]) == (
+        "größe",
+        ["cut \ud83d"],
+    )
+
+
+def test_a_benchmark_file_in_no_folder_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="cannot write"):
+        export_benchmark(str(tmp_path / "none" / "benchmark.json"), (), summary(SEED[0]))
+    with pytest.raises(ConfigError, match="is a folder"):
+        export_benchmark(str(tmp_path), (), summary(SEED[0]))
+
+
+def test_a_benchmark_file_of_nothing_is_an_empty_list(tmp_path: Path) -> None:
+    export_benchmark(str(tmp_path / "benchmark.json"), (), summary(SEED[0]))
+    assert json.loads((tmp_path / "benchmark.json").read_text()) == []
+
+
+EXPECTED_BLOCK = """\
+  Total Duration:      15.32s  (of all answers; they overlap in a run)
+  Total Tokens:        156
+  Avg Speed:           10.2 tokens/sec
+  Avg Time to First:   0.145s  (95% within 0.200s)
+  Avg Quality:         85.7/100 ± 2.2  (95 % interval; instruction_quality)
+
+  Performance by Task:
+    simple          2.45s  |  12.3 tok/s  |  Q: 100/100
+    navigation      6.21s  |   9.8 tok/s  |  Q: 85/100
+    reasoning      12.50s  |     - tok/s  |  Q: -
+"""
+
+EXPECTED_RECOMMENDATIONS = """\
+RECOMMENDATIONS
+----------------------------------------------------------------------
+Fastest Model:       llama3.1:8b (10.2 tok/s)
+Best Quality:        llama3.1:70b (98.7/100)
+
+Speed vs Quality Tradeoff:
+   llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 2.2
+   llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 2.2
+
+Quality Against llama3.1:70b, on Common Prompts (95 % intervals):
+   llama3.1:8b          -13.0 [-16.0, -10.0] points on 3
+
+Pareto Front:        llama3.1:8b, llama3.1:70b
+Recommendation:
+   Use llama3.1:70b - Better quality (13pts), reasonable speed tradeoff (1.7x)
+   Rule: from the fastest on, a slower candidate is taken where it is 2 points
+     better at up to 1.1x slower, 5 points better at up to 1.5x slower, 10
+     points better at up to 2x slower, 15 points better at up to 3x slower, 20
+     points better at any speed, and the 95 % interval of the difference on
+     common prompts lies above 0; else speed wins.
+"""

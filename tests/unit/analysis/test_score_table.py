@@ -1,0 +1,76 @@
+"""Scores as columns: each beside its unit, whatever the block that it was read in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+import pytest
+
+from memray_eval.analysis.score_table import (
+    ScoreTable,
+    fields_of_shares,
+    is_fallback,
+    read_score_tables,
+)
+from memray_eval.metrics import pick
+from memray_eval.results.schema import RECORD_SCHEMA, to_table
+from memray_eval.types import Candidate, Record, Response, Sample, Score
+
+
+def record(number: int, *scores: Score) -> Record:
+    return Record(
+        unit_id=f"u{number}",
+        sample=Sample(id=f"s{number}", query="How are you?"),
+        candidate=Candidate(name="a", model="m"),
+        response=Response(text="Well."),
+        scores=scores,
+    )
+
+
+def scored(metric: str, value: float, judge: str) -> Score:
+    return Score(metric=metric, status="scored", value=value, judge=judge)
+
+
+RECORDS = [
+    record(0, scored("politeness", 4.0, "openai/x"), scored("relevance", 0.5, "computed")),
+    record(1),
+    record(2, scored("relevance", 0.25, "computed"), scored("politeness", 2.0, "openai/y")),
+    record(3, Score(metric="politeness", status="error", error="no reply", judge="")),
+]
+
+
+@pytest.fixture
+def records(tmp_path: Path) -> pads.Dataset:
+    pq.write_table(to_table(RECORDS), tmp_path / "part-0.parquet", row_group_size=2)
+    return pads.dataset(tmp_path, schema=RECORD_SCHEMA)
+
+
+def test_each_score_is_beside_its_unit_in_every_block(records: pads.Dataset) -> None:
+    tables = list(read_score_tables(records, ["sample_id"], ["metric", "value"]))
+    assert [table.units["sample_id"].to_pylist() for table in tables] == [
+        ["s0", "s1"],
+        ["s2", "s3"],
+    ]
+    assert [table.units.schema.names for table in tables] == [["sample_id"]] * 2
+    found = [
+        table.by_unit(table.codes(["politeness"]) == 0, table.values).tolist() for table in tables
+    ]
+    assert np.array_equal(found, [[4.0, np.nan], [2.0, np.nan]], equal_nan=True)
+
+
+def test_a_field_that_a_file_lacks_is_null() -> None:
+    scores = pa.array([[{"metric": "relevance"}], []])
+    table = ScoreTable.of(pa.table({"unit_id": ["a", "b"], "scores": scores}))
+    assert table.column("cost_usd").to_pylist() == [None]
+    assert table.column("cost_usd").type == pa.float64()
+    assert table.is_judge(is_fallback).tolist() == [False]
+    assert table.has(np.array([True])).tolist() == [True, False]
+
+
+def test_only_pooled_metrics_need_parts() -> None:
+    assert fields_of_shares(pick(["relevance"])) == ("metric", "value")
+    assert fields_of_shares(pick(["groundedness"])) == ("metric", "value", "parts")

@@ -1,0 +1,497 @@
+"""Standard errors, intervals and tests: against scipy, by hand, and in simulation (what 95 %
+covers, what 5 % finds)."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from memray_eval.analysis.statistics import (
+    Clusters,
+    Settings,
+    bca_interval,
+    benjamini_hochberg,
+    bootstrap_means,
+    bootstrap_statistics,
+    clustered_error,
+    cohens_d,
+    detectable_difference,
+    difference_interval,
+    expand_level,
+    figures_interval,
+    holm,
+    jackknife_means,
+    mean_interval,
+    paired,
+    percentile_interval,
+    sign_flip_p,
+    standard_error,
+    t_interval,
+    t_quantile,
+    tango_interval,
+    wilson_interval,
+)
+from memray_eval.ports import FloatArray
+
+P_VALUES = [0.01, 0.04, 0.03, 0.005, 0.7]
+VALUES = np.random.default_rng(3).exponential(size=60)
+figures = st.lists(st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0]), min_size=2, max_size=9).map(
+    np.array
+)
+
+
+def array(*values: float) -> FloatArray:
+    return np.array(values, dtype=np.float64)
+
+
+@pytest.mark.parametrize("freedom", [1, 2, 3, 4, 7, 30, 199, 200, 201, 10_000])
+@pytest.mark.parametrize("share", [0.025, 0.5, 0.6, 0.8, 0.975, 0.9995])
+def test_students_quantile_is_scipys(share: float, freedom: int) -> None:
+    assert t_quantile(share, freedom) == pytest.approx(
+        stats.t.ppf(share, freedom), rel=1e-8, abs=1e-9
+    )
+
+
+def test_the_standard_error_and_interval_are_scipys() -> None:
+    assert standard_error(VALUES) == pytest.approx(stats.sem(VALUES))
+    expected = stats.t.interval(0.95, 59, VALUES.mean(), stats.sem(VALUES))
+    assert mean_interval(VALUES) == pytest.approx(expected)
+    assert standard_error(array(1.0)) is None
+
+
+def test_the_clustered_error_by_hand() -> None:
+    """Mean 3; residuals -2, -1, 0, 3 sum to -3 and 3 by cluster: CR0 = sqrt(9 + 9) / 4; CR1 times
+    sqrt(2 / 1)."""
+    values, clusters = array(1, 2, 3, 6), np.array([5, 5, 9, 9])
+    assert clustered_error(values, clusters, correct=False) == pytest.approx(math.sqrt(18) / 4)
+    assert clustered_error(values, clusters) == pytest.approx(math.sqrt(18) / 4 * math.sqrt(2))
+    assert clustered_error(values, np.zeros(4, dtype=np.intp)) is None
+
+
+def test_clusters_of_one_unit_give_the_plain_error_and_copies_do_not_shrink_it() -> None:
+    assert clustered_error(VALUES, np.arange(60)) == pytest.approx(stats.sem(VALUES))
+    assert clustered_error(np.repeat(VALUES, 5), np.repeat(np.arange(60), 5)) == pytest.approx(
+        stats.sem(VALUES)
+    )
+
+
+@pytest.mark.parametrize(("successes", "n"), [(0, 10), (10, 10), (3, 10), (450, 1000), (1, 1)])
+def test_wilsons_interval_is_scipys(successes: int, n: int) -> None:
+    expected = stats.binomtest(successes, n).proportion_ci(0.95, method="wilson")
+    assert wilson_interval(successes, n) == pytest.approx((expected.low, expected.high), abs=1e-12)
+
+
+def test_the_bootstraps_intervals_of_the_same_resamples_are_scipys() -> None:
+    """On scipy's own bootstrap distribution, so that nothing but the interval is compared."""
+    for method in ("percentile", "BCa"):
+        theirs = stats.bootstrap(
+            (VALUES,), np.mean, n_resamples=2000, method=method, rng=np.random.default_rng(1)
+        )
+        drawn = theirs.bootstrap_distribution
+        ours = (
+            percentile_interval(drawn)
+            if method == "percentile"
+            else bca_interval(drawn, float(VALUES.mean()), jackknife_means(VALUES))
+        )
+        assert ours == pytest.approx(
+            (theirs.confidence_interval.low, theirs.confidence_interval.high), rel=1e-9
+        )
+
+
+@pytest.mark.parametrize(
+    ("up", "down", "n"), [(1, 7, 21), (0, 9, 90), (14, 5, 100), (3, 3, 10), (0, 0, 30), (30, 0, 30)]
+)
+def test_tangos_interval_is_the_closed_form_of_yang_sun_and_hardin(
+    up: int, down: int, n: int
+) -> None:
+    """Their quartic (2013): both limits are among its real roots."""
+    z2, apart, both = stats.norm.ppf(0.975) ** 2, up - down, up + down
+    first = n**2 * (n / z2 + 1) ** 2
+    roots = np.roots(
+        [
+            first,
+            -n * apart * (n / z2 + 1) * (4 * n / z2 + 1),
+            2 * n * apart**2 * (3 * n / z2 + 2) / z2 - n**2 * (both / z2 + 1),
+            n * apart * (2 * both / z2 + 1) - apart**3 * (4 * n / z2 + 1) / z2,
+            apart**2 * (apart**2 / z2 - both) / z2,
+        ]
+    )
+    real = roots[np.abs(roots.imag) < 1e-5].real
+    found = tango_interval(up, down, n)
+    assert found.low <= apart / n <= found.high
+    for limit in found:
+        assert np.abs(real - limit).min() < 1e-5
+
+
+def test_an_interval_of_zeros_and_ones_is_wilsons_and_of_their_differences_tangos() -> None:
+    a, b = np.repeat([0.0, 1.0, 0.0], [10, 15, 5]), np.repeat([0.0, 1.0, 1.0], [10, 15, 5])
+    assert mean_interval(a) == wilson_interval(15, 30)
+    assert difference_interval(a, b) == tango_interval(5, 0, 30)
+    assert (paired(a, b).low, paired(a, b).high) == tango_interval(5, 0, 30)
+    assert difference_interval(a, b / 2) == mean_interval(b / 2 - a)
+    clusters = np.arange(30) // 2
+    assert difference_interval(a, b, clusters) == mean_interval(b - a, clusters)
+    # No flip in thirty is no proof of no difference
+    assert difference_interval(a, a) == tango_interval(0, 0, 30)
+
+
+@pytest.mark.parametrize(
+    "values", [VALUES, VALUES > 1, VALUES > 9, VALUES < 9, VALUES[:2], VALUES / 100], ids=str
+)
+def test_the_interval_of_figures_is_the_interval_of_their_values(values: FloatArray) -> None:
+    values = values.astype(np.float64)
+    error = standard_error(values)
+    assert figures_interval(float(values.mean()), error, values.size) == pytest.approx(
+        mean_interval(values)
+    )
+
+
+def test_figures_without_a_spread_have_no_interval() -> None:
+    assert figures_interval(None, None, 0) is None
+    assert figures_interval(0.5, None, 1) is None
+    assert figures_interval(3.0, 0.0, 20, scale=(1.0, 5.0)) is None
+
+
+def test_figures_at_the_ends_of_any_scale_have_wilsons_interval_laid_over_it() -> None:
+    """All of twenty answers at 1 of 1-5: not the interval of twenty shares of 1."""
+    low, high = wilson_interval(0, 20)
+    assert figures_interval(1.0, 0.0, 20, scale=(1.0, 5.0)) == pytest.approx(
+        (1 + 4 * low, 1 + 4 * high)
+    )
+    ends = np.array([0.0, 100.0, 100.0, 100.0])
+    found = figures_interval(float(ends.mean()), standard_error(ends), 4, scale=(0.0, 100.0))
+    assert found == pytest.approx([100 * end for end in wilson_interval(3, 4)])
+
+
+def test_figures_of_one_value_within_the_scale_have_no_interval() -> None:
+    assert figures_interval(3.0, 0.0, 20) is None
+    assert mean_interval(np.full(20, 3.0)) is None
+
+
+def test_a_bootstraps_level_is_widened_for_few_units() -> None:
+    """Hesterberg's: the quantile at which n units' percentile interval of normal values is
+    Student's."""
+    wanted = stats.norm.cdf(-math.sqrt(30 / 29) * stats.t.ppf(0.975, 29))
+    assert (1 - expand_level(0.95, 30)) / 2 == pytest.approx(wanted)
+    assert expand_level(0.95, 100_000) == pytest.approx(0.95, abs=1e-5)
+    assert expand_level(0.95, 1) == 0.95
+    values = np.random.default_rng(2).normal(size=30)
+    low, high = percentile_interval(bootstrap_means(values), expand_level(0.95, 30))
+    assert high - low == pytest.approx(
+        np.ptp(stats.t.interval(0.95, 29, scale=stats.sem(values))), rel=0.03
+    )
+
+
+def test_statistics_of_resamples_are_of_whole_clusters() -> None:
+    clusters = np.array([7, 3, 7, 3, 3])
+    seen = bootstrap_statistics(
+        {"size": lambda rows: float(rows.size), "first": lambda rows: float(clusters[rows[0]])},
+        clusters,
+        200,
+    )
+    assert set(seen["size"]) == {4.0, 5.0, 6.0}
+    assert set(seen["first"]) == {3.0, 7.0}
+    means = bootstrap_statistics(
+        {"mean": lambda rows: float(VALUES[rows].mean())}, np.arange(60), 300, seed=4
+    )["mean"]
+    assert means == pytest.approx(bootstrap_means(VALUES, settings=Settings(resamples=300, seed=4)))
+
+
+def test_resamples_are_seeded_and_spread_as_the_standard_error() -> None:
+    means = bootstrap_means(VALUES)
+    assert np.array_equal(means, bootstrap_means(VALUES))
+    assert not np.array_equal(means, bootstrap_means(VALUES, settings=Settings(seed=1)))
+    assert means.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
+    by_cluster = bootstrap_means(np.repeat(VALUES, 5), np.repeat(np.arange(60), 5))
+    assert by_cluster.std() == pytest.approx(VALUES.std() / math.sqrt(60), rel=0.03)
+
+
+def test_a_cluster_bootstrap_weighs_clusters_by_their_size() -> None:
+    means = bootstrap_means(array(1, 1, 1, 0), np.array([0, 0, 0, 1]), Settings(resamples=1000))
+    assert {round(float(mean), 6) for mean in means} == {0.0, 0.75, 1.0}
+
+
+@given(figures)
+def test_the_exact_sign_flip_is_every_pattern_counted(differences: FloatArray) -> None:
+    totals = [
+        abs(float(np.dot(signs, differences)))
+        for signs in product((-1, 1), repeat=differences.size)
+    ]
+    expected = sum(total >= abs(differences.sum()) - 1e-9 for total in totals) / len(totals)
+    assert sign_flip_p(differences) == pytest.approx(expected)
+
+
+def test_the_sign_flip_is_scipys_permutation_test() -> None:
+    random = np.random.default_rng(8)
+    a, b = random.normal(size=9), random.normal(0.5, size=9)
+    theirs = stats.permutation_test(
+        (a, b), lambda x, y: np.mean(x - y), permutation_type="samples", vectorized=False
+    )
+    assert sign_flip_p(b - a) == pytest.approx(theirs.pvalue)
+
+
+def test_a_drawn_sign_flip_comes_near_the_exact_one_and_is_never_zero() -> None:
+    differences = np.random.default_rng(0).normal(0.5, size=12)
+    exact = sign_flip_p(differences)
+    drawn = sign_flip_p(differences, settings=Settings(resamples=4000))
+    assert drawn != exact
+    assert drawn == pytest.approx(exact, abs=0.02)
+    assert sign_flip_p(np.ones(400), settings=Settings(resamples=999)) == pytest.approx(1 / 1000)
+
+
+def test_many_units_are_drawn_in_parts() -> None:
+    """2,000 units of which 55 % are one higher, the others one lower: 4.5 standard deviations of a
+    fair coin."""
+    how = Settings(resamples=2000)
+    differences = np.where(np.arange(2000) % 20 < 11, 1.0, -1.0)
+    assert sign_flip_p(differences, settings=how) == pytest.approx(1 / 2001)
+    assert sign_flip_p(np.where(np.arange(2000) % 2 < 1, 1.0, -1.0), settings=how) == 1.0
+    assert bootstrap_means(differences, settings=how).size == 2000
+
+
+def test_clusters_flip_together() -> None:
+    """Three users, five copies each: of 8 patterns the 2 of one sign are as far."""
+    assert sign_flip_p(np.ones(15), np.repeat(np.arange(3), 5)) == pytest.approx(2 / 8)
+
+
+def test_holms_correction_by_hand_and_benjamini_hochbergs_as_scipy_has_it() -> None:
+    assert holm(P_VALUES) == pytest.approx([0.04, 0.09, 0.09, 0.025, 0.7])
+    assert benjamini_hochberg(P_VALUES) == pytest.approx(stats.false_discovery_control(P_VALUES))
+    assert holm([]) == benjamini_hochberg([]) == []
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=20))
+def test_a_correction_never_helps_and_holm_is_the_stricter(p_values: list[float]) -> None:
+    strict, loose = holm(p_values), benjamini_hochberg(p_values)
+    assert loose == pytest.approx(stats.false_discovery_control(p_values))
+    assert all(
+        p <= mild + 1e-12 <= hard + 2e-12 <= 1 + 3e-12
+        for p, mild, hard in zip(p_values, loose, strict, strict=True)
+    )
+
+
+def test_the_effect_size_by_hand() -> None:
+    assert cohens_d(array(1, 2, 3)) == pytest.approx(2.0)
+    assert cohens_d(array(0.3 - 0.2, 0.2 - 0.1)) is None
+    assert cohens_d(array(1)) is None
+
+
+def test_the_detectable_difference_is_found_with_its_power() -> None:
+    """By the textbook: (1.96 + 0.84) standard errors. In simulation: 80 % of the t tests find
+    it."""
+    assert detectable_difference(1.0, 1_000_000) == pytest.approx(
+        stats.norm.ppf(0.975) + stats.norm.ppf(0.8), rel=1e-5
+    )
+    shift = detectable_difference(1 / math.sqrt(40), 39)
+    drawn = np.random.default_rng(4).normal(shift, 1.0, size=(5000, 40))
+    assert np.mean(stats.ttest_1samp(drawn, 0.0, axis=1).pvalue < 0.05) == pytest.approx(
+        0.8, abs=0.02
+    )
+
+
+def test_a_paired_comparison_by_hand() -> None:
+    found = paired(array(0, 1, 0.5, 0.5), array(1, 1, 1.0, 0.25))
+    assert (found.n, found.mean_a, found.mean_b, found.difference) == (4, 0.5, 0.8125, 0.3125)
+    assert (found.wins, found.ties, found.losses) == (2, 1, 1)
+    theirs = stats.ttest_rel([1, 1, 1.0, 0.25], [0, 1, 0.5, 0.5])
+    assert (found.low, found.high) == pytest.approx(tuple(theirs.confidence_interval(0.95)))
+    assert found.difference is not None
+    assert found.stderr is not None
+    assert found.difference / found.stderr == pytest.approx(theirs.statistic)
+
+
+def test_where_nothing_can_be_said_there_is_no_figure() -> None:
+    nothing = paired(array(), array())
+    assert (nothing.n, nothing.difference, nothing.p_value) == (0, None, None)
+    one = paired(array(0.2), array(0.4))
+    assert (one.stderr, one.low, one.detectable, one.effect_size) == (None, None, None, None)
+    # No spread but float error: no interval of width 0
+    same = paired(array(0.1, 0.2, 0.7), array(0.2, 0.3, 0.8))
+    assert (same.stderr, same.low, same.detectable, same.effect_size, same.wins) == (
+        0.0,
+        None,
+        None,
+        None,
+        3,
+    )
+    equal = paired(VALUES, VALUES)
+    assert (equal.difference, equal.p_value, equal.ties, equal.detectable) == (0.0, 1.0, 60, None)
+    clustered = paired(VALUES, VALUES + np.arange(60.0), np.zeros(60, dtype=np.intp))
+    assert (clustered.n_clusters, clustered.stderr, clustered.low) == (1, None, None)
+
+
+# Simulations of 95 % intervals and 5 % tests, seeded. With 2,000 draws a share of 5 % has a
+# standard error of 0.5 points. tests/benchmarks/interval_coverage.py does the same with more draws,
+# sizes and distributions.
+
+RATINGS = (1, (0.05, 0.1, 0.2, 0.35, 0.3))  # the lowest, and the shares of each score above it
+CHANGES = (-2, (0.03, 0.15, 0.5, 0.25, 0.07))
+
+
+def rated(
+    random: np.random.Generator, shape: tuple[int, int], scores: tuple[int, tuple[float, ...]]
+) -> tuple[FloatArray, float]:
+    """Scores on a scale of whole steps, and their true mean."""
+    low, shares = scores
+    drawn = low + random.choice(len(shares), p=shares, size=shape).astype(np.float64)
+    return drawn, low + float(np.dot(shares, np.arange(len(shares))))
+
+
+def drawn_values(
+    random: np.random.Generator, kind: str, shape: tuple[int, int]
+) -> tuple[FloatArray, float]:
+    if kind == "normal":
+        return random.normal(size=shape), 0.0
+    if kind == "shares near 1":
+        return random.beta(4.0, 1.5, size=shape), 4.0 / 5.5
+    return rated(random, shape, RATINGS if kind == "ratings" else CHANGES)
+
+
+KINDS = ("normal", "shares near 1", "ratings", "changes of ratings")
+
+
+@pytest.mark.parametrize("n", [30, 100])
+@pytest.mark.parametrize("kind", KINDS)
+def test_students_intervals_cover_95_percent(n: int, kind: str) -> None:
+    drawn, truth = drawn_values(np.random.default_rng(15), kind, (2000, n))
+    assert 0.93 <= np.mean([covers(mean_interval(values), truth) for values in drawn]) <= 0.97
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_bootstrap_intervals_cover_95_percent_of_as_few_as_30_units(kind: str) -> None:
+    drawn, truth = drawn_values(np.random.default_rng(15), kind, (1000, 30))
+    hows = (Settings(bootstrap=True, resamples=400, seed=seed) for seed in range(len(drawn)))
+    share = np.mean(
+        [
+            covers(mean_interval(values, None, how), truth)
+            for values, how in zip(drawn, hows, strict=True)
+        ]
+    )
+    assert 0.93 <= share <= 0.97
+
+
+def tangos_share(counts: npt.NDArray[np.int64], truth: float) -> float:
+    """The share of rows of up, down and same whose interval covers the truth."""
+    rows, times = np.unique(counts, axis=0, return_counts=True)
+    return float(np.average([covers(tango_interval(up, down, up + down + same), truth) for up,
+    down, same in rows.tolist()],
+                            weights=times))  # fmt: skip
+
+
+@pytest.mark.parametrize("n", [30, 100])
+@pytest.mark.parametrize(("up", "down"), [(0.1, 0.1), (0.2, 0.05), (0.3, 0.3)])
+def test_intervals_of_flips_cover_95_percent(n: int, up: float, down: float) -> None:
+    counts = np.random.default_rng(16).multinomial(n, [up, down, 1 - up - down], size=3000)
+    assert 0.93 <= tangos_share(counts, up - down) <= 0.97
+
+
+def test_intervals_of_rare_flips_cover_at_least_95_percent_where_students_do_not() -> None:
+    counts = np.random.default_rng(17).multinomial(30, [0.02, 0.02, 0.96], size=2000)
+    assert tangos_share(counts, 0.0) >= 0.95
+    changes = [np.repeat([1.0, -1.0, 0.0], each) for each in counts]
+    students = [
+        t_interval(float(one.mean()), standard_error(one) or 0.0, 29)
+        for one in changes
+        if one.any()
+    ]
+    assert sum(covers(found, 0.0) for found in students) / 2000 < 0.80
+
+
+def users(
+    random: np.random.Generator, n_users: int = 40, each: int = 5
+) -> tuple[FloatArray, Clusters]:
+    """Values whose users differ as much as their units."""
+    values = random.normal(size=(n_users, 1)) + random.normal(size=(n_users, each))
+    return values.ravel(), np.repeat(np.arange(n_users), each)
+
+
+def covers(interval: tuple[float, float] | None, truth: float) -> bool:
+    assert interval is not None
+    return interval[0] <= truth <= interval[1]
+
+
+def test_clustered_intervals_cover_95_percent_where_plain_ones_do_not() -> None:
+    random = np.random.default_rng(11)
+    drawn = [users(random) for _ in range(3000)]
+    assert (
+        0.94
+        <= np.mean([covers(mean_interval(values, clusters), 0.0) for values, clusters in drawn])
+        <= 0.96
+    )
+    assert np.mean([covers(mean_interval(values), 0.0) for values, _ in drawn]) < 0.80
+
+
+def test_wilsons_intervals_cover_95_percent() -> None:
+    counts = np.random.default_rng(12).binomial(80, 0.3, size=4000)
+    assert (
+        0.93 <= np.mean([covers(wilson_interval(int(count), 80), 0.3) for count in counts]) <= 0.97
+    )
+
+
+def test_clustered_bootstrap_intervals_cover_95_percent() -> None:
+    random, found = np.random.default_rng(13), []
+    for seed in range(1000):
+        values, clusters = users(random, 40, 2)
+        found.append(
+            covers(
+                mean_interval(values, clusters, Settings(bootstrap=True, resamples=500, seed=seed)),
+                0.0,
+            )
+        )
+    assert 0.93 <= np.mean(found) <= 0.97
+
+
+def found_by_chance(each: int, clustered: bool) -> float:
+    """The share of comparisons of 20 users that find a difference where there is none."""
+    random, found = np.random.default_rng(14), []
+    for seed in range(2000):
+        (a, clusters), (b, _) = users(random, 20, each), users(random, 20, each)
+        found.append(
+            paired(
+                a, b, clusters if clustered else None, Settings(resamples=400, seed=seed)
+            ).p_value
+        )
+    return float(np.mean(np.array(found, dtype=np.float64) <= 0.05))
+
+
+def test_a_comparison_finds_5_percent_where_there_is_no_difference() -> None:
+    assert 0.04 <= found_by_chance(each=1, clustered=False) <= 0.06
+
+
+@pytest.mark.heavy
+def test_so_does_a_clustered_one_where_a_plain_one_finds_too_many() -> None:
+    assert 0.04 <= found_by_chance(each=4, clustered=True) <= 0.06
+    assert found_by_chance(each=4, clustered=False) > 0.10
+
+
+@pytest.mark.parametrize("solved", [0.5, 0.8])
+def test_a_comparison_of_solved_units_never_finds_more_than_6_percent(solved: float) -> None:
+    """Zeros and ones leave few patterns, so the test stays below its level rather than at it."""
+    random = np.random.default_rng(18)
+    a, b = ((random.random((1500, 60)) < solved).astype(np.float64) for _ in range(2))
+    p_values = [
+        sign_flip_p(other - one, None, Settings(resamples=400, seed=n))
+        for n, (one, other) in enumerate(zip(a, b, strict=True))
+    ]
+    assert 0.01 <= np.mean(np.array(p_values) <= 0.05) <= 0.06
+
+
+def test_ten_metrics_compared_find_any_difference_5_percent_of_the_time() -> None:
+    random = np.random.default_rng(19)
+    any_found = 0
+    for seed in range(500):
+        changes = random.normal(size=(10, 40))
+        p_values = [
+            sign_flip_p(each, None, Settings(resamples=1000, seed=seed * 10 + n))
+            for n, each in enumerate(changes)
+        ]
+        any_found += min(holm(p_values)) <= 0.05
+    assert 0.02 <= any_found / 500 <= 0.075

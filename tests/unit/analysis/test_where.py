@@ -1,0 +1,213 @@
+"""Where candidates differ, or where one stands out: figures by hand, intervals that hold what they
+promise, and the sentence of a page that names the place."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from memray_eval.analysis.scores import Scores
+from memray_eval.analysis.statistics import Interval, Settings
+from memray_eval.analysis.where import (
+    GroupFigure,
+    Split,
+    deviations_by_group,
+    differences_by_group,
+    find_places,
+    main_group,
+    places_in_words,
+    read_groups,
+    read_run_scores,
+)
+from memray_eval.report.answer import answer
+from memray_eval.report.html.places import draw_places
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record
+from tests.runs import chat_records, write_summarised
+
+METRICS = ("empathy", "coherence")
+PLANTED = {("empathy", "billing"): 1.0}
+
+
+def scores_of(values: Iterable[float], whole: Iterable[float] | None = None) -> Scores:
+    """Scores of one metric, m; a ratio of `values` x `whole` to `whole` where that is given."""
+    figures = np.array(list(values), dtype=np.float64)
+    keys = [str(place) for place in range(figures.size)]
+    shares = {}
+    if whole is not None:
+        wholes = np.array(list(whole), dtype=np.float64)
+        shares = {"m": (figures * wholes, wholes)}
+    return Scores(pa.table({"key": keys}), {"m": figures}, (), shares=shares)
+
+
+def found_in(folder: RunFolder) -> list[Split]:
+    summary = folder.read_summary()
+    return find_places(read_run_scores(folder.records(), summary), summary)
+
+
+def test_a_group_s_difference_is_that_of_its_common_units() -> None:
+    a, b = scores_of([1, 2, np.nan, 4, 5]), scores_of([2, 4, 9, 4, 4])
+    rows, codes = np.arange(5), np.array([0, 0, 0, 1, 1])
+    first, second = differences_by_group(a, b, rows, rows, "m", codes, ("x", "y"), None, Settings())
+    assert (first.group, first.n, first.difference) == ("x", 2, 1.5)
+    assert (second.group, second.n, second.difference) == ("y", 2, -0.5)
+
+
+@pytest.mark.parametrize("whole", [None, (3, 1, 4, 1, 5, 9, 2, 6)])
+def test_deviations_weighted_by_their_share_add_up_to_nothing(
+    whole: tuple[int, ...] | None,
+) -> None:
+    values = [0.1, 0.9, 0.4, 0.3, 0.8, 0.2, 0.7, 0.6]
+    codes = np.array([0, 0, 0, 1, 1, 2, 2, 2])
+    weights = np.array(whole or [1] * 8)
+    found = list(
+        deviations_by_group(scores_of(values, whole), "m", codes, ("x", "y", "z"), None, Settings())
+    )
+    shares = [weights[codes == code].sum() for code in range(3)]
+    assert sum(
+        share * one.difference for share, one in zip(shares, found, strict=True)
+    ) == pytest.approx(0.0)
+    total = float(np.dot(values, weights) / weights.sum())
+    of_first = float(np.dot(values[:3], weights[:3]) / weights[:3].sum())
+    assert found[0].difference == pytest.approx(of_first - total)
+
+
+def test_the_interval_of_a_deviation_holds_the_truth_as_often_as_it_says() -> None:
+    """A group of 30 of 150 units of which 0.8 are right, against 0.5 of the others: its true
+    deviation is 0.8 x 0.3."""
+    chance = np.random.default_rng(7)
+    codes = np.repeat([0, 1], (30, 120))
+    truth, held, repeats = 0.8 * 0.3, 0, 400
+    for _ in range(repeats):
+        values = np.where(codes == 0, chance.random(150) < 0.8, chance.random(150) < 0.5)
+        one, _ = deviations_by_group(
+            scores_of(values), "m", codes, ("x", "y"), None, Settings(level=0.9)
+        )
+        assert one.interval is not None
+        held += one.interval.low <= truth <= one.interval.high
+    assert 0.86 <= held / repeats <= 0.95
+
+
+def test_an_interval_ends_where_the_scale_does_and_all_at_its_end_have_one() -> None:
+    values, codes = [5.0] * 6 + [4.0, 5.0, 5.0, 4.0], np.repeat([0, 1], (6, 4))
+    best, _ = deviations_by_group(
+        scores_of(values), "m", codes, ("x", "y"), None, Settings(), (1.0, 5.0)
+    )
+    assert best.difference == pytest.approx(0.2)
+    assert best.interval is not None
+    assert best.interval.high <= 0.4 * 0.5 + 1e-9  # no group can be above 5
+    assert best.interval.low < 0.2
+
+
+def test_the_group_with_most_of_a_difference_is_told_from_chance_and_not_simply_large() -> None:
+    def group(name: str, n: int, difference: float, *ends: float) -> GroupFigure:
+        return GroupFigure(name, n, difference, Interval(*ends) if ends else None)
+
+    large = group("large", 90, 1.0, 0.8, 1.2)
+    small = group("small", 10, 3.0, 2.0, 4.0)
+    rest = group("rest", 90, 0.01, -0.1, 0.12)
+    assert main_group([small, rest]) == "small"
+    assert main_group([large, small]) is None  # it has most of the units as well
+    assert main_group([group("small", 10, 3.0), rest]) is None  # not told from chance
+    assert main_group([small]) is None
+    # Six tenths of the whole, but no larger than the others' by more than chance.
+    like = [group("x", 30, 0.4, 0.1, 0.7), group("y", 30, 0.15, -0.15, 0.45)]
+    assert main_group([*like, group("z", 30, 0.1, -0.2, 0.4)]) is None
+    apart = [group("x", 30, -0.9, -1.1, -0.7), group("y", 30, -0.15, -0.35, 0.05)]
+    assert main_group([*apart, group("z", 30, 0.1, -0.1, 0.3)]) == "x"
+    assert main_group([group("x", 5, 1.0, 0.5, 2.0), group("y", 5, -1.0, -2.0, -0.5)]) is None
+
+
+def test_places_are_said_once_where_all_are_the_same() -> None:
+    assert places_in_words({"a": "task x", "b": "task x"}, 3) == ["most of it in task x"]
+    assert places_in_words({"a": "task x", "b": ""}, 3) == ["a mostly in task x"]
+    assert places_in_words({"a": "", "b": ""}, 3) == []
+    assert places_in_words({}, 3) == []
+    assert len(places_in_words({str(n): f"task {n}" for n in range(9)}, 3)) == 3
+
+
+def test_units_are_split_by_their_fields_and_lengths_and_by_none_twice(tmp_path: Path) -> None:
+    def like_task(one: Record) -> Record:
+        sample = one.sample.model_copy(update={"prompt_type": f"of {one.sample.task}"})
+        return one.model_copy(update={"sample": sample})
+
+    rows = map(like_task, chat_records("small"))
+    groups = read_groups(write_summarised(tmp_path / "run", rows, METRICS).records())
+    assert list(groups.of) == ["task", "scenario", "language", "length"]  # prompt_type is the task
+    assert set(groups.of["length"][1]) == {"up to 128", "up to 256", "up to 512", "up to 1k"}
+    keys = pa.array(["S001\x1frefunds", "elsewhere\x1f"])
+    codes = groups.numbered("task", keys)
+    assert groups.of["task"][1][codes[0]] == "refunds"
+    assert codes[1] == -1
+
+
+def test_a_planted_effect_is_found_and_the_sentence_names_its_task(tmp_path: Path) -> None:
+    rows = [*chat_records("old"), *chat_records("new", PLANTED)]
+    folder = write_summarised(tmp_path / "run", rows, METRICS)
+    first, *others = found_in(folder)
+    assert (first.metric, first.by, first.of, first.against) == ("empathy", "task", "new", "old")
+    assert first.groups[0].group == "billing"
+    assert first.groups[0].n == 30
+    assert first.groups[0].difference == pytest.approx(1.0, abs=0.25)
+    assert [one.is_shown for one in first.groups] == [True, False, False, False]
+    assert not any(one.is_shown for one in others if one.metric == "coherence")
+    said = answer(folder.read_summary(), [first, *others])
+    assert said.startswith("new is better than old on 1 of 2 (empathy +0.2")
+    assert said.endswith("worse on none; 1 not told apart; most of it in task billing.")
+    assert "billing" not in answer(folder.read_summary())
+
+
+def test_one_candidate_stands_out_where_it_is_far_from_its_own_figure(tmp_path: Path) -> None:
+    weak = {("coherence", "travel"): -1.2}
+    folder = write_summarised(tmp_path / "run", chat_records("small", weak), METRICS)
+    first = found_in(folder)[0]
+    assert (first.metric, first.by, first.against) == ("coherence", "task", "")
+    assert first.groups[0].group == "travel"
+    assert first.groups[0].difference == pytest.approx(-1.2 * 0.75, abs=0.3)
+    said = answer(folder.read_summary(), [first])
+    assert "It stands out in task travel: coherence is 1." in said
+    assert said.endswith("lower than over all.")
+
+
+@pytest.mark.heavy
+def test_chance_alone_stands_nowhere(tmp_path: Path) -> None:
+    """Of ten runs of equal candidates the level leaves about one half with a difference."""
+    shown = 0
+    for place in range(10):
+        names = [f"{place}a", f"{place}b"]
+        rows = [one for name in names for one in chat_records(name, n=80)]
+        splits = found_in(write_summarised(tmp_path / f"run{place}", rows, METRICS))
+        shown += any(split.is_shown for split in splits)
+    assert shown <= 2
+
+
+def test_more_than_two_candidates_are_split_from_the_highest_to_the_lowest(tmp_path: Path) -> None:
+    rows = [
+        one
+        for name, shift in (("mid", 0.4), ("low", 0.0), ("high", 0.9))
+        for one in chat_records(name, {("empathy", "travel"): 4 * shift})
+    ]
+    splits = found_in(write_summarised(tmp_path / "run", rows, METRICS))
+    assert {(one.of, one.against) for one in splits if one.metric == "empathy"} == {("high", "low")}
+    drawn = draw_places(splits)
+    assert drawn is not None
+    assert drawn.says == "The candidate with the highest figure less the one with the lowest"
+    assert drawn.panels[0].of == "high - low"
+
+
+def test_without_anything_to_split_by_there_is_no_place(tmp_path: Path) -> None:
+    def plain(one: Record) -> Record:
+        fields = {"task": "", "scenario": "", "language": "en"}
+        return one.model_copy(
+            update={"sample": one.sample.model_copy(update=fields), "response": None}
+        )
+
+    rows = [*map(plain, chat_records("small", n=20))]
+    random.Random(1).shuffle(rows)
+    assert found_in(write_summarised(tmp_path / "run", rows, METRICS)) == []
+    assert draw_places([]) is None
