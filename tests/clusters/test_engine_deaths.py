@@ -19,6 +19,7 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
+from memray_eval.types import Candidate
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
@@ -48,6 +49,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
             "row": row,
             "prompt_tokens_int32": f"{row}".encode(),
             "sampling_params": json.dumps({"seed": row}),
+            "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
         }
         for row in range(ROWS)
     ]

@@ -27,6 +27,7 @@ from memray_eval.execution.ray.placement_groups import (
     GroupSpec,
     NodeReservation,
 )
+from memray_eval.types import Candidate
 from tests.clusters.conftest import Nodes, Seen, Starts
 from tests.clusters.fake_engine import Deaths, count_deaths, fake_engine
 from tests.clusters.observing import Group, describe, groups, wait_until, watched_groups
@@ -64,10 +65,12 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
     set_up_data_context(no_progress_timeout_s=60)
     drains = signal.getsignal(signal.SIGTERM)
     sampling = json.dumps({"temperature": 0.0})
-    rows = [
-        {"row": row, "prompt_tokens_int32": b"1234", "sampling_params": sampling}
-        for row in range(4)
-    ]
+    own = {
+        "prompt_tokens_int32": b"1234",
+        "sampling_params": sampling,
+        "candidate_config": Candidate(name="c", model="embedded").model_dump_json(),
+    }
+    rows = [{"row": row, **own} for row in range(4)]
     with (
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
