@@ -87,13 +87,10 @@ def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
         fields["response"] = None
     if "_id" not in fields and "input" not in fields:
         _rename_alias(fields, "query", QUERY_FIELDS)
-    column = next(
-        (one for one in ANSWERS_FIELDS if one in fields and is_gold(fields[one])), "answers"
-    )
-    if "answers" not in fields and column in fields:
-        fields["answers"] = fields.pop(column)
     if "answers" in fields:
-        fields["answers"] = read_gold(fields["answers"], column)
+        fields["answers"] = read_gold(fields["answers"], "answers")
+    elif column := next((n for n in ANSWERS_FIELDS if n in fields and is_gold(fields[n])), None):
+        fields["answers"] = read_gold(fields.pop(column), column)
     _rename_alias(fields, "traits", TRAITS_FIELDS, lambda value: _find_big_five(value) is not None)
     if (traits := _find_big_five(fields.get("traits"))) is not None:
         fields["traits"] = traits
@@ -114,6 +111,8 @@ def read_gold(value: Any, column: str, is_cell: bool = False) -> Any:
     A text is one answer, also if it begins with [ or {. But a list of texts as Python prints it,
     under a name that holds several, is alternatives, and so is one in JSON in the cell of a CSV's
     list (`is_cell`)."""
+    if type(value) is list and all(type(answer) is str for answer in value):
+        return value  # as most rows have it
     if isinstance(value, str) and value.lstrip()[:1] in ("[", "{"):
         value = _read_printed(value, column, is_cell)
     if isinstance(value, Mapping) and isinstance(value.get("text"), list | tuple):

@@ -165,7 +165,7 @@ def tokens(text: str) -> tuple[str, ...]:
     a word; hyphens and apostrophes within a word join its parts (B-12 is B12)."""
     if text.isascii() and not _NEEDS_LOOK.search(text):
         return _drop_articles(text.lower().translate(_PLAIN_TEXT).split())
-    folded = _AREA.sub(r"\1\2", fold(text.translate(_PARTED)))
+    folded = _AREA.sub(r"\1\2", fold(text if text.isascii() else text.translate(_PARTED)))
     folded = " ".join(_MINUS.sub("-", _DOUBLED.sub(" ", folded)).replace("per cent", "%").split())
     out: list[str] = []
     for found in _TOKEN.finditer(folded):
@@ -234,6 +234,8 @@ def _values(found: re.Match[str], text: str, sign: str) -> list[str]:
         whole, _, rest = found["spaced"].partition(" ")
         return [_signed(sign, _canonical(whole)), _canonical(rest)]
     first = found["first"]
+    if found[0] == first and first.isdigit() and len(first) < _MOST_DIGITS:
+        return [_signed(sign, _canonical(first))]
     around = text[max(0, found.start() - 1) : found.start()] + text[found.end() : found.end() + 1]
     if "," in first and around in ("[]", "()"):  # a list
         return [_canonical(one) for one in first.split(",")]
