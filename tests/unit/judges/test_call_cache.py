@@ -149,6 +149,7 @@ def test_keys_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict
     )
 
 
+@pytest.mark.heavy
 @given(CALL, CALL, st.sampled_from(["judge", "messages", "schema", "parameters", "repeat"]))
 def test_a_change_of_one_part_changes_the_key(
     call: dict[str, Any], other: dict[str, Any], part: str

@@ -300,6 +300,7 @@ NAMES = ("temperature", "top_p", "seed", "max_tokens", "stop", "top_k")
 ASKED = {name: SENT[name] for name in NAMES}
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("form", FORMS)
 def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
     """All 64 subsets, each in an order of its own, asked by three workers of 8 calls each."""

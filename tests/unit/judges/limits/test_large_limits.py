@@ -39,6 +39,7 @@ LARGE = RateLimits(requests_per_min=60_000, tokens_per_min=60e6)
 SECONDS = 75.0
 
 
+@pytest.mark.heavy
 @pytest.mark.parametrize("largest", [500.0, 8000.0])
 def test_groups_pass_no_limit_in_any_stretch_and_use_it(largest: float) -> None:
     """The largest of these calls takes as much as eight of the average that fits."""

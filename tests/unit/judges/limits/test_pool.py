@@ -237,6 +237,7 @@ def test_all_down_is_waited_for_as_a_single_server_is() -> None:
     assert pool.answered["a"] >= 250
 
 
+@pytest.mark.heavy
 def test_an_outage_without_end_fails_the_calls_after_outage_s() -> None:
     async def main() -> None:
         pool = Pool({"a": down(0, 1e9, REFUSED), "b": down(0, 1e9, REFUSED)})
@@ -251,6 +252,7 @@ def test_an_outage_without_end_fails_the_calls_after_outage_s() -> None:
     run(main())
 
 
+@pytest.mark.heavy
 def test_429s_of_all_without_end_stall_the_judge() -> None:
     async def main() -> None:
         refusal = partial(Throttled, "429", retry_after_s=20.0)

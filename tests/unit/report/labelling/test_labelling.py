@@ -134,6 +134,7 @@ def test_a_rater_has_a_name(session: LabelSession, name: str) -> None:
         session.state(name, "t")
 
 
+@pytest.mark.heavy
 def test_two_raters_agreement_is_calibrates(session: LabelSession) -> None:
     assert session.agreement()["figures"] is None
     for value in (1, 2, 3, 4, 5):
