@@ -236,7 +236,7 @@ def store(folder: str, work: Path) -> None:
     shutil.copytree(folder, target, ignore=shutil.ignore_patterns(".lock", "log*.jsonl"))
     for file in target.rglob("*"):
         if file.suffix in (".json", ".yaml", ".txt", ".jsonl"):
-            text = file.read_text("utf-8").replace(str(work), "/work")
+            text = file.read_text("utf-8").replace(str(work), "/data")
             text = text.replace(str(REPOSITORY), "/repository").replace(str(STORED), "/runs")
             file.write_text(text, "utf-8")
     RunFolder(str(target)).read_summary()
