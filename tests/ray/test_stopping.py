@@ -7,11 +7,16 @@ from pathlib import Path
 from memray_eval.execution.prepare import resume
 from tests.local.test_stopping import N, evaluated, quiet
 
+# Slow enough that the decision comes before the end, however busy the machine is;
+# quick once there is a file of that name
 SLOW = """
 import time
+from pathlib import Path
+
+QUICK = Path(__file__).with_name("quick")
 
 def right(sample, response):
-    time.sleep(0.01)
+    time.sleep(0.0 if QUICK.exists() else 0.04)
     return response.text in sample.answers
 """
 
@@ -26,6 +31,7 @@ def test_a_run_on_ray_stops_when_decided_and_is_completed(tmp_path: Path) -> Non
     assert 100 < decided.n_looked_at <= done.summary.n_units < N
     assert decided.low < 0.75 < decided.high
     assert done.folder.read_manifest()["status"] == "stopped"
+    (tmp_path / "quick").touch()
     completed = resume(done.folder.path, quiet, quiet=True, settings=["stop_at=null"])
     assert completed.summary.n_units == N
     assert completed.summary.decided is None
