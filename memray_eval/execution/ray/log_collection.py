@@ -3,13 +3,13 @@ there in batches. The driver fetches them (execution/run_log.py)."""
 
 from __future__ import annotations
 
+import copy
 import logging
 import re
 import threading
 import time
 from contextlib import suppress
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from typing import Any
 
 import ray
@@ -27,10 +27,9 @@ from memray_eval.execution.run_log import (
 from memray_eval.log_once import ONCE, forget_logged
 
 BATCH_S = 1.0  # how long a record below WARNING may wait in its worker
-LAST_BATCH_S = 1.0  # how long a worker that ends waits for its last records to be sent
-URGENT = ("WARNING", "ERROR", "CRITICAL")
+WARNING_S = 0.2  # how long a library's warning does
 LOOK_S = 2.0  # between two looks at what an engine printed
-MAX_KINDS = 1_000  # of warnings of libraries that a worker sends
+MOST_KINDS = 1_000  # of warnings of libraries that a worker sends
 LIBRARIES = ("ray", "vllm")  # whose warnings are the run's too
 # A warning in the output of a process that vLLM started: (EngineCore_DP0 pid=7) WARNING 11-23 ...
 _ENGINE_WARNING = re.compile(
@@ -43,84 +42,90 @@ logger = logging.getLogger(__name__)
 
 
 class WorkerHandler(logging.Handler):
-    """Queues a worker's records, and sends them to the run's counter from a thread of its own:
-    warnings and errors at once, the others within BATCH_S. Ray may warn while it holds what
-    sending needs, so nothing is sent where it is logged."""
+    """Sends a worker's records to the run's counter: warnings and errors at once, the others
+    within BATCH_S."""
 
-    def __init__(self, counter: StageReports) -> None:
+    def __init__(self, counter: StageReports, batch_s: float = BATCH_S) -> None:
         super().__init__()
         self.counter = counter
+        self._batch_s = batch_s
         self._actor = (ray.get_runtime_context().get_actor_id() or "")[:12]
-        self._queue: SimpleQueue[LogEntry | None] = SimpleQueue()  # None: stopped
-        self._kinds: set[str] = set()  # of libraries' warnings; other workers may have sent them
-        self._sender = threading.Thread(
-            target=self._send_until_stopped, daemon=True, name="worker-log"
-        )
-        self._sender.start()
+        self._batch: list[LogEntry] = []
+        self._timer: threading.Timer | None = None
+
+    def emit(self, record: logging.LogRecord) -> None:  # under the handler's lock
+        with suppress(Exception):  # a log costs nobody a score
+            self._batch.append(entry_of(record, self._actor))
+            if self._is_urgent(record) or len(self._batch) >= MAX_WAITING:
+                self._send()
+            elif self._timer is None:
+                self._timer = threading.Timer(self._batch_s, self.flush)
+                self._timer.daemon = True
+                self._timer.start()
+
+    def flush(self) -> None:
+        with self.lock or threading.RLock():
+            self._send()
+
+    def _is_urgent(self, record: logging.LogRecord) -> bool:
+        return record.levelno >= logging.WARNING
+
+    def _send(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        batch, self._batch = self._batch, []
+        if batch:
+            with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
+                self.counter.record_logs(batch)
+
+
+class LibraryHandler(WorkerHandler):
+    """Sends what a library warns of to the run's counter, each kind of message once a run. Always
+    from a thread of its own: Ray may warn while it holds what sending needs."""
+
+    def __init__(self, counter: StageReports) -> None:
+        super().__init__(counter, WARNING_S)
+        self._sent: set[str] = set()  # kinds; other workers may have sent them too
 
     def emit(self, record: logging.LogRecord) -> None:
-        with suppress(Exception):  # a log costs nobody a score
-            self._queue.put(entry_of(record, self._actor))
+        key = _kind_of(record.name, str(record.msg))
+        if key in self._sent or len(self._sent) >= MOST_KINDS:
+            return
+        self._sent.add(key)
+        mine = copy.copy(record)
+        setattr(mine, ONCE, key)
+        super().emit(mine)
 
-    def emit_of_library(self, record: logging.LogRecord) -> None:
-        """Sends what a library warns of, each kind of message once a run."""
-        kind = _kind_of(record.name, str(record.msg))
-        if kind not in self._kinds and len(self._kinds) < MAX_KINDS:
-            self._kinds.add(kind)
-            with suppress(Exception):
-                self._queue.put(entry_of(record, self._actor) | {ONCE: kind})
-
-    def stop(self) -> None:
-        """Has what is queued sent, and nothing after it."""
-        self._queue.put(None)
-
-    def close(self) -> None:  # when this process ends
-        self.stop()
-        self._sender.join(timeout=LAST_BATCH_S)
-        super().close()
-
-    def _send_until_stopped(self) -> None:
-        batch: list[LogEntry | None] = []
-        while None not in batch:
-            batch = self._next_batch()
-            if entries := [entry for entry in batch if entry is not None]:
-                with suppress(Exception):  # a run that is over, Ray going down: a log ends nothing
-                    self.counter.record_logs(entries)
-
-    def _next_batch(self) -> list[LogEntry | None]:
-        """Waits for an entry, and for those that follow it, up to an urgent one."""
-        batch, until = [self._queue.get()], time.monotonic() + BATCH_S
-        with suppress(Empty):
-            while (last := batch[-1]) and last["level"] not in URGENT and len(batch) < MAX_WAITING:
-                batch.append(self._queue.get(timeout=max(0.0, until - time.monotonic())))
-        return batch
+    def _is_urgent(self, record: logging.LogRecord) -> bool:
+        return False
 
 
-_handler: WorkerHandler | None = None  # of the run that this process works for
+_library_handler: LibraryHandler | None = None
 
 
 def send_logs_to(counter: StageReports, level: int) -> None:
     """Has this process, a worker, send its log records to a run's counter from now on, and the
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
-    global _handler
+    global _library_handler
     package = logging.getLogger(PACKAGE)
     if any(isinstance(handler, FileHandler) for handler in package.handlers):
         return
     package.setLevel(level)
-    if _handler is None:
-        _catch_library_warnings()
-    elif _handler.counter == counter:
+    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
+    if any(handler.counter == counter for handler in mine):
         return
-    else:  # of another run: Ray keeps idle workers
-        package.removeHandler(_handler)
-        _handler.stop()
-    _handler = WorkerHandler(counter)
-    package.addHandler(_handler)
+    for handler in mine:  # of another run: Ray keeps idle workers
+        package.removeHandler(handler)
+    package.addHandler(WorkerHandler(counter))
     forget_logged()
+    if _library_handler is None:
+        _catch_library_warnings()
+    _library_handler = LibraryHandler(counter)
 
 
 def _catch_library_warnings() -> None:
-    """Hands each warning of a library to the worker's handler as it is made. A handler on their
+    """Hands each warning of a library to `_library_handler` as it is made. A handler on their
     loggers would be lost: Ray Data sets its own up anew with each task, Ray Data LLM's and vLLM's
     are set up when they are imported, and none hands anything on to the root."""
     make = logging.getLogRecordFactory()
@@ -128,9 +133,9 @@ def _catch_library_warnings() -> None:
     def make_and_send(*args: Any, **kwargs: Any) -> logging.LogRecord:
         record = make(*args, **kwargs)
         with suppress(Exception):  # records may be made of anything: logging.makeLogRecord
-            is_library = record.name.partition(".")[0] in LIBRARIES
-            if _handler is not None and is_library and record.levelno >= logging.WARNING:
-                _handler.emit_of_library(record)
+            if record.levelno >= logging.WARNING and record.name.partition(".")[0] in LIBRARIES:
+                assert _library_handler is not None
+                _library_handler.handle(record)
         return record
 
     logging.setLogRecordFactory(make_and_send)
@@ -158,12 +163,12 @@ def engine_warnings(output: str) -> list[LogEntry]:
     """What processes of vLLM warn of in a piece of a worker's output."""
     entries = []
     for line in output.splitlines():
-        if parts := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
-            text = f"{parts['process']} (pid {parts['pid']}), {parts['place']}: {parts['message']}"
+        if found := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
+            text = f"{found['process']} (pid {found['pid']}), {found['place']}: {found['message']}"
             entry = make_entry(
-                logging.getLevelNamesMapping()[parts["level"]], "vllm", hide_held_keys(text)
+                logging.getLevelNamesMapping()[found["level"]], "vllm", hide_held_keys(text)
             )
-            entries.append(entry | {ONCE: _kind_of("vllm", parts["message"])})
+            entries.append(entry | {ONCE: _kind_of("vllm", found["message"])})
     return entries
 
 
