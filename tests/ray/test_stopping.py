@@ -24,7 +24,8 @@ def right(sample, response):
 def test_a_run_on_ray_stops_when_decided_and_is_completed(tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW)
     metrics = [f"{tmp_path}/slow.py:right"]
-    done = evaluated(tmp_path, "right ±0.1", executor="ray", metrics=metrics)
+    # Small blocks: Ray keeps several under way, and what is under way is finished
+    done = evaluated(tmp_path, "right ±0.1", executor="ray", metrics=metrics, rows_per_block=32)
     decided = done.summary.decided
     assert decided is not None
     assert (done.is_decided, done.exit_code) == (True, 0)
