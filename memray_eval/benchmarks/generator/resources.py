@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from memray_eval.benchmarks.generator.pools import Corpus, Pile, Pool, Unit
+from memray_eval.benchmarks.generator.pools import Corpus, Pile, TextUnit, UnitPool
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.errors import DataError
@@ -94,15 +94,17 @@ class Resources:
         self,
         name: str,
         language: str,
-        make: Callable[[Random, int], Unit],
+        make: Callable[[Random, int], TextUnit],
         *,
         measure: Callable[[str], int] | None = None,
         capacity: int | None = None,
-    ) -> Pool:
+    ) -> UnitPool:
         """The pool of this name, made when first asked for."""
         pool = self._piles.get((name, language))
-        if not isinstance(pool, Pool):
-            pool = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
+        if not isinstance(pool, UnitPool):
+            pool = UnitPool(
+                (self.seed, name, language), make, measure or self.counter.line, capacity
+            )
             self._piles[name, language] = pool
         return pool
 
@@ -115,7 +117,9 @@ class Resources:
     def essay(self, language: str) -> Pile:
         """Invented prose, no paragraph twice in a sample; or the user's text in its order."""
         if not self._haystack:
-            return self.pool("paragraphs", language, lambda rng, _: Unit(paragraph(rng, language)))
+            return self.pool(
+                "paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language))
+            )
         if ("text", "") not in self._piles:
             self._piles["text", ""] = Corpus(self._haystack, self.counter.line)
         return self._piles["text", ""]

@@ -85,7 +85,7 @@ _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u065
 _LATIN = str.maketrans("أابجده", "AABCDE")
 
 
-class Choice(NamedTuple):
+class ChosenOption(NamedTuple):
     """An option by its letter or word, and where in the response it is first stated as the
     answer."""
 
@@ -117,7 +117,7 @@ def offered_options(prompt: str) -> dict[str, str]:
     return {word.lower(): word for word in pair.groups()} if pair else {}
 
 
-def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
+def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
     B", "I choose B", "B is the safest", \\boxed{B}), else the one that it opens with, else the only
     one that it marks ("(B)", "**B**", "option B"), else the one whose own words it is. None where
@@ -128,24 +128,24 @@ def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
         found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return Choice(found[1].lower(), found.start()) if found else None
+        return ChosenOption(found[1].lower(), found.start()) if found else None
     text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
     said = [
-        (match.end(), Choice(_letter(match), match.start()))
+        (match.end(), ChosenOption(_letter(match), match.start()))
         for match in readings.told.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
         if choice := find_choice(inner, options):
-            said.append((match.end(), Choice(choice.option, match.start())))
+            said.append((match.end(), ChosenOption(choice.option, match.start())))
         elif _lone_letters(inner, letters):  # several
             return None
     opens = readings.opening.match(text)
-    opening = (opens.end(), Choice(_letter(opens), 0)) if opens else None
+    opening = (opens.end(), ChosenOption(_letter(opens), 0)) if opens else None
     if not said:
         return _unstated(text, options, readings, opening)
     end, last = max(said)
@@ -160,10 +160,12 @@ def _unstated(
     text: str,
     options: Mapping[str, str],
     readings: _Readings,
-    opening: tuple[int, Choice] | None,
-) -> Choice | None:
+    opening: tuple[int, ChosenOption] | None,
+) -> ChosenOption | None:
     """The option of a response that states none as its answer: see `find_choice`."""
-    named = [Choice(_letter(match), match.start()) for match in readings.marked.finditer(text)]
+    named = [
+        ChosenOption(_letter(match), match.start()) for match in readings.marked.finditer(text)
+    ]
     if opening:
         end, first = opening
         if readings.more.match(text, end) or _repeats_options(text, options):
@@ -191,7 +193,7 @@ def _twin(character: str) -> str:
 _TWINS = Forms(_twin)
 
 
-def _lone_letters(text: str, letters: str) -> list[Choice] | None:
+def _lone_letters(text: str, letters: str) -> list[ChosenOption] | None:
     """The letters of a text that says nothing else ("(B)", "A, B", "A or C"), else None."""
     if len(text) > 100:
         return None
@@ -202,7 +204,7 @@ def _lone_letters(text: str, letters: str) -> list[Choice] | None:
         return None
     if re.search(r"[+\-−]", text):  # a grade
         return None
-    return [Choice(part[0].upper(), part.start()) for part in parts]
+    return [ChosenOption(part[0].upper(), part.start()) for part in parts]
 
 
 def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
@@ -216,14 +218,14 @@ def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
     return sum(found is not None for found in repeated) > 1
 
 
-def _choose_by_words(text: str, options: Mapping[str, str]) -> Choice | None:
+def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
     stated = list(re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text))
     ends = [found.end() for found in stated]
     for start in (0, *(end for end in reversed(ends) if end)):
         said = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
         if option := _option_of_words(text if not start else said, options):
-            return Choice(option, start)
+            return ChosenOption(option, start)
     return None
 
 
@@ -233,7 +235,7 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     return next(same, "")
 
 
-def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
+def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
     """Whether the response goes through several options line by line, of which its first is no
     choice."""
     opens_line = {

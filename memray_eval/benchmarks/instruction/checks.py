@@ -14,7 +14,7 @@ from typing import NamedTuple
 from memray_eval.benchmarks.instruction.answers import compare
 from memray_eval.benchmarks.instruction.plans import navigation
 from memray_eval.benchmarks.instruction.reasoning import reasoning
-from memray_eval.benchmarks.instruction.simple import Check, completeness, error_free, simple
+from memray_eval.benchmarks.instruction.simple import CheckResult, completeness, error_free, simple
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
@@ -41,7 +41,7 @@ BESIDE = ("exact_match", "answer_f1")
 CHECKS = (*(check for weights in WEIGHTS.values() for check in weights), *BESIDE)
 _SUM_TOLERANCE = 1e-6
 
-_SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, Check]]] = {
+_SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, CheckResult]]] = {
     "simple": simple,
     "navigation": navigation,
     "reasoning": reasoning,
@@ -101,7 +101,7 @@ def score_response(
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
     is_empty = not response.strip()
     checks = (
-        {name: Check(0) for name in WEIGHTS[prompt_type]}
+        {name: CheckResult(0) for name in WEIGHTS[prompt_type]}
         if is_empty
         else _SCORERS[prompt_type](prompt, response, is_cut)
     )
@@ -145,14 +145,16 @@ def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str
     return weights
 
 
-def _compare_with_answers(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
+def _compare_with_answers(
+    prompt: str, response: str, answers: Sequence[str]
+) -> dict[str, CheckResult]:
     found = compare(prompt, response, answers)
     told = f"expected: {answers[0][:80]}" + (
         f" or {len(answers) - 1} more" if len(answers) > 1 else ""
     )
     exact = (
-        Check(100, f"Exact match ({told})")
+        CheckResult(100, f"Exact match ({told})")
         if found.exact
-        else Check(0, issues=(f"No exact match ({told})",))
+        else CheckResult(0, issues=(f"No exact match ({told})",))
     )
-    return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
+    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * found.f1))}

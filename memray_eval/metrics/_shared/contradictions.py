@@ -77,14 +77,14 @@ _KINDS = (
 )  # fmt: skip
 
 
-class Kind(NamedTuple):
+class StateKind(NamedTuple):
     """The patterns that name a kind, and that say it of the user or theirs."""
 
     named: re.Pattern[str]
     said_of_user: re.Pattern[str]
 
     @classmethod
-    def of(cls, said: str) -> Kind:
+    def of(cls, said: str) -> StateKind:
         told = (
             rf"\b(?:your|you're an?|you are an?|as an?|for an?|being an?|like (?:most"
             rf"|all|other)) (?:[\w'-]+ ){{0,2}}(?:{said})\b"
@@ -94,7 +94,9 @@ class Kind(NamedTuple):
         return cls(re.compile(rf"\b(?:{said})\b"), re.compile(told))
 
 
-_KIND_PATTERNS = tuple({name: Kind.of(said) for name, said in kinds.items()} for kinds in _KINDS)
+_KIND_PATTERNS = tuple(
+    {name: StateKind.of(said) for name, said in kinds.items()} for kinds in _KINDS
+)
 _DRUG = re.compile(
     r"\b(?:the|your|that) (?P<drug>[a-z]{3,}(?:pril|sartan|olol|statin|formin|mycin"
     r"|cillin|xaban|farin|dipine|thiazide|semide|zepam"
@@ -108,7 +110,7 @@ _DRUG = re.compile(
 )
 
 
-class Range(NamedTuple):
+class ValueRange(NamedTuple):
     """A figure at most `low` is low, one from `high` is high; from `normal_from` to `normal_to` it
     is neither."""
 
@@ -120,14 +122,14 @@ class Range(NamedTuple):
 
 # By words of a key (as stems), in the units that are meant by figures of this size.
 _RANGES = (
-    ({"potassium"}, Range(3.4, 3.6, 5.0, 5.4)),
-    ({"hba1c"}, Range(0.0, 4.0, 5.6, 6.5)),
-    ({"ferritin"}, Range(25, 40, 200, 400)),
-    ({"egfr"}, Range(55, 90, 1e9, 1e9)),
-    ({"heart", "rate"}, Range(45, 55, 90, 101)),
-    ({"ldl"}, Range(0.0, 50, 100, 160)),
+    ({"potassium"}, ValueRange(3.4, 3.6, 5.0, 5.4)),
+    ({"hba1c"}, ValueRange(0.0, 4.0, 5.6, 6.5)),
+    ({"ferritin"}, ValueRange(25, 40, 200, 400)),
+    ({"egfr"}, ValueRange(55, 90, 1e9, 1e9)),
+    ({"heart", "rate"}, ValueRange(45, 55, 90, 101)),
+    ({"ldl"}, ValueRange(0.0, 50, 100, 160)),
 )
-_PRESSURE = Range(90, 100, 129, 140)
+_PRESSURE = ValueRange(90, 100, 129, 140)
 _HIGH = re.compile(r"\b(?:high|raised|elevated|sky[- ]high|hypertensive|above (?:normal|range))\b")
 _LOW = re.compile(r"\b(?:low|deficient|depleted|below (?:normal|range))\b")
 _NORMAL = re.compile(
@@ -136,14 +138,14 @@ _NORMAL = re.compile(
 )
 
 
-class Contradiction(NamedTuple):
+class MemoryClash(NamedTuple):
     """A memory key, and the sentence of the response that contradicts it."""
 
     key: str
     sentence: str
 
 
-def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
+def contradictions(sample: Sample, response: Response) -> list[MemoryClash]:
     """What contradicts the memory, one sentence a key at most."""
     said = sentences(response.text)
     asked = [_turn_to_the_user(line) for line in sentences(sample.query)] if said else []
@@ -154,7 +156,7 @@ def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
         if contradicting is None and premise is not None and _agrees(said, premise, key, value):
             contradicting = said[0]
         if contradicting is not None:
-            found.append(Contradiction(key, contradicting))
+            found.append(MemoryClash(key, contradicting))
     return found
 
 
@@ -273,7 +275,7 @@ def state_of(key: str, value: MemoryValue) -> str | None:
     return _state(numbers[0].value, found) if found and len(numbers) == 1 else None
 
 
-def _state(figure: float, among: Range) -> str | None:
+def _state(figure: float, among: ValueRange) -> str | None:
     if figure <= among.low:
         return "low"
     if figure >= among.high:
@@ -281,7 +283,7 @@ def _state(figure: float, among: Range) -> str | None:
     return "normal" if among.normal_from <= figure <= among.normal_to else None
 
 
-def _kinds_of(key: str, value: MemoryValue) -> Iterator[tuple[Mapping[str, Kind], str]]:
+def _kinds_of(key: str, value: MemoryValue) -> Iterator[tuple[Mapping[str, StateKind], str]]:
     """The kinds that an entry names: in its value, or in its key where the value is yes."""
     text = normalise(key.replace("_", " ") if _polarity(value) else _value_as_text(value))
     for kinds in _KIND_PATTERNS:

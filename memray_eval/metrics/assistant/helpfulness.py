@@ -112,7 +112,7 @@ _REFUSES = re.compile(
 )
 
 
-class Step(NamedTuple):
+class AdvisedStep(NamedTuple):
     """A clause that says what to do, and whether its sentence says when or how much."""
 
     text: str
@@ -153,7 +153,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> HelpfulnessJu
     )
 
 
-def steps(text: str) -> Iterator[Step]:
+def steps(text: str) -> Iterator[AdvisedStep]:
     """The steps that a text recommends, each once, in order. An item of a list is one step."""
     seen = set()
     for line in text.splitlines():
@@ -168,7 +168,7 @@ def steps(text: str) -> Iterator[Step]:
                     and (is_item or _is_step(clause))
                 ):
                     seen.add(clause)
-                    yield Step(clause, is_specific)
+                    yield AdvisedStep(clause, is_specific)
                 is_item = False
 
 

@@ -191,7 +191,7 @@ _DENIED = re.compile(
 )
 
 
-class Finding(NamedTuple):
+class ImpoliteWording(NamedTuple):
     """An impolite wording of the response, and why it is one."""
 
     phrase: str
@@ -209,7 +209,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PolitenessJud
     said = words(response.text) if len(response.text) < 200 else []
     is_command = 0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS  # and nothing else
     if is_command and not _COURTESIES.intersection(said):
-        found.append(Finding(response.text.strip(), _TERSE))
+        found.append(ImpoliteWording(response.text.strip(), _TERSE))
     phrases = list(dict.fromkeys(finding.phrase for finding in found))
     if not found:
         return on_empty(sample)
@@ -223,14 +223,14 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PolitenessJud
     )
 
 
-def _findings(sentence: str) -> Iterator[Finding]:
+def _findings(sentence: str) -> Iterator[ImpoliteWording]:
     text = sentence.translate(_STRAIGHT)
     if opening := _AT_START.pattern.match(text):
-        yield Finding(sentence[: opening.end()], _AT_START)
+        yield ImpoliteWording(sentence[: opening.end()], _AT_START)
     for lapse in LAPSES:
         for found in lapse.pattern.finditer(text):
             if not _DENIED.search(text, max(0, found.start() - 60), found.start()):
-                yield Finding(sentence[found.start() : found.end()], lapse)
+                yield ImpoliteWording(sentence[found.start() : found.end()], lapse)
 
 
 def on_empty(sample: Sample) -> PolitenessJudgment:

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut, scatter
+from memray_eval.benchmarks.generator.pools import TextUnit, insert_needles, nearest_cut, scatter
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
@@ -116,7 +116,7 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     return spec.finish(body, own + int(totals[n - 1]), (answer,))
 
 
-def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
+def _lives(language: str, seed: int) -> Callable[[Random, int], TextUnit]:
     """A maker of lives. No two have the same name; other facts may be shared."""
     texts, adjectives, nouns = LIVES[language], ADJECTIVES[language], NOUNS[language]
     names = (
@@ -126,7 +126,7 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
     )
     scattered = scatter(names, seed, "lives", language)
 
-    def make(rng: Random, number: int) -> Unit:
+    def make(rng: Random, number: int) -> TextUnit:
         book = (rng.choice(adjectives), rng.choice(nouns))
         values = (
             _town(rng, language),
@@ -139,7 +139,7 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
         )
         name = _name(scattered(number % names), language)
         facts = dict(zip(FACTS, values, strict=True))
-        return Unit(
+        return TextUnit(
             rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **facts),
             name,
             values,

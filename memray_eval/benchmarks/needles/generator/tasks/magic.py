@@ -8,8 +8,8 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from memray_eval.benchmarks.generator.pools import (
-    Pool,
-    Unit,
+    TextUnit,
+    UnitPool,
     insert_needles,
     insert_sentence,
     nearest_cut,
@@ -166,7 +166,7 @@ def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     return values
 
 
-def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
+def _decoys(variant: Variant, language: str, resources: Resources) -> UnitPool:
     words, kind = WORDS[language], WORDS[language][variant.value]
     capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
     word_number = scatter(capacity, resources.seed, language)
@@ -175,7 +175,7 @@ def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
         uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
     )
 
-    def make(rng: Random, number: int) -> Unit:
+    def make(rng: Random, number: int) -> TextUnit:
         key = (
             uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
         )
@@ -183,7 +183,9 @@ def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
         while value in taken:
             value = draw_value(rng)
         taken.add(value)
-        return Unit(words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,))
+        return TextUnit(
+            words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,)
+        )
 
     name = f"keys of {variant.key}s"
     return resources.pool(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut
+from memray_eval.benchmarks.generator.pools import TextUnit, insert_needles, nearest_cut
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
@@ -98,6 +98,6 @@ def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> Samp
     return spec.finish("{\n" + "".join(lines), int(totals[n - 1]), (value,))
 
 
-def _pair(rng: Random, _: int) -> Unit:
+def _pair(rng: Random, _: int) -> TextUnit:
     key, value = uuid4(rng), uuid4(rng)
-    return Unit(f'"{key}": "{value}",\n', key, (value,))
+    return TextUnit(f'"{key}": "{value}",\n', key, (value,))
