@@ -226,3 +226,19 @@ def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tup
 def _canonical(label: str) -> str:
     word = label.strip().strip("<>").lower().replace(" ", "_")
     return _CANONICAL.get(word, word)
+
+
+class ModelLabels:
+    """A foreign model's labels in those of `labels`, the set that it speaks in (`match_labels`)."""
+
+    def __init__(self, model_labels: Sequence[str], whose: str) -> None:
+        """Raises ConfigError for labels that no label set knows."""
+        self.labels, ours = match_labels(model_labels, whose)
+        self._ours = dict(zip(model_labels, ours, strict=True))
+
+    def normalise(self, scores: Mapping[str, float]) -> Distribution:
+        """A model's scores, those of labels with one meaning summed, made to sum to 1."""
+        summed = dict.fromkeys(self.labels.labels, 0.0)
+        for label, score in scores.items():
+            summed[self._ours[label]] += score if score > 0 else 0.0
+        return self.labels.normalised(list(summed.values()))

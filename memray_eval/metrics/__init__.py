@@ -1,13 +1,14 @@
-"""The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _
-is a shared part. The rules of benchmarks are metrics too, and need no file."""
+"""The metrics: a file metrics/<family>/<name>.py holds `METRIC`, or `METRICS`, several by name. A
+name that begins with _ is a shared part. The rules of benchmarks are metrics without a file."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
@@ -82,16 +83,18 @@ def _metrics_of_files() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                about, formulas = split_docstring(module.__doc__)
-                metric = replace(
-                    module.METRIC,
-                    name=file.name,
-                    family=family.name,
-                    about=about,
-                    formulas=formulas,
-                )
-                rubric = getattr(module, "RUBRIC", None)
-                yield _with_any_rubric(metric, rubric) if rubric else metric
+                for name, metric in _metrics_of_file(module, file.name).items():
+                    yield replace(metric, name=name, family=family.name)
+
+
+def _metrics_of_file(module: ModuleType, name: str) -> Mapping[str, Metric]:
+    """The metric of that name which a file holds, or those of its `METRICS`."""
+    if several := getattr(module, "METRICS", None):
+        return dict(several)
+    about, formulas = split_docstring(module.__doc__)
+    metric: Metric = replace(module.METRIC, about=about, formulas=formulas)
+    rubric = getattr(module, "RUBRIC", None)
+    return {name: _with_any_rubric(metric, rubric) if rubric else metric}
 
 
 def _with_any_rubric(metric: Metric, rubric: str) -> Metric:

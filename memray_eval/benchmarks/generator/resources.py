@@ -173,9 +173,8 @@ def read_questions(path: str) -> list[QuestionedText]:
 
 def read_text(path: str) -> str:
     """A text file (UTF-8). Raises DataError."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             return file.read().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error}") from None

@@ -152,8 +152,7 @@ def _places(path: str) -> dict[str, int]:
 @lru_cache(2)
 def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
     """The messages of the context whose line begins there."""
-    filesystem, inner = locate(path)
-    with open_reader(filesystem, inner, start) as file:
+    with open_reader(*locate(path), start) as file:
         context = json.loads(file.readline().decode("utf-8-sig"))
     messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):

@@ -109,11 +109,8 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    own, totals = int(pool.counts([target])[0]), pool.totals(others)
-    n = spec.most(totals + own, LEAST_OTHERS)
-    cut = nearest_cut(totals[:n], order.depth or 0)
-    body = insert_needles(pool.texts(others[:n]), [(cut, unit.text)])
-    return spec.finish(body, own + int(totals[n - 1]), (answer,))
+    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
+    return spec.hide([unit.text], tokens, pool, others, (answer,), depth=depth, least=LEAST_OTHERS)
 
 
 def _lives(language: str, seed: int) -> Callable[[Random, int], TextUnit]:
