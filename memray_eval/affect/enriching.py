@@ -111,10 +111,10 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
     if backends.text is None:
         return [await _judge_emotion(sample, backends) for sample in samples]
     try:
-        found = await backends.text.infer([sample.query for sample in samples])
+        distributions = await backends.text.infer([sample.query for sample in samples])
     except GenerationError as error:
         return [_TextReading(EKMAN.uniform(), backends.text.name, str(error)) for _ in samples]
-    return [_TextReading(distribution, backends.text.name) for distribution in found]
+    return [_TextReading(distribution, backends.text.name) for distribution in distributions]
 
 
 async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:
@@ -145,14 +145,14 @@ async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
             sample, traits={"backend": "unknown", "degraded": _describe_judge_failure(error)}
         )
     assert isinstance(verdict.judgment, BigFiveJudgment)
-    found = from_judgment(verdict.judgment)
+    traits = from_judgment(verdict.judgment)
     notes = {
         "backend": JUDGE,
         "judge": verdict.judge,
-        "unknown": list(found.unknown),
-        "confidence": found.confidence,
+        "unknown": list(traits.unknown),
+        "confidence": traits.confidence,
     }
-    return _add_notes(sample.model_copy(update={"traits": found.known}), traits=notes)
+    return _add_notes(sample.model_copy(update={"traits": traits.known}), traits=notes)
 
 
 def _describe_judge_failure(error: Exception) -> str:

@@ -209,9 +209,9 @@ def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tup
     has."""
     names = [_canonical(label) for label in model_labels]
     for labels in (FOUR, EKMAN, GOEMOTIONS):
-        known = {_canonical(label): label for label in labels.labels}
-        if set(names) <= set(known):
-            return labels, tuple(known[name] for name in names)
+        by_name = {_canonical(label): label for label in labels.labels}
+        if set(names) <= set(by_name):
+            return labels, tuple(by_name[name] for name in names)
     unmapped = [
         label
         for label, name in zip(model_labels, names, strict=True)

@@ -68,15 +68,15 @@ def parse(text: str) -> Lexicon:
         if emotion not in EKMAN.labels:
             raise ValueError(f"lexicon: {emotion!r} is not one of {', '.join(EKMAN.labels)}")
         for word in entries.split():
-            known, key = (stems, word[:-1]) if word.endswith("*") else (words, word)
-            if key in known:
+            entries_of, key = (stems, word[:-1]) if word.endswith("*") else (words, word)
+            if key in entries_of:
                 raise ValueError(f"lexicon: {word!r} is there twice")
-            if known is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
+            if entries_of is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
                 raise ValueError(
                     f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters before "
                     "its *"
                 )
-            known[key] = EmotionWord(emotion, float(strength))
+            entries_of[key] = EmotionWord(emotion, float(strength))
     signs = sorted((word for word in words if not word.isalpha()), key=len, reverse=True)
     # ":d" is not in "note:do"
     patterns = (re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs)

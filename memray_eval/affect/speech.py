@@ -133,9 +133,9 @@ def spread_arousal(arousal: float, certainty: float) -> Distribution:
         -0.5
         * ((np.array([AROUSAL[label] for label in EKMAN.labels]) - arousal) / AROUSAL_WIDTH) ** 2
     )
-    told = MOST_TOLD * min(1.0, max(0.0, certainty))
+    decided = MOST_TOLD * min(1.0, max(0.0, certainty))
     return EKMAN.normalised(
-        [float(share) for share in told * near / near.sum() + (1 - told) / len(near)]
+        [float(share) for share in decided * near / near.sum() + (1 - decided) / len(near)]
     )
 
 
@@ -164,13 +164,13 @@ class TransformersSpeech:
                 # At least half a second: the first layers of a model take no less.
                 sounds.append(np.pad(samples, (0, max(0, self._rate_hz // 2 - len(samples)))))
         try:
-            found = iter(await asyncio.to_thread(self._classify, sounds) if sounds else [])
+            scores = iter(await asyncio.to_thread(self._classify, sounds) if sounds else [])
         except RuntimeError as error:  # torch's, for all that goes wrong inside a model
             reason = f"{self.name} failed: {type(error).__name__}"
             reasons = [reason if isinstance(clip, Clip) else clip for clip in heard]
             return [Guess(distribution=self.labels.uniform(), degraded=why) for why in reasons]
         return [
-            Guess(distribution=self._model_labels.normalise(next(found)))
+            Guess(distribution=self._model_labels.normalise(next(scores)))
             if isinstance(clip, Clip)
             else Guess(distribution=self.labels.uniform(), degraded=clip)
             for clip in heard
@@ -186,9 +186,9 @@ def load_classifier(
     rate_hz = int(pipe.feature_extractor.sampling_rate)
 
     def classify(sounds: list[Samples]) -> list[dict[str, float]]:
-        asked = [{"raw": sound, "sampling_rate": rate_hz} for sound in sounds]
+        inputs = [{"raw": sound, "sampling_rate": rate_hz} for sound in sounds]
         return [
-            {entry["label"]: float(entry["score"]) for entry in scores} for scores in pipe(asked)
+            {entry["label"]: float(entry["score"]) for entry in scores} for scores in pipe(inputs)
         ]
 
     return list(pipe.model.config.id2label.values()), rate_hz, classify

@@ -94,8 +94,7 @@ def load_pipeline(kind: Literal["text", "audio"], model: str, **options: Any) ->
             "or `gpu` (make setup)"
         ) from None
     try:
-        # mypy knows no pipeline of a kind that is decided here
-        return pipeline(f"{kind}-classification", model=model, top_k=None, **options)  # type: ignore[call-overload]
+        return pipeline(f"{kind}-classification", model=model, top_k=None, **options)
     except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError
         article = "a" if kind == "text" else "an"
         reason = " ".join(str(error).split())[:300] or type(error).__name__
@@ -113,7 +112,7 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
     window = min(MAX_TOKENS, pipe.tokenizer.model_max_length, positions)
 
     def classify(texts: list[str]) -> list[Scores]:
-        found = pipe(texts, truncation=True, max_length=window)
-        return [{entry["label"]: float(entry["score"]) for entry in scores} for scores in found]
+        results = pipe(texts, truncation=True, max_length=window)
+        return [{entry["label"]: float(entry["score"]) for entry in scores} for scores in results]
 
     return [str(label) for label in pipe.model.config.id2label.values()], classify

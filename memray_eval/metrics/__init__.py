@@ -29,8 +29,8 @@ def all_metrics() -> dict[str, Metric]:
     from memray_eval.benchmarks.rules import rule_metrics  # imports all benchmarks
 
     by_name: dict[str, Metric] = {}
-    found = (*_metrics_of_files(), *rule_metrics())
-    for metric in sorted(found, key=lambda metric: (metric.family, metric.name)):
+    metrics = (*_metrics_of_files(), *rule_metrics())
+    for metric in sorted(metrics, key=lambda metric: (metric.family, metric.name)):
         if metric.name in by_name:
             families = f"metrics/{by_name[metric.name].family} and metrics/{metric.family}"
             raise ConfigError(
@@ -43,16 +43,16 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    known = {own.name: load_own_metric(own) for own in options.own} | (
+    available = {own.name: load_own_metric(own) for own in options.own} | (
         all_metrics()
         if options == DEFAULTS
         else all_metrics() | {m.name: m for m in _with_options(options)}
     )
     chosen: dict[str, Metric] = {}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"no metric {name!r}; there are: {', '.join(known)}")
-        chosen[name] = known[name]
+        if name not in available:
+            raise ConfigError(f"no metric {name!r}; there are: {', '.join(available)}")
+        chosen[name] = available[name]
     if options.on_no_answer == DEFAULTS.on_no_answer and not options.scores_empty:
         return tuple(chosen.values())
     return tuple(_on_no_answer(metric, options) for metric in chosen.values())

@@ -92,13 +92,13 @@ class World:
         if who not in self.place or kind < 0.4:
             self.go(who)
             return
-        here = self.place[who]
+        place = self.place[who]
         free = [
             thing
             for thing in THINGS
-            if thing not in self.holder and self.trail.get(thing, [here])[-1] == here
+            if thing not in self.holder and self.trail.get(thing, [place])[-1] == place
         ]
-        near = [other for other in self.people if other != who and self.place.get(other) == here]
+        near = [other for other in self.people if other != who and self.place.get(other) == place]
         if held and near and gives:
             self.give(who, self.rng.choice(held), self.rng.choice(near))
         elif free and kind < 0.8:

@@ -64,11 +64,11 @@ class Library:
         self.texts = [f"{before}{text}\n" for text in numbers]
         self.counts = counter.lines(self.texts)
 
-    def others(self, rng: Random, tokens: int, known: set[int]) -> list[int]:
+    def others(self, rng: Random, tokens: int, excluded: set[int]) -> list[int]:
         """Documents but for the known ones, enough for so many tokens if there are."""
-        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(known) + 8
+        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(excluded) + 8
         drawn = rng.sample(range(len(self.texts)), min(len(self.texts), wanted))
-        return [number for number in drawn if number not in known]
+        return [number for number in drawn if number not in excluded]
 
 
 class Resources:

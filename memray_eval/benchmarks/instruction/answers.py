@@ -134,26 +134,26 @@ def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | Non
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
-    said = [
+    statements = [
         (match.end(), ChosenOption(_letter(match), match.start()))
         for match in readings.told.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
         if choice := find_choice(inner, options):
-            said.append((match.end(), ChosenOption(choice.option, match.start())))
+            statements.append((match.end(), ChosenOption(choice.option, match.start())))
         elif _lone_letters(inner, letters):  # several
             return None
     opens = readings.opening.match(text)
     opening = (opens.end(), ChosenOption(_letter(opens), 0)) if opens else None
-    if not said:
+    if not statements:
         return _unstated(text, options, readings, opening)
-    end, last = max(said)
+    end, last = max(statements)
     if readings.more.match(text, end):
         return None
     if opening and opening[1].option == last.option:
         return opening[1]
-    return next(choice for _, choice in sorted(said) if choice.option == last.option)
+    return next(choice for _, choice in sorted(statements) if choice.option == last.option)
 
 
 def _unstated(
@@ -181,7 +181,7 @@ def _with_latin_letters(text: str) -> str:
     """The text, as long as before, with full width letters and lone Arabic ones as Latin."""
     if text.isascii():
         return text
-    return _ARABIC.sub(lambda found: found[0].translate(_LATIN), text.translate(_TWINS))
+    return _ARABIC.sub(lambda match: match[0].translate(_LATIN), text.translate(_TWINS))
 
 
 def _twin(character: str) -> str:
@@ -215,23 +215,25 @@ def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
         for letter, words in options.items()
         if words
     )
-    return sum(found is not None for found in repeated) > 1
+    return sum(match is not None for match in repeated) > 1
 
 
 def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
     stated = list(re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text))
-    ends = [found.end() for found in stated]
+    ends = [match.end() for match in stated]
     for start in (0, *(end for end in reversed(ends) if end)):
-        said = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
-        if option := _option_of_words(text if not start else said, options):
+        clauses = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
+        if option := _option_of_words(text if not start else clauses, options):
             return ChosenOption(option, start)
     return None
 
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     normal = _normalise_answer(text)
-    same = (one for one, words in options.items() if words and _normalise_answer(words) == normal)
+    same = (
+        option for option, words in options.items() if words and _normalise_answer(words) == normal
+    )
     return next(same, "")
 
 
@@ -270,7 +272,7 @@ def _readings(letters: str) -> _Readings:
     abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]])"
     marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
-    told = (
+    announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
         rf"({closed}|{bare})"
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
@@ -296,7 +298,10 @@ def _readings(letters: str) -> _Readings:
         rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
     return _Readings(
-        re.compile(told), re.compile(opening), re.compile(marked, re.MULTILINE), re.compile(more)
+        re.compile(announced),
+        re.compile(opening),
+        re.compile(marked, re.MULTILINE),
+        re.compile(more),
     )
 
 
@@ -347,17 +352,17 @@ def _unwrap(response: str) -> str:
 
 
 def _f1(response: str, answer: str) -> float:
-    said, wanted = tokens(response), tokens(answer)
+    words, wanted = tokens(response), tokens(answer)
     if is_chinese(answer):
-        said, wanted = _cut_chinese(said), _cut_chinese(wanted)
-    return token_f1(said, wanted)
+        words, wanted = _cut_chinese(words), _cut_chinese(wanted)
+    return token_f1(words, wanted)
 
 
-def _cut_chinese(found: Sequence[str]) -> tuple[str, ...]:
+def _cut_chinese(words: Sequence[str]) -> tuple[str, ...]:
     """Tokens, of which those in Chinese are cut into words."""
     return tuple(
         word
-        for token in found
+        for token in words
         for word in (chinese_words(token) if is_chinese(token) else (token,))
     )
 
@@ -380,8 +385,8 @@ def _is_same(response: str, answer: str) -> bool:
         return True
     if not answer.lstrip().startswith(("{", "[")):
         return False
-    there, wanted = read_json(response), read_json(answer)
-    return there is not None and there == wanted
+    value, wanted = read_json(response), read_json(answer)
+    return value is not None and value == wanted
 
 
 def _normalise_answer(text: str) -> str:

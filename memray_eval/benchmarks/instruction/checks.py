@@ -67,7 +67,7 @@ BANDS = (
 
 def band(score: float) -> Band:
     """The band of an overall score: 89.9 is good, 90 excellent."""
-    return next(each for each in BANDS if score >= each.low)
+    return next(band_ for band_ in BANDS if score >= band_.low)
 
 
 class Result(Frozen):
@@ -132,11 +132,11 @@ def check_prompt_type(prompt_type: str) -> None:
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
     """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
     no number from 0 to 1, and shares that don't sum to 1."""
-    known = (*WEIGHTS[prompt_type], *BESIDE)
+    checks = (*WEIGHTS[prompt_type], *BESIDE)
     for name, share in weights.items():
-        if name not in known:
+        if name not in checks:
             raise ConfigError(
-                f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(known)}"
+                f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(checks)}"
             )
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
             raise ConfigError(f"weights: {name} must be a number from 0 to 1, not {share!r}")
@@ -148,13 +148,13 @@ def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str
 def _compare_with_answers(
     prompt: str, response: str, answers: Sequence[str]
 ) -> dict[str, CheckResult]:
-    found = compare(prompt, response, answers)
-    told = f"expected: {answers[0][:80]}" + (
+    match = compare(prompt, response, answers)
+    expected = f"expected: {answers[0][:80]}" + (
         f" or {len(answers) - 1} more" if len(answers) > 1 else ""
     )
     exact = (
-        CheckResult(100, f"Exact match ({told})")
-        if found.exact
-        else CheckResult(0, issues=(f"No exact match ({told})",))
+        CheckResult(100, f"Exact match ({expected})")
+        if match.exact
+        else CheckResult(0, issues=(f"No exact match ({expected})",))
     )
-    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * found.f1))}
+    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * match.f1))}

@@ -68,10 +68,10 @@ class Words(Frozen):
 
     @field_validator("words")
     @classmethod
-    def _are_words(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if wordless := [word for word in given if not words(word)]:
+    def _are_words(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if wordless := [word for word in texts if not words(word)]:
             raise ValueError(f"{wordless[0]!r} holds no word")
-        return given
+        return texts
 
 
 class Phrase(Frozen):

@@ -69,8 +69,8 @@ def paragraphs(text: str, wanted: Count) -> bool:
 
 def nth_paragraph_starts(text: str, wanted: NthParagraph) -> bool:
     """Whatever the case; there may be more paragraphs than n."""
-    found, word = paragraphs_of(text), words(wanted.word)
-    return len(found) >= wanted.n and words(found[wanted.n - 1])[: len(word)] == word
+    paragraphs, word = paragraphs_of(text), words(wanted.word)
+    return len(paragraphs) >= wanted.n and words(paragraphs[wanted.n - 1])[: len(word)] == word
 
 
 def keywords_present(text: str, wanted: Words) -> bool:
@@ -185,8 +185,8 @@ def postscript(text: str, wanted: Phrase) -> bool:
 
 def one_of(text: str, wanted: OneOf) -> bool:
     """Nothing but one of the options, whatever the case; a full stop after it is let through."""
-    said = text.strip().rstrip(".").casefold()
-    return any(said == option.strip().rstrip(".").casefold() for option in wanted.options)
+    reply = text.strip().rstrip(".").casefold()
+    return any(reply == option.strip().rstrip(".").casefold() for option in wanted.options)
 
 
 def two_responses(text: str, wanted: Nothing) -> bool:

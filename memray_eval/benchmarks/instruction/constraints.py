@@ -93,7 +93,9 @@ def read_constraints(raw: Any) -> tuple[Constraint, ...]:
     lists the kinds."""
     if not isinstance(raw, list | tuple) or not raw:
         raise ValueError(f"constraints: must be a list of objects with a kind, not {raw!r}"[:200])
-    return tuple(_read(f"constraints.{place}", one) for place, one in enumerate(raw))
+    return tuple(
+        _read(f"constraints.{number}", constraint) for number, constraint in enumerate(raw)
+    )
 
 
 def _read(where: str, raw: Any) -> Constraint:
@@ -103,9 +105,9 @@ def _read(where: str, raw: Any) -> Constraint:
     if kind not in KINDS:
         raise ValueError(f"{where}: no kind {kind!r}; there are: {', '.join(KINDS)}")
     # Parquet fills arguments of other kinds with null.
-    given = {name: value for name, value in raw.items() if name != "kind" and value is not None}
+    arguments = {name: value for name, value in raw.items() if name != "kind" and value is not None}
     try:
-        return Constraint(kind, KINDS[kind].arguments.model_validate(given))
+        return Constraint(kind, KINDS[kind].arguments.model_validate(arguments))
     except ValidationError as error:
         raise ValueError(f"{where}: {_describe_fault(kind, error)}") from None
 
@@ -114,11 +116,11 @@ def _describe_fault(kind: str, error: ValidationError) -> str:
     """The first thing that is wrong with a kind's arguments."""
     fault = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in fault["loc"]) or "arguments"
-    known = ", ".join(KINDS[kind].arguments.model_fields) or "none"
+    names = ", ".join(KINDS[kind].arguments.model_fields) or "none"
     if fault["type"] == "missing":
-        return f"{kind} lacks {name}; it takes: {known}"
+        return f"{kind} lacks {name}; it takes: {names}"
     if fault["type"] == "extra_forbidden":
-        return f"{kind} has no argument {name!r}; it takes: {known}"
+        return f"{kind} has no argument {name!r}; it takes: {names}"
     return f"{kind}.{name}: {fault['msg'].removeprefix('Value error, ')}, not {fault['input']!r}"[
         :300
     ]

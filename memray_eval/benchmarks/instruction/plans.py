@@ -50,11 +50,11 @@ def find_plan(text: str) -> Any:
         if (start := text.find("{", start + 1)) < 0:
             return None
         try:
-            found, _ = decoder.raw_decode(text, start)
+            plan, _ = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if "steps" in found:
-            return found
+        if "steps" in plan:
+            return plan
     return None
 
 
@@ -65,14 +65,14 @@ def _objects(steps: Any) -> list[dict[str, Any]]:
 def _required_fields(steps: Any, has_steps: bool) -> CheckResult:
     """The share of `steps` and, in any of its objects, action and parameters that are there."""
     objects = _objects(steps)
-    there = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
+    present = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
     missing = tuple(
         f"Missing field: {name}"
-        for name, is_there in zip(REQUIRED, there, strict=True)
+        for name, is_there in zip(REQUIRED, present, strict=True)
         if not is_there
     )
     return CheckResult(
-        round(100 * sum(there) / len(there)),
+        round(100 * sum(present) / len(present)),
         "" if missing else "All required fields present",
         missing,
     )
@@ -96,11 +96,11 @@ def _step_count(prompt: str, objects: list[dict[str, Any]]) -> CheckResult | Non
     """None if the prompt names no number of steps."""
     if (expected := asked_steps(prompt)) is None:
         return None
-    told = f"Step count: {len(objects)} (expected: {expected})"
+    message = f"Step count: {len(objects)} (expected: {expected})"
     off = expected.off(len(objects))
     if not off:
-        return CheckResult(100, told)
-    return CheckResult(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(told,))
+        return CheckResult(100, message)
+    return CheckResult(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(message,))
 
 
 def _step_structure(steps: Any) -> CheckResult:

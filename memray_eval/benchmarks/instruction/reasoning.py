@@ -77,23 +77,25 @@ def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
     0."""
     if choice is None:
         return CheckResult(0)
-    place = count_words(response[: choice.start]) + 1
-    if place <= EARLY_WORDS:
+    position = count_words(response[: choice.start]) + 1
+    if position <= EARLY_WORDS:
         return CheckResult(100, "Answer stated early")
-    is_half = 2 * place <= count_words(response)
+    is_half = 2 * position <= count_words(response)
     return CheckResult(
-        LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {place}",)
+        LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {position}",)
     )
 
 
 def _explanation_present(response: str) -> CheckResult:
     """A sentence has two words or more, so that "B." is none."""
-    found = sum(count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response))
-    told = f"Explanation: {found} {'sentence' if found == 1 else 'sentences'}"
-    if found >= SENTENCES:
-        return CheckResult(100, told)
+    n_sentences = sum(
+        count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response)
+    )
+    message = f"Explanation: {n_sentences} {'sentence' if n_sentences == 1 else 'sentences'}"
+    if n_sentences >= SENTENCES:
+        return CheckResult(100, message)
     return CheckResult(
-        ONE_SENTENCE_SCORE if found else 0, issues=(f"{told} (expected: 2 or more)",)
+        ONE_SENTENCE_SCORE if n_sentences else 0, issues=(f"{message} (expected: 2 or more)",)
     )
 
 
@@ -117,7 +119,7 @@ def _content(text: str) -> list[str]:
     """The stems of a text's content words, in order, with repetitions."""
     spaced = _spaced(text)
     kept = stems(spaced) - _ASKING
-    return [found for word in words(spaced.replace("_", " ")) if (found := stem(word)) in kept]
+    return [root for word in words(spaced.replace("_", " ")) if (root := stem(word)) in kept]
 
 
 def _spaced(text: str) -> str:
@@ -131,21 +133,21 @@ def _concept_coverage(wanted: Sequence[str], response: str) -> CheckResult:
     """100 where the prompt has no content word to speak of."""
     if not wanted:
         return CheckResult(100)
-    said = stems(_spaced(response))
-    missing = [word for word in wanted if word not in said]
-    told = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
+    mentioned = stems(_spaced(response))
+    missing = [word for word in wanted if word not in mentioned]
+    message = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
     score = round(100 * (len(wanted) - len(missing)) / len(wanted))
     return (
-        CheckResult(score, issues=(f"{told} (not mentioned: {', '.join(missing)})",))
+        CheckResult(score, issues=(f"{message} (not mentioned: {', '.join(missing)})",))
         if missing
-        else CheckResult(score, told)
+        else CheckResult(score, message)
     )
 
 
 def _logical_structure(response: str) -> CheckResult:
-    found = _MARKERS.search(response)
-    if found is None:
+    match = _MARKERS.search(response)
+    if match is None:
         return CheckResult(0, issues=("No marker of reasoning, such as because or therefore",))
     return CheckResult(
-        100, f"Reasoning marker: {' '.join(found[0].strip(' ,;.').lower().split())[:40]}"
+        100, f"Reasoning marker: {' '.join(match[0].strip(' ,;.').lower().split())[:40]}"
     )

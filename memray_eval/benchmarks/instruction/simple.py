@@ -60,12 +60,12 @@ def word_count(prompt: str, response: str) -> CheckResult | None:
     if (target := asked_words(prompt)) is None:
         return None
     count = count_words(response)
-    told = f"Word count: {count} (target: {target})"
+    message = f"Word count: {count} (target: {target})"
     if not target.off(count):
-        return CheckResult(100, told)
+        return CheckResult(100, message)
     return CheckResult(
         next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0),
-        issues=(told,),
+        issues=(message,),
     )
 
 
@@ -106,7 +106,7 @@ def error_free(response: str) -> CheckResult:
     """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error:
     ...", a traceback), in English or Chinese. "I can't wait" and what stands in quotation marks is
     no refusal."""
-    found = _ERRORS.search(response.replace("’", "'"))
-    if found is None:
+    match = _ERRORS.search(response.replace("’", "'"))
+    if match is None:
         return CheckResult(100, "No errors detected")
-    return CheckResult(0, issues=(f"Refusal or error message: {found[0].strip()[:60]!r}",))
+    return CheckResult(0, issues=(f"Refusal or error message: {match[0].strip()[:60]!r}",))

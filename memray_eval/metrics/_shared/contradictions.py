@@ -147,45 +147,45 @@ class MemoryClash(NamedTuple):
 
 def contradictions(sample: Sample, response: Response) -> list[MemoryClash]:
     """What contradicts the memory, one sentence a key at most."""
-    said = sentences(response.text)
-    asked = [_turn_to_the_user(line) for line in sentences(sample.query)] if said else []
-    found = []
+    lines = sentences(response.text)
+    premises = [_turn_to_the_user(line) for line in sentences(sample.query)] if lines else []
+    clashes = []
     for key, value in sample.memory.items():
-        contradicting = next((line for line in said if contradicts(key, value, line)), None)
-        premise = next((line for line in asked if contradicts(key, value, line)), None)
-        if contradicting is None and premise is not None and _agrees(said, premise, key, value):
-            contradicting = said[0]
+        contradicting = next((line for line in lines if contradicts(key, value, line)), None)
+        premise = next((line for line in premises if contradicts(key, value, line)), None)
+        if contradicting is None and premise is not None and _agrees(lines, premise, key, value):
+            contradicting = lines[0]
         if contradicting is not None:
-            found.append(MemoryClash(key, contradicting))
-    return found
+            clashes.append(MemoryClash(key, contradicting))
+    return clashes
 
 
 def _turn_to_the_user(sentence: str) -> str:
     """What the user says of themselves, as it would be said to them."""
     text = normalise(sentence)
-    for mine, yours in (
+    for first_person, yours in (
         (r"\bi'm\b", "you're"),
         (r"\bi've\b", "you've"),
         (r"\bi am\b", "you are"),
         (r"\bmy\b", "your"),
     ):
-        text = re.sub(mine, yours, text)
+        text = re.sub(first_person, yours, text)
     return re.sub(r"\bi\b", "you", text)
 
 
-def _agrees(said: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
+def _agrees(lines: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
     """Whether a response takes a false premise over: its figure, or with a word of consent."""
-    text = normalise(" ".join(said))
+    text = normalise(" ".join(lines))
     numbers, true = quantities(premise), quantities(_value_as_text(value))
-    told = quantities(text)
-    if _CORRECTS.search(text) or any(mine.matches(other) for mine in true for other in told):
+    stated = quantities(text)
+    if _CORRECTS.search(text) or any(mine.matches(other) for mine in true for other in stated):
         return False
     if any(kinds[name].named.search(text) for kinds, name in _kinds_of(key, value)):
         return False
     if any(
         mine.matches(other)
         for mine in numbers
-        for other in told
+        for other in stated
         if not any(mine.matches(one) for one in true)
     ):
         return True
@@ -231,17 +231,23 @@ def _reverses(value: MemoryValue, clause: str) -> bool:
 
 
 def _gives_other_number(value: MemoryValue, clause: str) -> bool:
-    known = quantities(_value_as_text(value))
-    if not known or "@" not in clause:
+    remembered = quantities(_value_as_text(value))
+    if not remembered or "@" not in clause:
         return False
     if decade := _DECADE.search(clause):
         start = _TENS[decade[2]]
-        return not any(start <= quantity.value < start + 10 for quantity in known)
+        return not any(start <= quantity.value < start + 10 for quantity in remembered)
     before, _, after = clause.partition("@")
     near = " ".join((*before.split()[-_NEAR:], "at", *after.split(",")[0].split()[:_NEAR]))
     near = _CHANGE.sub(" ", near)
-    said = [one for one in quantities(near) if any(_comparable(one, other) for other in known)]
-    return bool(said) and not any(one.matches(other) for one in said for other in known)
+    stated = [
+        number
+        for number in quantities(near)
+        if any(_comparable(number, other) for other in remembered)
+    ]
+    return bool(stated) and not any(
+        number.matches(other) for number in stated for other in remembered
+    )
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
@@ -305,10 +311,10 @@ def _names_other_kind(key: str, value: MemoryValue, sentence: str) -> bool:
 def _names_other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
     if "medication" not in key and "medicine" not in key:
         return False
-    known = normalise(_value_as_text(value))
+    remembered = normalise(_value_as_text(value))
     return any(
-        (found["drug"] or found["drug2"]) not in known
-        for found in _DRUG.finditer(normalise(sentence))
+        (match["drug"] or match["drug2"]) not in remembered
+        for match in _DRUG.finditer(normalise(sentence))
     )
 
 

@@ -80,9 +80,9 @@ def rules(
         if emotion_words == "strict"
         else f"by the rules, emotion words {emotion_words}"
     )
-    found = make_judgment(dimensions, weighted_sum(dimensions), why)
+    judgment = make_judgment(dimensions, weighted_sum(dimensions), why)
     return RulesJudgment(
-        **found.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
+        **judgment.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
     )
 
 

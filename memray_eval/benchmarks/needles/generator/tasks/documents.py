@@ -177,7 +177,7 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     rng.shuffle(own)
     query = words["query"].format(question=resources.questions[question].question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    others = library.others(rng, order.length, known={*gold, *own})
+    others = library.others(rng, order.length, excluded={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:
         raise ConfigError(
