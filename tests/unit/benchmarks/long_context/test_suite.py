@@ -96,8 +96,3 @@ def test_a_row_of_a_run_passes_and_a_benchmark_without_the_candidates_prompt_has
     assert prompt(passkey, transcript) == prompt(passkey, CANDIDATE)
     with pytest.raises(ValueError, match="task 'passkey' names no benchmark"):
         prompt(passkey.model_copy(update={"task": "passkey"}), CANDIDATE)
-
-
-def test_samples_of_other_suites_are_left_as_they_are() -> None:
-    sample = Sample(id="1", suite="mine", task="mrcr:2needle", query="q")
-    assert as_published(sample) is sample
