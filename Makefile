@@ -28,7 +28,7 @@ test: setup $(VENV)/.dev
 
 # Two at a time: what shares one Ray cluster, and what shares one engine or starts processes of its own
 test-cluster:
-	$(BIN)/python -m pytest tests/ray tests/benchmarks --durations=15
+	$(BIN)/python -m pytest tests/ray tests/bench --durations=15
 test-engine:
 	$(BIN)/python -m pytest tests/e2e tests/gpu tests/processes --durations=15
 

@@ -15,7 +15,7 @@ from hypothesis import settings
 from memray_eval.config.environment import cache_dir
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
-settings.register_profile("shared-machine", deadline=None)  # timing is for tests/benchmarks
+settings.register_profile("shared-machine", deadline=None)  # timing is for tests/bench
 settings.load_profile("shared-machine")
 
 

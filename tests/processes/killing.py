@@ -19,7 +19,7 @@ import psutil
 from memray_eval.config.sections import Budget
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.servers.process import ServerProcess
 
 # How often each kill is tried; 3 shows that it was no luck
@@ -65,8 +65,8 @@ def config_file(
 ) -> Path:
     """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
     small blocks."""
-    dataset = responses(tmp_path, UNITS)
-    config = job(
+    dataset = write_responses(tmp_path, UNITS)
+    config = judging_job(
         dataset,
         tmp_path / "out",
         server.base_url,

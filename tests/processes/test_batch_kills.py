@@ -19,7 +19,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.judges.prompt_secret import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
@@ -46,14 +46,14 @@ def server() -> Iterator[ServerProcess]:
 
 
 def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) -> Path:
-    data = responses(tmp_path, UNITS)
+    data = write_responses(tmp_path, UNITS)
     batch = {
         "poll_s": 0.1,
         "min_calls": 1,
         "limits": {"openai": {"calls": A_BATCH, "at_once": 3}},
     }
     changes |= {"mode": "batch", "batch": batch}
-    config = job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
+    config = judging_job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())

@@ -36,7 +36,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
 from memray_eval.types import Record
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.killing import (
     CALLS,
@@ -101,9 +101,9 @@ def ended(arguments: list[str], environment: dict[str, str], home: Path, code: i
 
 def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) -> Path:
     """A job that is whole on S3, its dataset with it."""
-    data = responses(tmp_path, UNITS)
+    data = write_responses(tmp_path, UNITS)
     put(f"{out}/data.jsonl", data.read_bytes())
-    config = job(
+    config = judging_job(
         data, tmp_path, server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT, **judging
     )
     config = config.model_copy(

@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
@@ -39,8 +39,8 @@ LATENCY_S = 0.1
 def config_file(
     tmp_path: Path, server: ServerProcess, budget: bool = False, executor: str = "ray"
 ) -> Path:
-    dataset = responses(tmp_path, UNITS)
-    config = job(
+    dataset = write_responses(tmp_path, UNITS)
+    config = judging_job(
         dataset,
         tmp_path / "out",
         server.base_url,

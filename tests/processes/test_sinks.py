@@ -15,7 +15,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.sinks.otlp import EVENTS_AT_ONCE
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.processes.killing import evaluating, run_folder
 from tests.servers.collector import collecting
 
@@ -52,7 +52,9 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
             {"kind": "mlflow", "uri": f"sqlite:///{database}"},
             {"kind": "inspect", "dir": str(logs)},
         ]
-        made = job(responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local")
+        made = judging_job(
+            write_responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local"
+        )
         told = made.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
         config = tmp_path / "job.yaml"
         config.write_text(RunConfig.model_validate(told).model_dump_json())
