@@ -3,8 +3,8 @@ tests.engine_kills [CASE]...` prints the table, a minute a line on two cores.
 
 Each case is a run of the command line on a cluster of its own: several nodes of this machine with
 GPUs that are not there, and in vLLM's place tests/clusters/fake_engine.py, whose engines are real
-processes and count what they are asked. With MEMRAY_EVAL_ENGINES=1 two real engines of the
-embedded model come last."""
+processes and count what they are asked. The cases of REAL_CASES have
+two real engines of the embedded model, and are played when they are named."""
 
 from __future__ import annotations
 
@@ -397,8 +397,7 @@ def main(names: Sequence[str]) -> int:
     print("| tried | what happened | rows of units | failed | asked again | engines up | s |")
     print("|---|---|---|---|---|---|---|", flush=True)
     cases = {**CASES, **REAL_CASES}
-    real = REAL_CASES if "MEMRAY_EVAL_ENGINES" in os.environ else {}
-    for name in names or [*CASES, *real]:
+    for name in names or CASES:
         case, played = cases[name], play(name)
         wrong = problems(case, played)
         n_wrong += bool(wrong)

@@ -1,5 +1,5 @@
 """Engines that die while they answer, and pools that grow: the rest is tried by `python -m
-tests.engine_kills`, with whole runs, whose cases are tests where MEMRAY_EVAL_KILLS is set."""
+tests.engine_kills`, with whole runs, whose cases are tests of the night."""
 
 from __future__ import annotations
 
@@ -64,9 +64,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     assert groups() == []
 
 
-@pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a case: set MEMRAY_EVAL_KILLS=1"
-)
+@pytest.mark.night
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_case_of_the_table(name: str) -> None:
     played = play(name)

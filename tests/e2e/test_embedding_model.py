@@ -15,6 +15,8 @@ from memray_eval.text_processing.sample_text import memory_lines
 from tests.conftest import shipped_samples
 from tests.estimates import agreement
 
+pytestmark = pytest.mark.night
+
 
 @pytest.fixture(scope="module")
 def embedder() -> Embedder:

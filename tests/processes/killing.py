@@ -22,7 +22,7 @@ from memray_eval.results.schema import from_table
 from tests.build import judging_job, write_responses
 from tests.servers.process import ServerProcess
 
-# How often each kill is tried; 3 shows that it was no luck
+# Of `make night KILLS=3`; three show that it was no luck
 ROUNDS = int(os.environ.get("MEMRAY_EVAL_KILLS", "1"))
 METRICS = ("helpfulness", "empathy", "safety")
 UNITS, IN_FLIGHT = 90, 8

@@ -242,6 +242,7 @@ def test_parts_are_read_side_by_side(here: S3Server, record: Record) -> None:
     assert took < 64 * LATENCY_S  # 128 indexes and some listings
 
 
+@pytest.mark.night
 def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
     """A machine is lost in the middle, and the run goes on in a process that shares nothing with it
     but S3. Then its reports, beside a run that nobody killed."""

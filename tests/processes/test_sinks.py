@@ -25,10 +25,13 @@ UNASKED = "http://127.0.0.1:9/v1"  # no judge is
 LATENCY_S = 0.3  # of the collector: four requests are under way for a second
 
 NAMES = ("mlflow", "sqlalchemy", "inspect_ai")
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in NAMES),
-    reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
-)
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in NAMES),
+        reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
+    ),
+]
 
 
 def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:

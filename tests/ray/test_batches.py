@@ -29,6 +29,7 @@ def options(tmp_path: Path) -> dict[str, Any]:
     return {"mode": "batch", "batch": batch, "price": PRICE}
 
 
+@pytest.mark.night
 def test_responses_that_exist(tmp_path: Path) -> None:
     made = list[BatchApis]()
 

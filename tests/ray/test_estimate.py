@@ -12,8 +12,9 @@ from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare import estimate_of, run
 from tests.build import judging_job, write_responses
-from tests.conftest import long_test
 from tests.servers.process import serving_process
+
+pytestmark = pytest.mark.night
 
 METRICS = ("helpfulness", "empathy", "safety", "memory_utilization", "conversational_continuity")
 UNITS, REQUESTS_PER_MIN = 100, 1000
@@ -70,7 +71,7 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
     assert stats["n_429"] == 0
 
 
-@long_test
+@pytest.mark.night
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     asked: list[Estimate] = []
     config = priced(

@@ -1,20 +1,19 @@
-"""Every benchmark at its smallest size: its figures say nothing then, but it runs to its end."""
+"""Every script of tests/bench at its smallest size: its figures say nothing then, but it ends."""
 
 from __future__ import annotations
 
 import importlib
-import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from memray_eval.affect.labels import EKMAN
-from memray_eval.config.sections import ClusterConfig
 from tests.conftest import REPOSITORY
 from tests.servers.s3 import interpreter
+
+pytestmark = pytest.mark.night
 
 ALONE = {
     "adjusted_scores": "--draws 2 --limit 8",
@@ -57,14 +56,6 @@ WITH_S3 = {
 }
 
 
-@pytest.fixture(scope="module")
-def ray_session() -> Iterator[None]:
-    from memray_eval.execution.ray import cluster
-
-    with cluster.connected(ClusterConfig(num_cpus=2)):
-        yield
-
-
 def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(REPOSITORY)
     monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
@@ -72,7 +63,7 @@ def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_every_benchmark_is_tried() -> None:
-    files = Path(__file__).parent.glob("*.py")
+    files = (REPOSITORY / "tests" / "bench").glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
     assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *WITH_S3}
 
@@ -106,7 +97,6 @@ def test_a_benchmark_over_s3_runs(
     assert capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("ray_session")
 @pytest.mark.parametrize("name", ON_RAY)
 def test_a_benchmark_of_runs_runs(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -115,11 +105,6 @@ def test_a_benchmark_of_runs_runs(
     assert capsys.readouterr().out
 
 
-@pytest.mark.engine
-@pytest.mark.skipif(
-    not os.environ.get("MEMRAY_EVAL_ENGINES"),
-    reason="engines of their own, minutes: set MEMRAY_EVAL_ENGINES=1",
-)
 @pytest.mark.parametrize("name", WITH_ENGINE)
 def test_a_benchmark_of_the_engine_runs(name: str) -> None:
     """In a process of its own: vLLM in this one would have its warnings taken for errors."""
