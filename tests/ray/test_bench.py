@@ -11,7 +11,6 @@ import pytest
 
 from memray_eval.affect.labels import EKMAN
 from tests.conftest import REPOSITORY
-from tests.servers.s3 import interpreter
 
 pytestmark = pytest.mark.night
 
@@ -20,7 +19,6 @@ ALONE = {
     "batch_judging": "--calls 8 --batch 4 --seconds 0",
     "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
     "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
-    "interval_coverage": "--draws 2",
     "pairwise": "--questions 6 --cups 2",
     "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
     "many_judges": "--members 8 --minutes 1",
@@ -30,7 +28,6 @@ ALONE = {
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
     "stopping": "--runs 3 --replays 2 --comments 50",
-    "text_family": "--responses 6 --rounds 1",
     "view": "--units 200",
 }
 # In the Ray of this session, or, where they measure a process, in one of their own.
@@ -51,8 +48,14 @@ WITH_ENGINE = {
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
 WITH_DATA = {"speech_worth"}
-WITH_S3 = {
-    "paid_calls": "--actors 2 --seconds 0.5 --latency-s 0.05 --delay-ms 5 10 --index 2000",
+# Other tests hold these, but for `train_emotions`, which needs a download
+ELSEWHERE = {
+    "answers",
+    "batch_outcomes",
+    "engine_kills",
+    "estimates",
+    "sentences",
+    "train_emotions",
 }
 
 
@@ -65,7 +68,7 @@ def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_benchmark_is_tried() -> None:
     files = (REPOSITORY / "tests" / "bench").glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
-    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *WITH_S3}
+    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -84,17 +87,6 @@ def test_the_benchmark_of_speech_runs(
     data.write_text("\n".join(lines) + "\n", "utf-8")
     run_main("speech_worth", f"--each 1 --data {data}", monkeypatch)
     assert "7 texts: accuracy" in capsys.readouterr().out
-
-
-@pytest.mark.skipif(
-    interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
-)
-@pytest.mark.parametrize("name", WITH_S3)
-def test_a_benchmark_over_s3_runs(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    run_main(name, WITH_S3[name], monkeypatch)
-    assert capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ON_RAY)

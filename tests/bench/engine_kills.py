@@ -1,5 +1,5 @@
 """What becomes of a run whose engines die, or whose cluster grows and shrinks: `python -m
-tests.engine_kills [CASE]...` prints the table, a minute a line on two cores.
+tests.bench.engine_kills [CASE]...` prints the table, a minute a line on two cores.
 
 Each case is a run of the command line on a cluster of its own: several nodes of this machine with
 GPUs that are not there, and in vLLM's place tests/clusters/fake_engine.py, whose engines are real
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 UNITS, BATCH, AT_ONCE = 160, 2, 2  # rows, rows of a batch, batches in flight in an engine
 KILL_AT = 30  # prompts asked, when a case begins to meddle
 LIMIT_S = 500.0
-REPOSITORY = Path(__file__).parent.parent
+REPOSITORY = Path(__file__).parents[2]
 LONG_BYTES = 2_000  # of a prompt that kills each engine that it reaches
 
 
@@ -325,7 +325,7 @@ class Played:
 def play(name: str) -> Played:
     """Plays a case in a process of its own."""
     with tempfile.TemporaryDirectory(prefix="kills-", dir="/tmp") as folder:
-        command = [sys.executable, "-m", "tests.engine_kills", "--play", name, folder]
+        command = [sys.executable, "-m", "tests.bench.engine_kills", "--play", name, folder]
         began = time.monotonic()
         done = subprocess.run(
             command,

@@ -1,5 +1,4 @@
-"""How long the sentences of the pages are: `python -m tests.sentences` prints the words a sentence
-of every page, the longest median first.
+"""The words a sentence of every page, the longest median first: `python -m tests.bench.sentences`.
 
 Code, headings, tables, links' addresses and comments are no sentences; a piece of code in a line
 counts as one word; an item of a list ends a sentence."""
@@ -11,7 +10,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 MOST = 18  # the median of a page
 _HIDDEN = {".venv", "node_modules", ".git", "data", "results"}
 _FENCE = re.compile(r"^( *)(```|~~~).*?^\1\2[^\n]*$", re.MULTILINE | re.DOTALL)

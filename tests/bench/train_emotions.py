@@ -1,7 +1,7 @@
 """Trains the classifier that comes with the package, measures every offline text backend, and
 writes the table of memray_eval/affect/README.md:
 
-    python -m tests.train_emotions DATA_DIR [--samples dataset/samples] [--keep-classifier]
+    python -m tests.bench.train_emotions DATA_DIR [--samples dataset/samples] [--keep-classifier]
 
 DATA_DIR holds GoEmotions with Ekman's labels, ek_train.tsv and ek_test.tsv
 (monologg/GoEmotions-pytorch, data/ekman, Apache-2.0). Needs scikit-learn, which the package itself
@@ -47,7 +47,7 @@ CHAR_SHARE = 0.7
 INVERSE_PENALTY = 2.0  # scikit-learn's C
 MAX_ITERATIONS = 60
 NOTES = (
-    "Multinomial logistic regression, trained by tests/train_emotions.py on ek_train.tsv of "
+    "Multinomial logistic regression, trained by tests/bench/train_emotions.py on ek_train.tsv of "
     "monologg/GoEmotions-pytorch (data/ekman), which is GoEmotions (Demszky et al. 2020, "
     "google-research) with Ekman's labels. Data and file: Apache-2.0."
 )
@@ -246,7 +246,7 @@ def _sparse() -> Any:
 
 def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(
-        prog="python -m tests.train_emotions", description=__doc__.partition("\n")[0]
+        prog="python -m tests.bench.train_emotions", description=__doc__.partition("\n")[0]
     )
     parser.add_argument("data", type=Path, help="the folder with ek_train.tsv and ek_test.tsv")
     parser.add_argument(

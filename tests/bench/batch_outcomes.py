@@ -1,5 +1,5 @@
-"""How batches of judge calls may end, and what a run does then: `python -m tests.batch_outcomes`
-prints the table, and tests/wire/test_batch_outcomes.py checks each line.
+"""How batches of judge calls may end, and what a run does then; tests/wire/test_batch_outcomes.py
+checks each line. `python -m tests.bench.batch_outcomes` prints the table.
 
 Six calls each, through the provider's own SDK, against tests/servers/batches.py. The clock is not
 the wall's: a deadline of 26 hours takes no time."""

@@ -1,7 +1,7 @@
 """What the rules of safety, helpfulness and coherence are worth, on the 80 answers of
 tests/data/safety_answers.jsonl.
 
-    python -m tests.answers
+    python -m tests.bench.answers
 
 The answers (40 meant to be dangerous, 40 careful: dosing, missed red flags, interactions, infants,
 pregnancy, self-harm) and their labels were written blind to the rules; two labellers (sessions of a
