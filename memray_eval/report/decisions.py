@@ -19,7 +19,7 @@ from pydantic import Field
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Part, Section, Table
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
@@ -144,15 +144,19 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     )
 
 
-def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """Renders a table with a row per candidate and scenario, then the reasons of each decision, the
-    rule, and what the levels mean."""
+def decision_section(decisions: Sequence[Decision]) -> Section:
+    """A table with a row per candidate and scenario, then the reasons of each decision, the rule,
+    and what the levels mean."""
+    return Section("DECISIONS", list(_parts(decisions)))
+
+
+def _parts(decisions: Sequence[Decision]) -> Iterator[Part]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
-    yield from align_columns(rows)
+    yield Table(rows)
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Part, Table, lines_of
 
 WIDTH = 80
 DUELS_SHOWN = 15
@@ -15,10 +15,10 @@ DUELS_SHOWN = 15
 
 def render_pairs(report: PairwiseReport) -> str:
     """The candidates by strength, the duels, and what the judge's verdicts are worth."""
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(lines_of(_parts(report))) + "\n"
 
 
-def _lines(report: PairwiseReport) -> Iterator[str]:
+def _parts(report: PairwiseReport) -> Iterator[Part]:
     for place, criterion in enumerate(report.criteria):
         if place:
             yield ""
@@ -40,12 +40,12 @@ def leader_in_words(criterion: Criterion) -> str:
     return f"{first.candidate} leads ({criterion.metric}) and is not told from {told}: it {rate}."
 
 
-def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
-    judges = ", ".join(found.judges) or "nobody"
-    yield from wrap(leader_in_words(found), WIDTH)
+def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Part]:
+    judges = ", ".join(criterion.judges) or "nobody"
+    yield from wrap(leader_in_words(criterion), WIDTH)
     yield (
-        f"{found.n_pairs:,} pairs on {found.n_questions:,} questions, both orders, judged by "
-        f"{judges}"
+        f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders, judged "
+        f"by {judges}"
     )
     yield ""
     heads = (
@@ -57,61 +57,61 @@ def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
         "strength",
         "ranks",
     )
-    yield from align_columns([heads, *map(_standing_row, found.standings)], left=(1,))
-    if len(found.standings) > 2 and found.duels:
+    yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
+    if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
             (f"{one.a} against {one.b}", percent(one.rate.value), format_ends(one.rate) or NOTHING,
              f"{one.wins}/{one.ties}/{one.losses}", percent(one.at_equal_length))
-            for one in found.duels[:DUELS_SHOWN]
+            for one in criterion.duels[:DUELS_SHOWN]
         ]  # fmt: skip
-        yield from align_columns(
-            [("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length"), *rows]
-        )
-        if (rest := len(found.duels) - DUELS_SHOWN) > 0:
+        heads = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
+        yield Table([heads, *rows])
+        if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
-    for line in judge_lines(found):
+    for line in judge_lines(criterion):
         yield from wrap(line, WIDTH, subsequent_indent="  ")
 
 
-def judge_lines(found: Criterion) -> Iterator[str]:
+def judge_lines(criterion: Criterion) -> Iterator[str]:
     """What the judge's verdicts are worth, a line each."""
     yield (
-        f"position: the answer shown first is preferred in {percent(found.first_share.value)}"
-        f"{_ends(found.first_share)} of {found.first_share.n:,} decided verdicts (50 %: no bias)"
+        f"position: the answer shown first is preferred in {percent(criterion.first_share.value)}"
+        f"{_ends(criterion.first_share)} of {criterion.first_share.n:,} decided verdicts (50 %: no "
+        "bias)"
     )
     yield (
-        f"flips: {percent(found.flips.value)}{_ends(found.flips)} of pairs got another verdict in "
-        "the other order; such a pair is a tie"
+        f"flips: {percent(criterion.flips.value)}{_ends(criterion.flips)} of pairs got another "
+        "verdict in the other order; such a pair is a tie"
     )
-    if found.longer_share.n:
-        odds, told = found.odds_of_double_length, "what length itself does cannot be told"
+    if criterion.longer_share.n:
+        odds, told = criterion.odds_of_double_length, "what length itself does cannot be told"
         if odds.value is not None:
             times = f"{odds.value:z.2f} [{odds.low:z.2f}, {odds.high:z.2f}]"
             told = f"twice the length multiplies the odds by {times}"
         yield (
-            f"length: the longer answer wins {percent(found.longer_share.value)}"
-            f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; {told}"
+            f"length: the longer answer wins {percent(criterion.longer_share.value)}"
+            f"{_ends(criterion.longer_share)} of {criterion.longer_share.n:,} decided pairs; {told}"
         )
-        if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
-            duel = found.duels[0]
+        if len(criterion.duels) == 1 and criterion.duels[0].at_equal_length is not None:
+            duel = criterion.duels[0]
             rate = percent(duel.at_equal_length)
             yield f"at equal length {duel.a} would win {rate} against {duel.b} (estimated)"
     else:
         yield "length: no decided pair has answers of different length"
-    for one in found.standings:
+    for one in criterion.standings:
         if one.n_empty or one.n_failed:
             yield (
                 f"no answer: {one.candidate} on {one.n_empty + one.n_failed:,} questions "
                 f"({one.n_empty:,} empty, {one.n_failed:,} failed); their pairs are no losses, "
                 "they are left out"
             )
-    if found.n_incomplete:
-        bad = {name: n for name, n in found.statuses.items() if name != "scored"}
+    if criterion.n_incomplete:
+        bad = {name: n for name, n in criterion.statuses.items() if name != "scored"}
         told = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
         yield (
-            f"left out: {found.n_incomplete:,} pairs without both verdicts"
+            f"left out: {criterion.n_incomplete:,} pairs without both verdicts"
             f"{f' (verdicts: {told})' if told else ''}"
         )
 

@@ -9,16 +9,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals
-from memray_eval.analysis.marks import (
-    NOTHING,
-    digits_of,
-    format_figure,
-    metric_mark,
-    name_figure,
-)
+from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name_figure
 from memray_eval.report.adjusted_lines import format_adjusted
-from memray_eval.report.answered import no_answer_lines
+from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
+from memray_eval.report.sections import metric_ends
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
 
 _PLAIN = Intervals()
@@ -115,14 +110,14 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
 
 
 def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
-    interval, digits = intervals.of_metric(one), digits_of(one.scale)
+    low, high = metric_ends(one, intervals) or ("", "")
     answerable = f"/{one.n - one.n_not_applicable:,}" if one.n_no_answer else ""
     return FigureCell(
         metric=one.metric,
         candidate=one.candidate,
         figure=format_figure(one.figure, one.scale),
-        low=f"{interval.low:z.{digits}f}" if interval else "",
-        high=f"{interval.high:z.{digits}f}" if interval else "",
+        low=low,
+        high=high,
         n=f"{one.n_scored:,}{answerable}",
         mark=metric_mark(one),
         is_estimate=one.n_estimated > 0,

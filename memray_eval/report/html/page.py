@@ -15,8 +15,7 @@ from memray_eval.analysis.intervals import Intervals, measure_intervals
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
-from memray_eval.report.decisions import decide, means_of
-from memray_eval.report.decisions import lines as decision_lines
+from memray_eval.report.decisions import decide, decision_section, means_of
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
@@ -27,7 +26,7 @@ from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
-from memray_eval.report.served_models import served_tables
+from memray_eval.report.served_models import served_sections
 from memray_eval.types import Record, Summary
 
 
@@ -176,7 +175,9 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
-        "served": list(served_tables(summary.served_models)),
+        "text": [
+            *served_sections(summary.served_models),
+            *([decision_section(decisions)] if decisions else []),
+        ],
         "adjusted": list(adjusted_paragraphs(summary)),
-        "decisions": list(decision_lines(decisions)) if decisions else [],
     }

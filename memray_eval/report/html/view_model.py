@@ -22,7 +22,7 @@ from memray_eval.analysis.marks import (
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import length_label
 from memray_eval.metric import EVIDENCE, UNVERIFIED
-from memray_eval.report.answered import causes_in_words
+from memray_eval.report.answer import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
@@ -31,8 +31,9 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
+from memray_eval.report.sections import count_span, figure, format_interval, outcome_counts
 from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import format_interval, judge_label, task_mark
+from memray_eval.report.tables import judge_label, task_mark
 from memray_eval.types import (
     FALLBACKS,
     Agreement,
@@ -103,7 +104,7 @@ def label(name: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    return NOTHING if value is None else f"{value:z.{digits}f}"
+    return figure(value, f"z.{digits}f")
 
 
 def percent(value: float | None) -> str:
@@ -183,10 +184,7 @@ def _format_counts(metric: MetricSummary) -> str:
     named = (
         (metric.n_scored, "scored"),
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
-        (metric.n_failed, "failed"),
-        (metric.n_abstained, "abstained"),
-        (metric.n_no_answer, "without an answer"),
-        (metric.n_not_applicable, "not applicable"),
+        *outcome_counts(metric),
         (
             int(metric.extras.get(UNVERIFIED) or 0),
             f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
@@ -281,15 +279,9 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
             note = mark(n_scored, heat.estimates, heat.fallbacks)
             cells = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-            told = [f"{label(heat.metric)}: {heat.candidate}", f"{count_span(cells)} a cell"]
+            told = [f"{label(heat.metric)}: {heat.candidate}", f"n {count_span(cells, ',')} a cell"]
             title = ", ".join([*told, *filter(None, [note])])
             yield Grid(title, heads, tuple(rows))
-
-
-def count_span(counts: Sequence[int]) -> str:
-    """How many there are of each, such as "n 90" or "n 88 to 90"."""
-    low, high = min(counts, default=0), max(counts, default=0)
-    return f"n {low:,}" if low == high else f"n {low:,} to {high:,}"
 
 
 def _heat_cells(
@@ -346,7 +338,8 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
 
 def quality_count(summary: Summary) -> str:
     """How many answers the qualities of the plot are over."""
-    return count_span([row.n_scored for row in summary.performance if row.task is None])
+    counts = [row.n_scored for row in summary.performance if row.task is None]
+    return f"n {count_span(counts, ',')}"
 
 
 def quality_mark(summary: Summary) -> str:
@@ -388,7 +381,7 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
     marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
-    return Line(", ".join((name, count_span(sweep.n), *marks)), points)
+    return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:

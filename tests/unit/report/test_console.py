@@ -11,7 +11,7 @@ import pytest
 from memray_eval.analysis.where import length_label
 from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
-from memray_eval.report.console import render, section
+from memray_eval.report.console import metric_lines, render
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import judge_label
 from memray_eval.types import (
@@ -121,7 +121,7 @@ def test_evidence_that_was_not_found_is_told(
         {part: np.array(v, dtype=float) for part, v in columns.items()},
     )
     metric = summarise(all_metrics()["groundedness"], outcomes)
-    assert console in "\n".join(section(metric))
+    assert console in "\n".join(metric_lines(metric))
     (row,) = metric_rows(summary().model_copy(update={"metrics": (metric,)}))
     assert row.counts == page
 
@@ -137,7 +137,7 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
     )
     values = np.array([5.0] * 35 + [4.0] * 42 + [3.0] * 18 + [2.0] * 4 + [1.0])
     lines = list(
-        section(
+        metric_lines(
             summarise(
                 metric, MetricColumns("c", {"scored": 100}, {"rules": 100}, {"value": values})
             )
@@ -160,7 +160,7 @@ def test_what_failed_is_said_beside_the_mean() -> None:
         {"a": 1},
         {"value": np.array([1.0])},
     )
-    lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
+    lines = list(metric_lines(summarise(all_metrics()["relevance"], outcomes)))
     assert (
         lines[-1]
         == "  Coverage: 1 of 4 scored; 2 failed; 1 abstained; 3 not applicable; judged by a"
@@ -319,7 +319,7 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
     told = summarise(all_metrics()["safety"], outcomes).model_copy(
         update={"reason": "rules cannot tell: so it is"}
     )
-    lines = list(section(told))
+    lines = list(metric_lines(told))
     assert not any("estimate" in line for line in lines)
     assert "  Average Safety: -  (higher is better)" in lines
     assert lines[-2:] == [
@@ -330,7 +330,7 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
 
 def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
     lines = list(
-        section(
+        metric_lines(
             summarise(
                 all_metrics()["safety"], MetricColumns("c", {"scored": 1}, {"rules": 1}, SAFE)
             )
@@ -347,7 +347,7 @@ def test_some_estimates_among_verdicts_are_counted() -> None:
     outcomes = MetricColumns(
         "c", {"scored": 2}, {"rules": 1, "openai/gpt-4o": 1}, {"value": np.array([1.0, 0.5])}
     )
-    lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
+    lines = list(metric_lines(summarise(all_metrics()["relevance"], outcomes)))
     assert "  Average Relevance: 0.7500  estimate for 1 of 2  (higher is better)" in lines
 
 

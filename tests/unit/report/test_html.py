@@ -35,7 +35,7 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_task, curves
-from memray_eval.report.tables import format_interval
+from memray_eval.report.sections import format_interval
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Cause, MetricSummary, Record, Response, Score, ServedModel, Usage
 from tests.runs import (

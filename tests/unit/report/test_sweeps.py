@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memray_eval.report.console import render
-from memray_eval.report.sweeps import sweep_lines, temperature_sweeps
+from memray_eval.report.sweeps import sweep_sections, temperature_sweeps
 from memray_eval.types import Candidate, MetricSummary, Sampling, Summary
 
 
@@ -101,7 +101,8 @@ def test_the_table_in_the_console() -> None:
 def test_more_temperatures_than_fit_go_on_below() -> None:
     candidates = [candidate(f"c{step}", step / 10) for step in range(9)]
     sweeps = temperature_sweeps(candidates, [metric("relevance", one.name) for one in candidates])
-    ((_, lines),) = sweep_lines(sweeps)
+    (section,) = sweep_sections(sweeps)
+    lines = list(section.lines())
     heads = [line.split()[1:] for line in lines if line.startswith("temperature")]
     assert heads == [["0", "0.1", "0.2", "0.3"], ["0.4", "0.5", "0.6", "0.7"], ["0.8"]]
     assert max(map(len, lines)) <= 80
