@@ -65,8 +65,8 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
              f"{one.wins}/{one.ties}/{one.losses}", percent(one.at_equal_length))
             for one in criterion.duels[:DUELS_SHOWN]
         ]  # fmt: skip
-        heads = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
-        yield Table([heads, *rows])
+        columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
+        yield Table([columns, *rows])
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
