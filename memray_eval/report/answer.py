@@ -63,7 +63,7 @@ def _why_nothing(summary: Summary) -> str:
 
 
 def _describe_candidates(
-    summary: Summary, scored: Sequence[MetricSummary], places: Mapping[str, str]
+    summary: Summary, scored: Sequence[MetricSummary], groups: Mapping[str, str]
 ) -> Iterator[str]:
     metrics = {metric.metric for metric in scored}
     shown = [pair for pair in summary.differences if pair.is_shown]
@@ -84,7 +84,7 @@ def _describe_candidates(
         yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
         rest = n_compared - len(shown)
         parts = [f"{rest} not told apart"] if rest else []
-        of_shown = {pair.metric: places.get(pair.metric, "") for pair in shown}
+        of_shown = {pair.metric: groups.get(pair.metric, "") for pair in shown}
         parts += places_in_words(of_shown, NAMED)
         yield f"; {'; '.join(parts)}." if parts else "."
     else:

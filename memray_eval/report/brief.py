@@ -38,8 +38,10 @@ def render_brief(summary: Summary, path: str) -> str:
 
 def _parts(summary: Summary, path: str) -> Iterator[Part]:
     models = ", ".join(
-        each.candidate if each.candidate == each.model else f"{each.candidate} ({each.model})"
-        for each in summary.candidates
+        candidate.candidate
+        if candidate.candidate == candidate.model
+        else f"{candidate.candidate} ({candidate.model})"
+        for candidate in summary.candidates
     )
     stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
     yield from wrap_text(
@@ -122,7 +124,7 @@ def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
             _shorten(candidate, _NAME_WIDTH),
             *(_format_cell(metrics.get((name, candidate)), worse, judged) for name in names),
         )
-        for candidate in (each.candidate for each in summary.candidates)
+        for candidate in (generation.candidate for generation in summary.candidates)
     ]
     return fit_tables(labels, columns)
 

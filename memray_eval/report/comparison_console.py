@@ -64,76 +64,76 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Part]:
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
-        yield from (f"  {line}" for told in judge_lines(criterion) for line in wrap(told, 78))
+        yield from (f"  {line}" for text in judge_lines(criterion) for line in wrap(text, 78))
     yield from ("", *_legend(comparison))
 
 
 def _difference_row(row: MetricComparison) -> Sequence[str]:
-    found = row.paired
-    means = (figure(found.mean_a), figure(found.mean_b), figure(found.difference, "+z.4f"))
+    paired = row.paired
+    means = (figure(paired.mean_a), figure(paired.mean_b), figure(paired.difference, "+z.4f"))
     return (
         name_figure(row),
-        str(found.n),
+        str(paired.n),
         *means,
-        ends(found.low, found.high) or NOTHING,
-        figure(found.p_value),
+        ends(paired.low, paired.high) or NOTHING,
+        figure(paired.p_value),
         figure(row.p_holm),
     )
 
 
 def _detail_row(row: MetricComparison) -> Sequence[str]:
-    found = row.paired
+    paired = row.paired
     return (
         name_figure(row),
-        figure(found.stderr),
-        figure(found.effect_size, "+z.2f"),
-        f"{found.wins}/{found.ties}/{found.losses}",
+        figure(paired.stderr),
+        figure(paired.effect_size, "+z.2f"),
+        f"{paired.wins}/{paired.ties}/{paired.losses}",
         NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
         str(row.only_a),
         str(row.only_b),
-        figure(found.detectable),
+        figure(paired.detectable),
     )
 
 
 def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Part]:
     """The differences as people would see them, where labels were given."""
-    rows = [one for one in comparison.adjusted if one.other == common.other]
+    rows = [difference for difference in comparison.adjusted if difference.other == common.other]
     if not rows:
         return
     yield ""
     yield ADJUSTED_TITLE
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    if cells := [adjusted_row(one) for one in rows if not one.refused]:
+    if cells := [adjusted_row(difference) for difference in rows if not difference.refused]:
         yield Table([heads, *cells])
     yield from (
-        f"{one.metric}: not adjusted by {one.labelled}: {one.refused}"
-        for one in rows
-        if one.refused
+        f"{difference.metric}: not adjusted by {difference.labelled}: {difference.refused}"
+        for difference in rows
+        if difference.refused
     )
 
 
 def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Part]:
     """The differences in each group, the largest first; of metrics that differ beyond chance, or of
     the first where none does."""
-    found = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
-    for row in found:
+    listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
+    for row in listed:
         groups = [
-            one
-            for one in comparison.groups
-            if (one.metric, one.other, one.by) == (row.metric, row.other, comparison.by)
+            group
+            for group in comparison.groups
+            if (group.metric, group.other, group.by) == (row.metric, row.other, comparison.by)
         ]
         if len(groups) < 2:
             continue
-        largest = sorted(groups, key=lambda one: -abs(one.difference))
+        largest = sorted(groups, key=lambda group: -abs(group.difference))
         cells = [
             (
-                one.group or f"(no {comparison.by})",
-                str(one.n),
-                figure(one.difference, "+z.4f"),
-                ends(one.low, one.high) or NOTHING,
-                "*" if one.is_shown else "",
+                group.group or f"(no {comparison.by})",
+                str(group.n),
+                figure(group.difference, "+z.4f"),
+                ends(group.low, group.high) or NOTHING,
+                "*" if group.is_shown else "",
             )
-            for one in largest[:GROUPS_SHOWN]
+            for group in largest[:GROUPS_SHOWN]
         ]
         yield from (
             "",
@@ -199,14 +199,14 @@ def how_measured(comparison: Comparison) -> str:
     return f"Standard errors: {errors}. Intervals: {kind}"
 
 
-def adjusted_row(one: AdjustedDifference) -> tuple[str, ...]:
+def adjusted_row(difference: AdjustedDifference) -> tuple[str, ...]:
     """The cells of an adjusted difference, under ADJUSTED_HEADS."""
     return (
-        one.metric,
-        f"{one.n:,}",
-        figure(one.mean_a),
-        figure(one.mean_b),
-        figure(one.difference, "+z.4f"),
-        ends(one.low, one.high) or NOTHING,
-        f"{one.n_labels:,} of {one.labelled} ({one.method})",
+        difference.metric,
+        f"{difference.n:,}",
+        figure(difference.mean_a),
+        figure(difference.mean_b),
+        figure(difference.difference, "+z.4f"),
+        ends(difference.low, difference.high) or NOTHING,
+        f"{difference.n_labels:,} of {difference.labelled} ({difference.method})",
     )

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.report.sections import TABLE_WIDTH, Part, Section, Table, figure
-from memray_eval.types import FAILURES, ArmSummary
+from memray_eval.report.sections import TABLE_WIDTH, Part, Section, Table, ends, figure
+from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
 
 _NAME = 24  # the widest name of a category
 EST = " est."
@@ -61,9 +61,9 @@ def _arm(arm: ArmSummary) -> Iterator[Part]:
     abstention apart, the agreement, and the errata."""
     for name, value in arm.overall.items():
         yield f"{name}: {_points(value)}"
-    metrics = list(dict.fromkeys(each.metric for each in arm.categories))
-    by_key = {(each.category, each.metric): each for each in arm.categories}
-    categories = list(dict.fromkeys(each.category for each in arm.categories))
+    metrics = list(dict.fromkeys(cell.metric for cell in arm.categories))
+    by_key = {(cell.category, cell.metric): cell for cell in arm.categories}
+    categories = list(dict.fromkeys(cell.category for cell in arm.categories))
     if metrics:
         yield ""
     while metrics:
@@ -76,15 +76,8 @@ def _arm(arm: ArmSummary) -> Iterator[Part]:
         rows = [("category", "n", *map("".join, zip(shown, marks, strict=True)))]
         for category in categories:
             figures = [by_key.get((category, metric)) for metric in shown]
-            n = max((each.n for each in figures if each), default=0)
-            cells = (
-                NOTHING
-                if each is None
-                else _points(each.mean)
-                if each.low is None or each.high is None
-                else f"{_points(each.mean)} [{100 * each.low:z.1f}, {100 * each.high:z.1f}]"
-                for each in figures
-            )
+            n = max((cell.n for cell in figures if cell), default=0)
+            cells = map(_with_interval, figures)
             rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
         yield Table(rows)
         if metrics:
@@ -119,6 +112,12 @@ def _errata(arm: ArmSummary) -> Iterator[Part]:
         rows.append((erratum.metric, n, mean, n_without, without, _points(erratum.ceiling)))
     yield Table(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
+
+
+def _with_interval(cell: CategoryFigure | None) -> str:
+    if cell is None or cell.low is None or cell.high is None:
+        return NOTHING if cell is None else _points(cell.mean)
+    return f"{_points(cell.mean)} {ends(100 * cell.low, 100 * cell.high, 'z.1f')}"
 
 
 def _points(value: float | None) -> str:

@@ -130,11 +130,11 @@ def _count_scores(task: TaskSummary) -> dict[str, int]:
     return counts | {"failures": sum(metric.n_failed for metric in family)}
 
 
-def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
+def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     """Decides for every candidate in every scenario, and then over all of its scenarios. Scenarios
     in which none of the family's metrics was computed are skipped."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
-    for means in found:
+    for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
             by_candidate.setdefault(means.candidate, []).append(means)
     return tuple(
@@ -239,7 +239,7 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
 
 def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
     counts = (
-        sum(getattr(each, name) for each in scenarios)
+        sum(getattr(means, name) for means in scenarios)
         for name in ("n_scored", "estimates", "fallbacks")
     )
     alone = "by the overall score alone" if _has_overall_alone(scenarios) else ""
@@ -282,8 +282,8 @@ def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
 
 def _mean(figures: Sequence[float | None]) -> float | None:
     """The mean; None if any figure is missing, since a mean of the rest would mislead."""
-    known = [figure for figure in figures if figure is not None]
-    return fmean(known) if known and len(known) == len(figures) else None
+    measured = [figure for figure in figures if figure is not None]
+    return fmean(measured) if measured and len(measured) == len(figures) else None
 
 
 def _reach_verdict(

@@ -19,8 +19,8 @@ def render_pairs(report: PairwiseReport) -> str:
 
 
 def _parts(report: PairwiseReport) -> Iterator[Part]:
-    for place, criterion in enumerate(report.criteria):
-        if place:
+    for number, criterion in enumerate(report.criteria):
+        if number:
             yield ""
         yield from _criterion_lines(report, criterion)
     yield ""
@@ -32,12 +32,12 @@ def leader_in_words(criterion: Criterion) -> str:
     if not criterion.n_pairs:
         return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
     first, *others = criterion.standings
-    rivals = [one.candidate for one in others if (one.rank_low or 0) == 1]
+    rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
     if (first.rank_high or 0) == 1 and not rivals:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
-    told = ", ".join(rivals) or "the next"
-    return f"{first.candidate} leads ({criterion.metric}) and is not told from {told}: it {rate}."
+    names = ", ".join(rivals) or "the next"
+    return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
 
 
 def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Part]:
@@ -61,10 +61,15 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
-            (f"{one.a} against {one.b}", percent(one.rate.value), format_ends(one.rate) or NOTHING,
-             f"{one.wins}/{one.ties}/{one.losses}", percent(one.at_equal_length))
-            for one in criterion.duels[:DUELS_SHOWN]
-        ]  # fmt: skip
+            (
+                f"{duel.a} against {duel.b}",
+                percent(duel.rate.value),
+                format_ends(duel.rate) or NOTHING,
+                f"{duel.wins}/{duel.ties}/{duel.losses}",
+                percent(duel.at_equal_length),
+            )
+            for duel in criterion.duels[:DUELS_SHOWN]
+        ]
         columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
         yield Table([columns, *rows])
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
@@ -86,13 +91,14 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
         "verdict in the other order; such a pair is a tie"
     )
     if criterion.longer_share.n:
-        odds, told = criterion.odds_of_double_length, "what length itself does cannot be told"
+        odds, effect = criterion.odds_of_double_length, "what length itself does cannot be told"
         if odds.value is not None:
             times = f"{odds.value:z.2f} [{odds.low:z.2f}, {odds.high:z.2f}]"
-            told = f"twice the length multiplies the odds by {times}"
+            effect = f"twice the length multiplies the odds by {times}"
+        longer = criterion.longer_share
         yield (
-            f"length: the longer answer wins {percent(criterion.longer_share.value)}"
-            f"{_ends(criterion.longer_share)} of {criterion.longer_share.n:,} decided pairs; {told}"
+            f"length: the longer answer wins {percent(longer.value)}{_ends(longer)} of "
+            f"{longer.n:,} decided pairs; {effect}"
         )
         if len(criterion.duels) == 1 and criterion.duels[0].at_equal_length is not None:
             duel = criterion.duels[0]
@@ -100,19 +106,19 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
             yield f"at equal length {duel.a} would win {rate} against {duel.b} (estimated)"
     else:
         yield "length: no decided pair has answers of different length"
-    for one in criterion.standings:
-        if one.n_empty or one.n_failed:
+    for standing in criterion.standings:
+        if standing.n_empty or standing.n_failed:
+            n_empty, n_failed = standing.n_empty, standing.n_failed
             yield (
-                f"no answer: {one.candidate} on {one.n_empty + one.n_failed:,} questions "
-                f"({one.n_empty:,} empty, {one.n_failed:,} failed); their pairs are no losses, "
-                "they are left out"
+                f"no answer: {standing.candidate} on {n_empty + n_failed:,} questions ({n_empty:,} "
+                f"empty, {n_failed:,} failed); their pairs are no losses, they are left out"
             )
     if criterion.n_incomplete:
         bad = {name: n for name, n in criterion.statuses.items() if name != "scored"}
-        told = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
+        reasons = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
         yield (
             f"left out: {criterion.n_incomplete:,} pairs without both verdicts"
-            f"{f' (verdicts: {told})' if told else ''}"
+            f"{f' (verdicts: {reasons})' if reasons else ''}"
         )
 
 
@@ -132,33 +138,35 @@ def how_measured(report: PairwiseReport) -> str:
     )
 
 
-def _standing_row(one: Standing) -> tuple[str, ...]:
+def _standing_row(standing: Standing) -> tuple[str, ...]:
     return (
-        NOTHING if one.rank is None else f"{one.rank}",
-        one.candidate,
-        percent(one.rate.value),
-        format_ends(one.rate) or NOTHING,
-        f"{one.wins}/{one.ties}/{one.losses}",
-        format_strength(one),
-        format_ranks(one),
+        NOTHING if standing.rank is None else f"{standing.rank}",
+        standing.candidate,
+        percent(standing.rate.value),
+        format_ends(standing.rate) or NOTHING,
+        f"{standing.wins}/{standing.ties}/{standing.losses}",
+        format_strength(standing),
+        format_ranks(standing),
     )
 
 
-def format_ranks(one: Standing) -> str:
+def format_ranks(standing: Standing) -> str:
     """The ranks that the data leave open."""
-    if one.rank_low is None or one.rank_low == one.rank_high:
-        return NOTHING if one.rank_low is None else f"{one.rank_low}"
-    return f"{one.rank_low}-{one.rank_high}"
+    if standing.rank_low is None or standing.rank_low == standing.rank_high:
+        return NOTHING if standing.rank_low is None else f"{standing.rank_low}"
+    return f"{standing.rank_low}-{standing.rank_high}"
 
 
-def format_strength(one: Standing) -> str:
+def format_strength(standing: Standing) -> str:
     """The strength with its interval; who won or lost every pair has none in figures."""
-    if one.strength is None:
+    if standing.strength is None:
         return NOTHING
-    if not one.ties and not (one.wins and one.losses):
-        return "all won" if one.wins else "all lost"
-    ends = one.strength_interval
-    return f"{one.strength:+z.2f}" + (f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else "")
+    if not standing.ties and not (standing.wins and standing.losses):
+        return "all won" if standing.wins else "all lost"
+    ends = standing.strength_interval
+    return f"{standing.strength:+z.2f}" + (
+        f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else ""
+    )
 
 
 def percent(value: float | None) -> str:

@@ -116,7 +116,7 @@ def render_comparison(
             for common in comparison.common
         ],
         baseline=comparison.shown_as(comparison.baseline),
-        names=[comparison.shown_as(one) for one in comparison.others],
+        names=[comparison.shown_as(name) for name in comparison.others],
         how_measured=how_measured(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
         level=f"{comparison.settings.level:.0%}",
@@ -137,8 +137,8 @@ def _compare_with_baseline(
     span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
-    listed.sort(key=lambda one: not one.is_found)
-    n_shown = max(1, sum(one.is_found for one in listed))
+    listed.sort(key=lambda units: not units.is_found)
+    n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
         name=comparison.shown_as(common.other),
@@ -155,9 +155,9 @@ def _compare_with_baseline(
         figures=_figures(common, rows, comparison),
         adjusted=_adjusted(common, comparison),
         not_adjusted=tuple(
-            f"{label(one.metric)}: not adjusted by {one.labelled}: {one.refused}"
-            for one in comparison.adjusted
-            if one.other == common.other and one.refused
+            f"{label(units.metric)}: not adjusted by {units.labelled}: {units.refused}"
+            for units in comparison.adjusted
+            if units.other == common.other and units.refused
         ),
     )
 
@@ -212,9 +212,9 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
 def _adjusted(common: CommonUnits, comparison: Comparison) -> Grid | None:
     """The adjusted differences, with the figures of the console."""
     rows = [
-        adjusted_row(one)
-        for one in comparison.adjusted
-        if one.other == common.other and not one.refused
+        adjusted_row(difference)
+        for difference in comparison.adjusted
+        if difference.other == common.other and not difference.refused
     ]
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
     cells = tuple((label(name), tuple(map(Cell, others))) for name, *others in rows)
@@ -225,18 +225,20 @@ def _splits(
     comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
 ) -> list[Split]:
     """The differences of metrics by every field that splits them, the largest first."""
-    found = []
+    splits = []
     for row in rows:
         of_row = [
-            one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+            group
+            for group in comparison.groups
+            if (group.metric, group.other) == (row.metric, row.other)
         ]
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        for by in dict.fromkeys(one.by for one in of_row):
-            groups = [one.figure for one in of_row if one.by == by]
-            groups.sort(key=lambda one: (not one.is_shown, -abs(one.difference)))
+        for by in dict.fromkeys(group.by for group in of_row):
+            groups = [group.figure for group in of_row if group.by == by]
+            groups.sort(key=lambda group: (not group.is_shown, -abs(group.difference)))
             if len(groups) > 1:
-                found.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
-    return sorted(found, key=lambda one: one.rank)
+                splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
+    return sorted(splits, key=lambda group: group.rank)
 
 
 def _label_with_mark(row: MetricComparison) -> str:
@@ -244,27 +246,27 @@ def _label_with_mark(row: MetricComparison) -> str:
 
 
 def _cells(row: MetricComparison) -> tuple[Cell, ...]:
-    found = row.paired
+    paired = row.paired
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
     texts = (
-        f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4),
-        _format_signed(found.difference), _format_interval(row) or NOTHING,
-        number(found.detectable, 4),
-        _format_p(found.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
-        _format_signed(found.effect_size, 2),
-        f"{found.wins:,} / {found.ties:,} / {found.losses:,}", flips,
+        f"{paired.n:,}", number(paired.mean_a, 4), number(paired.mean_b, 4),
+        _format_signed(paired.difference), _format_interval(row) or NOTHING,
+        number(paired.detectable, 4),
+        _format_p(paired.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
+        _format_signed(paired.effect_size, 2),
+        f"{paired.wins:,} / {paired.ties:,} / {paired.losses:,}", flips,
         f"{row.only_a:,} / {row.only_b:,}",
     )  # fmt: skip
     hints = {1: _format_ends(row.interval_a), 2: _format_ends(row.interval_b)}
-    return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
+    return tuple(Cell(text, None, hints.get(column, "")) for column, text in enumerate(texts))
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
-    found = row.paired
+    paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
         metric=_label_with_mark(row),
-        note=f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}",
+        note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
     )
@@ -298,8 +300,8 @@ def _format_interval(row: MetricComparison) -> str:
     return "" if low is None or high is None else f"{low:+z.4f} to {high:+z.4f}"
 
 
-def _format_ends(found: Interval | None) -> str:
-    return "" if found is None else f"{found.low:z.4f} to {found.high:z.4f}"
+def _format_ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.low:z.4f} to {interval.high:z.4f}"
 
 
 def _format_p(value: float | None) -> str:

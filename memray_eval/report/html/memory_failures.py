@@ -18,9 +18,9 @@ def render_arms(summary: Summary) -> Markup:
     arms = summary.arms
     if not arms:
         return Markup("")
-    unexplained = sum(one.n_unexplained for one in arms)
-    told = f"Beside them {unexplained:,} wrong answers to questions that name no evidence."
-    note = tag("p", told if unexplained else "", class_="quiet")
+    unexplained = sum(arm.n_unexplained for arm in arms)
+    text = f"Beside them {unexplained:,} wrong answers to questions that name no evidence."
+    note = tag("p", text if unexplained else "", class_="quiet")
     failures = tag("div", tag("h3", "Where did it fail?"), _failure_table(arms), note)
     parts = [
         tag("h2", "Conversation memory"),
@@ -38,42 +38,42 @@ def _plot(summary: Summary) -> Iterator[Markup]:
     """Accuracy against the tokens of a prompt, where these were counted."""
     points = [
         Point(
-            one.candidate,
-            one.prompt_tokens_mean,
-            100 * one.accuracy,
-            _interval(one, summary.headline),
+            arm.candidate,
+            arm.prompt_tokens_mean,
+            100 * arm.accuracy,
+            _interval(arm, summary.headline),
         )
-        for one in summary.arms
-        if one.prompt_tokens_mean is not None and one.accuracy is not None
+        for arm in summary.arms
+        if arm.prompt_tokens_mean is not None and arm.accuracy is not None
     ]
     if points:
         drawn = speed_quality(points, "tokens of a prompt, on average", "accuracy", "tokens")
-        mark = " (estimate)" if any(one.headline in one.estimated for one in summary.arms) else ""
-        told = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
-        yield tag("figure", drawn, tag("figcaption", told, class_="quiet"))
+        mark = " (estimate)" if any(arm.headline in arm.estimated for arm in summary.arms) else ""
+        caption = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
+        yield tag("figure", drawn, tag("figcaption", caption, class_="quiet"))
 
 
-def _interval(one: ArmSummary, headline: str) -> Interval | None:
-    found: CategoryFigure | None = next(
-        (figure for figure in one.categories if (figure.category, figure.metric) ==
+def _interval(arm: ArmSummary, headline: str) -> Interval | None:
+    overall: CategoryFigure | None = next(
+        (figure for figure in arm.categories if (figure.category, figure.metric) ==
          (None, headline)), None,
     )  # fmt: skip
-    if found is None or found.low is None or found.high is None:
+    if overall is None or overall.low is None or overall.high is None:
         return None
-    return Interval(100 * found.low, 100 * found.high)
+    return Interval(100 * overall.low, 100 * overall.high)
 
 
 def _failure_table(arms: Sequence[ArmSummary]) -> Markup:
     rows = [
-        (words, *(_share(one.failures.get(key, 0), one.n_wrong) for one in arms))
+        (words, *(_share(arm.failures.get(key, 0), arm.n_wrong) for arm in arms))
         for key, words in FAILURES.items()
     ]
-    rows.append(("all wrong answers", *(_share(one.n_wrong, one.n_wrong) for one in arms)))
-    return _table(("", *(one.candidate for one in arms)), rows)
+    rows.append(("all wrong answers", *(_share(arm.n_wrong, arm.n_wrong) for arm in arms)))
+    return _table(("", *(arm.candidate for arm in arms)), rows)
 
 
 def _arm_table(arms: Sequence[ArmSummary]) -> Markup:
-    overall = list(dict.fromkeys(name for one in arms for name in one.overall))
+    overall = list(dict.fromkeys(name for arm in arms for name in arm.overall))
     heads = (
         "candidate",
         "shown",
@@ -86,27 +86,27 @@ def _arm_table(arms: Sequence[ArmSummary]) -> Markup:
         "cut",
     )
     rows = []
-    for one in arms:
+    for arm in arms:
         rows.append((
-            one.candidate,
-            one.arm,
-            f"{one.n:,}",
-            *(number(one.overall.get(name)) for name in overall),
-            number(one.abstention.get(one.rule_metric or one.judge_metric)),
-            percent(one.recall),
-            "-" if one.prompt_tokens_mean is None else f"{one.prompt_tokens_mean:,.0f}",
-            number(one.seconds_mean, 2),
-            f"{one.n_cut:,}",
+            arm.candidate,
+            arm.arm,
+            f"{arm.n:,}",
+            *(number(arm.overall.get(name)) for name in overall),
+            number(arm.abstention.get(arm.rule_metric or arm.judge_metric)),
+            percent(arm.recall),
+            "-" if arm.prompt_tokens_mean is None else f"{arm.prompt_tokens_mean:,.0f}",
+            number(arm.seconds_mean, 2),
+            f"{arm.n_cut:,}",
         ))  # fmt: skip
     return _table(heads, rows)
 
 
 def _errata_rows(arms: Sequence[ArmSummary]) -> Iterator[tuple[str, ...]]:
-    for one in arms:
-        for figure in one.errata:
+    for arm in arms:
+        for figure in arm.errata:
             yield (
-                one.candidate,
-                figure.metric + (" (estimate)" if figure.metric in one.estimated else ""),
+                arm.candidate,
+                figure.metric + (" (estimate)" if figure.metric in arm.estimated else ""),
                 f"{number(figure.mean)} (n {figure.n:,})",
                 f"{number(figure.mean_without)} (n {figure.n_without:,})",
                 number(figure.ceiling),

@@ -31,61 +31,61 @@ class PairSection(NamedTuple):
 
 def draw_pairs(report: PairwiseReport | None) -> Iterator[PairSection]:
     """The sections of a pairwise run, one a metric."""
-    for found in () if report is None else report.criteria:
-        pairs = f"{found.n_pairs:,} pairs on {found.n_questions:,} questions, both orders"
-        tables = [_standings(found)]
-        if len(found.standings) > 2 and found.duels:
-            tables.append(_duels(found))
+    for criterion in () if report is None else report.criteria:
+        pairs = f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders"
+        tables = [_standings(criterion)]
+        if len(criterion.standings) > 2 and criterion.duels:
+            tables.append(_duels(criterion))
         yield PairSection(
-            metric=label(found.metric),
-            says=leader_in_words(found),
-            about=f"{pairs}, judged by {', '.join(found.judges) or 'nobody'}; run "
+            metric=label(criterion.metric),
+            says=leader_in_words(criterion),
+            about=f"{pairs}, judged by {', '.join(criterion.judges) or 'nobody'}; run "
             f"{', '.join(report.runs if report else ())}.",
             tables=tuple(tables),
-            notes=(*judge_lines(found), how_measured(report) if report else ""),
+            notes=(*judge_lines(criterion), how_measured(report) if report else ""),
         )
 
 
-def _standings(found: Criterion) -> Grid:
+def _standings(criterion: Criterion) -> Grid:
     return Grid(
-        f"{label(found.metric)}: candidates",
+        f"{label(criterion.metric)}: candidates",
         ("candidate", "win rate", "95% interval", "win / tie / loss", "strength", "ranks"),
         tuple(
             (
-                one.candidate,
+                standing.candidate,
                 tuple(
                     Cell(text)
                     for text in (
-                        percent(one.rate.value),
-                        format_ends(one.rate) or NOTHING,
-                        f"{one.wins:,} / {one.ties:,} / {one.losses:,}",
-                        format_strength(one),
-                        format_ranks(one),
+                        percent(standing.rate.value),
+                        format_ends(standing.rate) or NOTHING,
+                        f"{standing.wins:,} / {standing.ties:,} / {standing.losses:,}",
+                        format_strength(standing),
+                        format_ranks(standing),
                     )
                 ),
             )
-            for one in found.standings
+            for standing in criterion.standings
         ),
     )
 
 
-def _duels(found: Criterion) -> Grid:
+def _duels(criterion: Criterion) -> Grid:
     return Grid(
-        f"{label(found.metric)}: each two",
+        f"{label(criterion.metric)}: each two",
         ("pair", "win rate", "95% interval", "win / tie / loss", "at equal length (estimated)"),
         tuple(
             (
-                f"{one.a} against {one.b}",
+                f"{duel.a} against {duel.b}",
                 tuple(
                     Cell(text)
                     for text in (
-                        percent(one.rate.value),
-                        format_ends(one.rate) or NOTHING,
-                        f"{one.wins:,} / {one.ties:,} / {one.losses:,}",
-                        percent(one.at_equal_length),
+                        percent(duel.rate.value),
+                        format_ends(duel.rate) or NOTHING,
+                        f"{duel.wins:,} / {duel.ties:,} / {duel.losses:,}",
+                        percent(duel.at_equal_length),
                     )
                 ),
             )
-            for one in found.duels
+            for duel in criterion.duels
         ),
     )

@@ -19,14 +19,14 @@ _READ = "read"  # so fast a stage that beside its peak the others would look fla
 def stages(manifest: Mapping[str, Any]) -> Grid | None:
     """The stages of the last session: rows, when each began after the first, its span and its
     rate."""
-    found = {
+    of_stages = {
         name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
     }
-    if not found:
+    if not of_stages:
         return None
     rows = []
-    starts = [stage["started"] for stage in found.values() if stage.get("started") is not None]
-    for name, stage in found.items():
+    starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
+    for name, stage in of_stages.items():
         span, begun = stage.get("span_s"), stage.get("started")
         per_s = rows_per_s(stage["rows"], span)
         rate = NOTHING if per_s is None else f"{per_s:,.1f}"
@@ -64,13 +64,15 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
     rows = [
-        (label(name), [one.get(name, 0) for one in columns.values()])
+        (label(name), [outcomes.get(name, 0) for outcomes in columns.values()])
         for name, count in whole.items()
         if isinstance(count, int | float) and count
     ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
-        rows.append((name, [(one.get("tries") or {}).get(tries, 0) for one in columns.values()]))
+        rows.append(
+            (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
+        )
     cells = tuple((name, tuple(map(_count_cell, counts))) for name, counts in rows if any(counts))
     return Grid("Calls and retries", ("what", *columns), cells) if cells else None
 

@@ -132,27 +132,36 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
         )
 
 
-def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
-    yield "units", f"{one.n:,}" + (f" ({one.n_failed:,} failed)" if one.n_failed else "")
-    if told := causes_in_words(one):
-        yield "answered", f"{one.answered:,}"
-        yield "no answer", told
-    if one.asked_again:
-        yield "asked again", f"{one.asked_again:,} ({one.answered_then:,} answered then)"
-    yield "tokens in / out", f"{one.prompt_tokens:,} / {one.output_tokens:,}"
-    if one.output_tokens_per_s is not None:
-        yield "throughput", f"{one.output_tokens_per_s:,.1f} tokens/s"
-    if one.ttft_s_mean is not None:
-        yield "first token, mean", f"{one.ttft_s_mean:.2f} s"
-    if one.cache_hit_rate is not None:
-        yield "prefix cache", f"{percent(one.cache_hit_rate)} hit"
-    for count, what in ((one.truncated, "prompts cut"), (one.thinking, "answers with thinking")):
+def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
+    yield (
+        "units",
+        f"{generation.n:,}" + (f" ({generation.n_failed:,} failed)" if generation.n_failed else ""),
+    )
+    if causes := causes_in_words(generation):
+        yield "answered", f"{generation.answered:,}"
+        yield "no answer", causes
+    if generation.asked_again:
+        yield (
+            "asked again",
+            f"{generation.asked_again:,} ({generation.answered_then:,} answered then)",
+        )
+    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    if generation.output_tokens_per_s is not None:
+        yield "throughput", f"{generation.output_tokens_per_s:,.1f} tokens/s"
+    if generation.ttft_s_mean is not None:
+        yield "first token, mean", f"{generation.ttft_s_mean:.2f} s"
+    if generation.cache_hit_rate is not None:
+        yield "prefix cache", f"{percent(generation.cache_hit_rate)} hit"
+    for count, what in (
+        (generation.truncated, "prompts cut"),
+        (generation.thinking, "answers with thinking"),
+    ):
         if count:
             yield what, f"{count:,}"
-    if one.finish_reasons:
+    if generation.finish_reasons:
         yield (
             "ended by",
-            ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items()),
+            ", ".join(f"{reason} {count:,}" for reason, count in generation.finish_reasons.items()),
         )
 
 
@@ -176,8 +185,8 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
 
 
 def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
-    found = intervals.of_metric(metric)
-    return format_interval(metric.figure.value, found, digits_of(metric.scale))
+    interval = intervals.of_metric(metric)
+    return format_interval(metric.figure.value, interval, digits_of(metric.scale))
 
 
 def _format_counts(metric: MetricSummary) -> str:
@@ -203,16 +212,16 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
         metrics = tuple(
             name
             for name in scales
-            if any(name == one.metric for task in tasks for one in task.metrics)
+            if any(name == task_metric.metric for task in tasks for task_metric in task.metrics)
         )
         rows = []
         for task in tasks:
-            found = {one.metric: one for one in task.metrics}
+            by_metric = {task_metric.metric: task_metric for task_metric in task.metrics}
             name = label(task.task) or "no task"
             of_task = intervals if task.bucket is None else _PLAIN
             cells = tuple(
                 _task_cell(
-                    found.get(metric),
+                    by_metric.get(metric),
                     scales[metric],
                     (candidate, metric, task.task),
                     of_task,
@@ -226,14 +235,18 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
                     (Cell(f"{task.n:,}"), *cells),
                 )
             )
-        names = {one.metric: name_figure(one) for task in tasks for one in task.metrics}
+        names = {
+            task_metric.metric: name_figure(task_metric)
+            for task in tasks
+            for task_metric in task.metrics
+        }
         heads = (label(names[metric]) for metric in metrics)
         yield Grid(f"By task: {candidate}", ("task", "units", *heads), tuple(rows))
 
 
 def count_task_figures(summary: Summary) -> int:
     """How many figures the grids by task hold."""
-    return sum(one.mean is not None for task in summary.tasks for one in task.metrics)
+    return sum(metric.mean is not None for task in summary.tasks for metric in task.metrics)
 
 
 def task_intervals(summary: Summary) -> str:
@@ -245,22 +258,21 @@ def task_intervals(summary: Summary) -> str:
 
 
 def _task_cell(
-    one: TaskMetric | None,
+    metric: TaskMetric | None,
     scale: tuple[float, float],
     key: Key,
     intervals: Intervals,
     level: float,
 ) -> Cell:
-    if one is None or one.mean is None:
+    if metric is None or metric.mean is None:
         return Cell(NOTHING)
     spread = format_interval(
-        one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale, level), 3
+        metric.mean, intervals.of(key, metric.mean, metric.stderr, metric.n_scored, scale, level), 3
     )
-    hint = (
-        f"{f'{one.mean:z.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
-    )
-    figure = append_mark(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
-    return Cell(figure, _percent_of_scale(one.mean, scale), hint)
+    mean = f"{metric.mean:z.3f} {spread}".rstrip()
+    hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
+    figure = append_mark(number(metric.mean, 2 if scale[1] > 1 else 3), task_mark([metric]))
+    return Cell(figure, _percent_of_scale(metric.mean, scale), hint)
 
 
 def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
@@ -279,8 +291,11 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
             note = mark(n_scored, heat.estimates, heat.fallbacks)
             cells = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-            told = [f"{label(heat.metric)}: {heat.candidate}", f"n {count_span(cells, ',')} a cell"]
-            title = ", ".join([*told, *filter(None, [note])])
+            parts = [
+                f"{label(heat.metric)}: {heat.candidate}",
+                f"n {count_span(cells, ',')} a cell",
+            ]
+            title = ", ".join([*parts, *filter(None, [note])])
             yield Grid(title, heads, tuple(rows))
 
 
@@ -332,8 +347,8 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     low, width = scale[0], scale[1] - scale[0]
     stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
     key = (row.candidate, summary.headline, None)
-    found = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
-    return found and Interval(*((end - low) / width * 100 for end in found))
+    interval = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
+    return interval and Interval(*((end - low) / width * 100 for end in interval))
 
 
 def quality_count(summary: Summary) -> str:
@@ -380,21 +395,26 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
+    marks = dict.fromkeys(
+        filter(None, (sweep_mark(sweep, number) for number in range(len(sweep.n))))
+    )
     return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:
     """The agreement of judge and rule, over all units of a candidate and by task."""
     rows = [
-        (f"{one.candidate}, all units", _agreement_cells(one.agreement))
-        for one in summary.macro
-        if one.agreement
+        (f"{summarised.candidate}, all units", _agreement_cells(summarised.agreement))
+        for summarised in summary.macro
+        if summarised.agreement
     ]
     rows += [
-        (f"{one.candidate}, {label(one.task) or 'no task'}", _agreement_cells(one.agreement))
-        for one in summary.tasks
-        if one.agreement and one.bucket is None
+        (
+            f"{summarised.candidate}, {label(summarised.task) or 'no task'}",
+            _agreement_cells(summarised.agreement),
+        )
+        for summarised in summary.tasks
+        if summarised.agreement and summarised.bucket is None
     ]
     heads = ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     judge = judge_label(summary)
@@ -402,12 +422,12 @@ def agreements(summary: Summary) -> Grid | None:
     return Grid(title, heads, tuple(rows)) if rows else None
 
 
-def _agreement_cells(one: Agreement) -> tuple[Cell, ...]:
-    counts = (one.both, one.neither, one.only_judge, one.only_rule)
+def _agreement_cells(agreement: Agreement) -> tuple[Cell, ...]:
+    counts = (agreement.both, agreement.neither, agreement.only_judge, agreement.only_rule)
     return (
-        Cell(f"{one.n:,}"),
-        Cell(percent(one.share), round(100 * one.share)),
-        Cell(number(one.kappa, 2)),
+        Cell(f"{agreement.n:,}"),
+        Cell(percent(agreement.share), round(100 * agreement.share)),
+        Cell(number(agreement.kappa, 2)),
         *(Cell(f"{count:,}") for count in counts),
     )
 
