@@ -14,13 +14,9 @@ from typing import Any, NamedTuple
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError
-from memray_eval.ports import PublishedFiles
+from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
-
-
-def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    return raw
 
 
 class Answered(NamedTuple):

@@ -324,7 +324,8 @@ def why_no_answer(answers: Sequence[str]) -> str | None:
 def _compare(prompt: str, response: str, given: tuple[str, ...]) -> Match:
     answers = [answer for answer in given if answer.strip()]
     options = offered_options(prompt)
-    if right := {option for answer in answers if (option := _as_option(answer, options))}:
+    right = {_as_option(answer, options) for answer in answers} - {""} if options else None
+    if right:
         choice = find_choice(response, options)
         is_right = choice is not None and choice.option in right
         return Match(is_right, float(is_right))
