@@ -32,6 +32,28 @@ class Table(NamedTuple):
             yield "  ".join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
 
 
+class Cell(NamedTuple):
+    """A figure in a page's table. `share`, of its scale (0-100), shades the cell; None leaves it
+    plain."""
+
+    text: str
+    share: int | None = None
+    hint: str = ""
+
+
+class Grid(NamedTuple):
+    """A page's table: a heading, the names of its columns (the first names the rows), and rows of a
+    name and cells. Shaded cells make it a heat map."""
+
+    title: str
+    heads: Row
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+    @classmethod
+    def of_texts(cls, title: str, heads: Row, rows: Iterable[Row]) -> Grid:
+        return cls(title, heads, [(name, [*map(Cell, texts)]) for name, *texts in rows])
+
+
 Part: TypeAlias = str | Table  # a line, or a table
 
 

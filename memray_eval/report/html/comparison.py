@@ -24,8 +24,9 @@ from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import Cell, Grid, label, number
+from memray_eval.report.html.view_model import label, number
 from memray_eval.report.html.why import Answer, describe_answer, shorten
+from memray_eval.report.sections import Cell, Grid, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
@@ -178,13 +179,13 @@ def _difference(
     middle, *ends = _shares_of_scale(row, scale)
     corrected = row.p_holm
     is_told = is_found(row, 1 - alpha)
-    figure, between = _format_signed(row.paired.difference), _format_interval(row)
-    hint = f"{label(row.metric)}: {figure} {between}".rstrip()
+    difference, between = figure(row.paired.difference, "+z.4f"), _format_interval(row)
+    hint = f"{label(row.metric)}: {difference} {between}".rstrip()
     return Difference(
         key=row.metric,
         metric=label(name_figure(row)),
         plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_told, hint),
-        figure=figure,
+        figure=difference,
         interval=between,
         n=f"{row.paired.n:,}",
         p=_format_p(corrected),
@@ -217,8 +218,9 @@ def _adjusted(common: CommonUnits, comparison: Comparison) -> Grid | None:
         if difference.other == common.other and not difference.refused
     ]
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    cells = tuple((label(name), tuple(map(Cell, others))) for name, *others in rows)
-    return Grid(f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}", heads, cells) if rows else None
+    texts = [(label(name), *others) for name, *others in rows]
+    title = f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}"
+    return Grid.of_texts(title, heads, texts) if rows else None
 
 
 def _splits(
@@ -250,10 +252,10 @@ def _cells(row: MetricComparison) -> tuple[Cell, ...]:
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
     texts = (
         f"{paired.n:,}", number(paired.mean_a, 4), number(paired.mean_b, 4),
-        _format_signed(paired.difference), _format_interval(row) or NOTHING,
+        figure(paired.difference, "+z.4f"), _format_interval(row) or NOTHING,
         number(paired.detectable, 4),
         _format_p(paired.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
-        _format_signed(paired.effect_size, 2),
+        figure(paired.effect_size, "+z.2f"),
         f"{paired.wins:,} / {paired.ties:,} / {paired.losses:,}", flips,
         f"{row.only_a:,} / {row.only_b:,}",
     )  # fmt: skip
@@ -289,10 +291,6 @@ def _changed_unit(
         for side, text in sides
     )
     return Changed(flip, shorten(query), (a, b))
-
-
-def _format_signed(value: float | None, digits: int = 4) -> str:
-    return NOTHING if value is None else f"{value:+z.{digits}f}"
 
 
 def _format_interval(row: MetricComparison) -> str:

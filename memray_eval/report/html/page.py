@@ -19,7 +19,7 @@ from memray_eval.report.decisions import decide, decision_section, means_of
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.memory_failures import render_arms
+from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_prompts
@@ -167,7 +167,7 @@ def _sections(
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_count": view_model.quality_count(summary),
         "quality_mark": view_model.quality_mark(summary),
-        "memory": render_arms(summary),
+        "memory": describe_arms(summary),
         "curves": list(view_model.curves(summary, intervals)),
         "agreements": view_model.agreements(summary),
         "juries": list(view_model.juries(summary)),

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.analysis.pairs.models import Criterion, PairwiseReport
-from memray_eval.report.html.view_model import Cell, Grid, label
+from memray_eval.analysis.pairs.models import Criterion, Duel, PairwiseReport, Standing
+from memray_eval.report.html.view_model import label
 from memray_eval.report.pairs_console import (
     format_ends,
     format_ranks,
@@ -17,6 +17,7 @@ from memray_eval.report.pairs_console import (
     leader_in_words,
     percent,
 )
+from memray_eval.report.sections import Grid
 
 
 class PairSection(NamedTuple):
@@ -47,45 +48,23 @@ def draw_pairs(report: PairwiseReport | None) -> Iterator[PairSection]:
 
 
 def _standings(criterion: Criterion) -> Grid:
-    return Grid(
-        f"{label(criterion.metric)}: candidates",
-        ("candidate", "win rate", "95% interval", "win / tie / loss", "strength", "ranks"),
-        tuple(
-            (
-                standing.candidate,
-                tuple(
-                    Cell(text)
-                    for text in (
-                        percent(standing.rate.value),
-                        format_ends(standing.rate) or NOTHING,
-                        f"{standing.wins:,} / {standing.ties:,} / {standing.losses:,}",
-                        format_strength(standing),
-                        format_ranks(standing),
-                    )
-                ),
-            )
-            for standing in criterion.standings
-        ),
+    heads = ("candidate", "win rate", "95% interval", "win / tie / loss", "strength", "ranks")
+    rows = (
+        (standing.candidate, *_results(standing), format_strength(standing), format_ranks(standing))
+        for standing in criterion.standings
     )
+    return Grid.of_texts(f"{label(criterion.metric)}: candidates", heads, rows)
 
 
 def _duels(criterion: Criterion) -> Grid:
-    return Grid(
-        f"{label(criterion.metric)}: each two",
-        ("pair", "win rate", "95% interval", "win / tie / loss", "at equal length (estimated)"),
-        tuple(
-            (
-                f"{duel.a} against {duel.b}",
-                tuple(
-                    Cell(text)
-                    for text in (
-                        percent(duel.rate.value),
-                        format_ends(duel.rate) or NOTHING,
-                        f"{duel.wins:,} / {duel.ties:,} / {duel.losses:,}",
-                        percent(duel.at_equal_length),
-                    )
-                ),
-            )
-            for duel in criterion.duels
-        ),
+    heads = ("pair", "win rate", "95% interval", "win / tie / loss", "at equal length (estimated)")
+    rows = (
+        (f"{duel.a} against {duel.b}", *_results(duel), percent(duel.at_equal_length))
+        for duel in criterion.duels
     )
+    return Grid.of_texts(f"{label(criterion.metric)}: each two", heads, rows)
+
+
+def _results(pairs: Standing | Duel) -> tuple[str, str, str]:
+    counts = f"{pairs.wins:,} / {pairs.ties:,} / {pairs.losses:,}"
+    return percent(pairs.rate.value), format_ends(pairs.rate) or NOTHING, counts

@@ -31,7 +31,14 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
-from memray_eval.report.sections import count_span, figure, format_interval, outcome_counts
+from memray_eval.report.sections import (
+    Cell,
+    Grid,
+    count_span,
+    figure,
+    format_interval,
+    outcome_counts,
+)
 from memray_eval.report.sweeps import sweep_mark
 from memray_eval.report.tables import judge_label, task_mark
 from memray_eval.types import (
@@ -47,23 +54,6 @@ from memray_eval.types import (
 )
 
 _PLAIN = Intervals()
-
-
-class Cell(NamedTuple):
-    """A figure in a table. `share`, of its scale (0-100), shades the cell; None leaves it plain."""
-
-    text: str
-    share: int | None = None
-    hint: str = ""
-
-
-class Grid(NamedTuple):
-    """A table: a heading, the names of its columns (the first names the rows), and rows of a name
-    and cells."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
 class MetricRow(NamedTuple):

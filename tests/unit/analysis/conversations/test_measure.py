@@ -13,7 +13,7 @@ from memray_eval.analysis.conversations.measure import summarise_arms
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.report.conversations_console import arm_sections
-from memray_eval.report.html.memory_failures import render_arms
+from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.results.schema import to_table
 from memray_eval.types import (
     FAILURES,
@@ -203,12 +203,12 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
         generation_s=None, evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
         headline="semantic_correctness",
     )  # fmt: skip
-    assert render_arms(empty) == ""
-    page = render_arms(empty.model_copy(update={"arms": arms}))
-    assert "&lt;b&gt;full" in page
-    assert "<b>full" not in page
-    assert "<svg" in page
-    assert "retrieved and not used" in page
+    assert describe_arms(empty) is None
+    page = describe_arms(empty.model_copy(update={"arms": arms}))
+    assert page is not None
+    assert "&lt;b&gt;full" in page.plot
+    assert "<b>full" not in page.plot
+    assert "retrieved and not used" in [name for name, _ in page.failures.rows]
 
 
 def test_an_estimate_says_so(tmp_path: Path) -> None:
