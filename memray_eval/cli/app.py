@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval import __version__
+from memray_eval._version import __version__
 from memray_eval.cli.options import flag, option
 from memray_eval.text_processing.printable import escape_controls
 
