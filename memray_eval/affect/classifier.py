@@ -1,7 +1,7 @@
 """Classifies emotion in text with a small model that comes with the package: multinomial logistic
 regression, in numpy alone.
 
-classifier.npz is made by tests/train_emotions.py from GoEmotions with Ekman's labels;
+classifier.npz is made by tests/bench/train_emotions.py from GoEmotions with Ekman's labels;
 affect/README.md says how good it is and under which licence its data stand."""
 
 from __future__ import annotations

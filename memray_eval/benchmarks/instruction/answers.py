@@ -50,13 +50,15 @@ _IS_ANSWER = (
 # Of languages in which a lone A is no word, and of those in which it is one
 _ANSWERS_ABROAD = (
     r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
+    r"|(?:wähle|nehme|sondern)(?: (?:die )?(?:antwort|option))?"
     r"|ответ|(?<![不非别])(?:答案|回答|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
     r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
     r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
 )
 _ANSWERS_ROMANCE = (
-    r"(?:r[ée]ponse|respuesta|resposta|risposta)(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
-    r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción))?"
+    r"(?:je choisis|elijo|escolho|scelgo|r[ée]ponse|respuesta|resposta|risposta)"
+    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
+    r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción|opção|opzione))?"
 )
 _RIGHT_ABROAD = (
     r"(?:ist|wäre|est|es|é|è)\s+(?:(?:die|der|das|la|le|a|o|il)\s+)?(?:richtig|korrekt|bonne|beste"

@@ -72,7 +72,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     lacks, precision 1 of 2 (too few), recall 0.07 (1 of 15) [1.00, 0.70]; keys in memory, precision
     1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly missed;
     asking, denying and advising are hardly ever taken for a use (1 of 46). `python -m
-    tests.estimates` prints the figures."""
+    tests.bench.estimates` prints the figures."""
     citations = find_citations(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in citations]
     return MemoryUtilizationJudgment(

@@ -7,7 +7,7 @@ import pytest
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from tests.answers import FINDS, labellers_kappa, measure_rules
+from tests.bench.answers import FINDS, labellers_kappa, measure_rules
 
 
 def test_the_labellers_agree_on_what_is_dangerous() -> None:

@@ -14,7 +14,6 @@ from memray_eval.benchmarks.graphwalks.suite import TASKS, prompt
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Sample
-from tests.conftest import long_test
 from tests.unit.benchmarks.builders import generated
 
 EDGE = re.compile(r"^([0-9a-f]{10}) -> ([0-9a-f]{10})$", re.MULTILINE)
@@ -72,7 +71,7 @@ def test_a_long_graph_has_many_nodes_and_no_edge_twice(
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == 65_536
 
 
-@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_graphs_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == length

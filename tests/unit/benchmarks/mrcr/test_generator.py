@@ -12,7 +12,6 @@ from memray_eval.benchmarks.mrcr.generator import MRCR, ORDINALS
 from memray_eval.benchmarks.mrcr.suite import prefix_ratio, prompt
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Message, Sample
-from tests.conftest import long_test
 from tests.unit.benchmarks.builders import generated
 
 ASKED = re.compile(
@@ -86,7 +85,7 @@ def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) 
             assert sorted(worth)[-1] == 1.0 > sorted(worth)[-2]  # another needle is not as good
 
 
-@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert tokens_of(pieces, sample) == length
