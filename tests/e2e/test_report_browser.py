@@ -9,7 +9,6 @@ import asyncio
 import base64
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -340,47 +339,6 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.night
-def test_light_dark_and_phone(page: Path, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        ground = "getComputedStyle(document.body).backgroundColor"
-        await tab.look("light", 1280, 1000)
-        light = await tab.evaluate(ground)
-        await tab.picture("top-light")
-        await tab.evaluate("document.getElementById('theme').click()")
-        dark = await tab.evaluate(ground)
-        assert _luminance(light) > 0.8 > 0.1 > _luminance(dark)
-        await tab.evaluate("document.getElementById('theme').click()")
-        assert await tab.evaluate(ground) == light
-        await tab.evaluate("delete document.documentElement.dataset.theme")
-        await tab.look("dark", 1280, 1000)
-        assert await tab.evaluate(ground) == dark
-        await tab.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-        for section in ("heat", "temperature", "cost", "samples"):
-            await tab.evaluate(f"document.getElementById('{section}').scrollIntoView()")
-            await tab.picture(f"{section}-dark")
-        for scheme in ("light", "dark"):
-            await tab.look(scheme, 1280, 1000)
-            for name in ("quiet", "accent", "bad", "warn", "ink"):
-                assert await _contrast(tab, name, "surface") >= 4.5, (scheme, name)
-                assert await _contrast(tab, name, "ground") >= 4.5, (scheme, name)
-            for name in ("cited", "forbidden"):
-                assert await _contrast(tab, f"{name}-ink", name) >= 4.5, (scheme, name)
-        await tab.look("light", 390, 844)
-        assert await tab.evaluate(OVERFLOW) <= 0
-        for section in ("metrics", "speed", "samples"):
-            await tab.evaluate(f"document.getElementById('{section}').scrollIntoView()")
-            await tab.picture(f"{section}-phone")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        box = await tab.evaluate(
-            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
-        )
-        assert box == [390, 844]
-        await tab.picture("detail-phone")
-
-    in_browser(tmp_path, page, steps)
-
-
-@pytest.mark.night
 def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_html(write_run(tmp_path / "run", plain_records(10_000), 10_000), str(path))
@@ -504,23 +462,3 @@ def test_nothing_is_cut_off_at_the_side(
             assert await tab.evaluate(CUT) == []
 
     in_browser(tmp_path, page, steps)
-
-
-def _luminance(colour: str) -> float:
-    """Relative luminance of an rgb(...) or #rrggbb colour. Source: WCAG 2.2."""
-    parts = (
-        [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-        if colour.startswith("#")
-        else map(int, re.findall(r"\d+", colour)[:3])
-    )
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in (part / 255 for part in parts)
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-async def _contrast(tab: Tab, front: str, back: str) -> float:
-    named = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
-    one, other = [_luminance(await tab.evaluate(named.format(name))) for name in (front, back)]
-    return (max(one, other) + 0.05) / (min(one, other) + 0.05)

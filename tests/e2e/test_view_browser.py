@@ -6,8 +6,6 @@ Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures ther
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
 import signal
 import subprocess
@@ -22,9 +20,8 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
-from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, SELECTED, Tab, browser
+from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, Tab, browser
 from tests.runs import (
-    ATTACK,
     PLAIN,
     candidates,
     full_summary,
@@ -106,6 +103,10 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(
         assert "No sample fits" in await tab.evaluate("document.getElementById('list').textContent")
         await tab.choose("status", "any")
         await counted(tab, N)
+        await tab.evaluate("document.getElementById('list').focus()")
+        for _ in range(12):  # faster than the answers come
+            await tab.press("ArrowRight")
+        await tab.until(f"{PAGE} === 'page 13 of 500'")
         await tab.evaluate("document.getElementById('low').focus()")
         await tab.call("Input.insertText", text="4.5")
         await tab.until(f"{COUNT} !== '{N:,} of {N:,} units'")
@@ -144,76 +145,6 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(
         await tab.picture("view-detail")
         await tab.press("Escape")
         assert await tab.evaluate(f"{DETAIL}.hidden") is True
-
-    in_browser(tmp_path, large.url, steps)
-
-
-@pytest.mark.night
-def test_keys_turn_pages_and_move_through_samples(large: Served, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        await counted(tab, N)
-        assert await tab.evaluate(PAGE) == "page 1 of 500"
-        await tab.evaluate("document.getElementById('list').focus()")
-        first = await tab.evaluate(IDS)
-        await tab.press("ArrowRight")
-        await tab.until(f"{PAGE} === 'page 2 of 500' && {IDS}[0] !== {first[0]!r}")
-        await tab.press("ArrowUp")
-        await tab.until(f"{PAGE} === 'page 1 of 500' && {SELECTED} === {first[39]!r}")
-        await tab.press("Enter")
-        await tab.until(f"{DETAIL}.querySelector('h3')?.textContent === {first[39]!r}")
-        await tab.press("ArrowUp")
-        await tab.until(f"{DETAIL}.querySelector('h3').textContent === {first[38]!r}")
-        await tab.press("ArrowDown")
-        await tab.press("ArrowDown")
-        await tab.until(
-            f"{PAGE} === 'page 2 of 500' && {DETAIL}.querySelector('h3').textContent === {SELECTED}"
-        )
-        await tab.press("Escape")
-        for _ in range(12):  # faster than the answers come
-            await tab.press("ArrowRight")
-        await tab.until(f"{PAGE} === 'page 14 of 500'")
-        await tab.look("dark", 390, 844)
-        await tab.evaluate(
-            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
-        )
-        assert await tab.evaluate(OVERFLOW) <= 0
-        await tab.picture("view-phone")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        box = await tab.evaluate(
-            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
-        )
-        assert box == [390, 844]
-        await tab.picture("view-phone-detail")
-
-    in_browser(tmp_path, large.url, steps)
-
-
-@pytest.mark.night
-def test_hostile_texts_stay_texts(large: Served, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        await counted(tab, N)
-        await tab.evaluate("document.getElementById('find').focus()")
-        for wanted, found in (
-            ("a-attack", "A-attack"),
-            ("an id that", f"A-{ATTACK}"),
-            ("needle-in-hay", "A-huge"),
-        ):
-            await tab.find(wanted)
-            await counted(tab, 1)
-            await tab.until(f"{SELECTED} === {found!r}")
-            await tab.evaluate("document.querySelector('#list li').click()")
-            await tab.until(f"{DETAIL}.querySelector('h3')?.textContent === {found!r}")
-            assert (
-                await tab.evaluate(
-                    "document.querySelectorAll('main script, main img, [onerror]').length"
-                )
-                == 0
-            )
-        assert (
-            await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
-        )
-        assert await tab.evaluate("typeof window.hacked") == "undefined"
 
     in_browser(tmp_path, large.url, steps)
 
@@ -399,35 +330,6 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
         assert await tab.evaluate(OVERFLOW) <= 0
         await tab.evaluate("document.querySelector('.home a').click()")
         await tab.until(f"document.getElementById('count') && {RUNS} === '4 runs'")
-
-    in_browser(tmp_path, runs.url, steps)
-
-
-@pytest.mark.night
-def test_a_run_s_address_keeps_filter_and_open_row_and_its_rows_can_be_saved(
-    runs: Served, tmp_path: Path
-) -> None:
-    async def steps(tab: Tab) -> None:
-        await go(tab, f"{runs.url}run/run-kind/")
-        await counted(tab, 60, 60)
-        await tab.choose("status", "error")
-        await tab.choose("sort", "memory utilization, lowest first")
-        await tab.until(f"{COUNT} !== '60 of 60 units'")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        title, count = (
-            await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent"),
-            await tab.evaluate(COUNT),
-        )
-        await go(tab, await tab.evaluate("location.href"))
-        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == title
-        assert await tab.evaluate(COUNT) == count
-        link = "document.getElementById('save-csv')"
-        await tab.evaluate(f"{link}.dispatchEvent(new Event('pointerdown'))")
-        text = await tab.evaluate(f"fetch({link}.href).then((answer) => answer.text())")
-        saved = list(csv.DictReader(io.StringIO(text)))
-        assert len(saved) == int(count.split()[0])
-        assert title in [one["sample_id"] for one in saved]
 
     in_browser(tmp_path, runs.url, steps)
 

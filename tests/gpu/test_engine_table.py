@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from memray_eval.execution.plan import ENGINE_LOADS
+from tests.bench.engine_parts import CPU, GPU, Part, Sizes
+from tests.bench.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
 from tests.conftest import REPOSITORY
-from tests.gpu.engine_parts import CPU, GPU, Part, Sizes
-from tests.gpu.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
 
 
 def part(code: str, seconds: float, folder: Path) -> list[dict[str, object]]:
@@ -117,7 +117,7 @@ def test_the_service_times_are_those_that_were_measured() -> None:
 
 @pytest.mark.night
 def test_the_script_prints_its_table_without_a_gpu() -> None:
-    words = [sys.executable, "-m", "tests.gpu.engine_table", "--cpu"]
+    words = [sys.executable, "-m", "tests.bench.engine_table", "--cpu"]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert all(f"  {name} " in done.stdout for name in RATIOS)
