@@ -74,11 +74,11 @@ class Tab:
         await self.until("document.documentElement?.dataset.ready !== undefined")
 
     async def evaluate(self, expression: str) -> Any:
-        found = await self.call(
+        result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     async def until(self, expression: str) -> None:
         for _ in range(300):
@@ -146,7 +146,7 @@ async def browser(profile: Path) -> AsyncIterator[Tab]:
             port = await _port(profile / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://127.0.0.1:{port}/json") as answer:
-                    (target,) = [one for one in await answer.json() if one["type"] == "page"]
+                    (target,) = [item for item in await answer.json() if item["type"] == "page"]
                 async with session.ws_connect(
                     target["webSocketDebuggerUrl"], max_msg_size=0
                 ) as socket:
@@ -202,8 +202,8 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.choose("candidate", "all")
         await tab.choose("sort", "memory utilization, lowest first")
         figures = [
-            float(one)
-            for one in await tab.evaluate(
+            float(item)
+            for item in await tab.evaluate(
                 "[...document.querySelectorAll('#list .score')].map((n) => n.textContent)"
             )
         ]
@@ -306,7 +306,7 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await tab.look("light", 1280)
         await tab.evaluate("document.getElementById('find').focus()")
-        for wanted, found in (
+        for wanted, result in (
             ("a-attack", "A-attack"),
             ("a-rtl", "A-rtl"),
             ("needle-in-hay", "A-huge"),
@@ -314,9 +314,9 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
         ):
             await tab.find(wanted)
             assert await tab.evaluate(COUNT) == "1 of 300 units"
-            assert await tab.evaluate(SELECTED) == found
+            assert await tab.evaluate(SELECTED) == result
             await tab.evaluate("document.querySelector('#list li').click()")
-            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == found
+            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == result
             assert (
                 await tab.evaluate(
                     "document.querySelectorAll('main script, main img, [onerror]').length"
@@ -383,9 +383,9 @@ def test_the_page_answers_before_it_explains(planted: Path, tmp_path: Path) -> N
         assert await tab.evaluate("document.querySelector('h1').textContent") == (
             "new and old on chat"
         )
-        said = await tab.evaluate("document.querySelector('p.answer').textContent")
-        assert said.startswith("new is better than old on 1 of 2 (empathy +0.")
-        assert said.endswith("most of it in task billing.")
+        sentence = await tab.evaluate("document.querySelector('p.answer').textContent")
+        assert sentence.startswith("new is better than old on 1 of 2 (empathy +0.")
+        assert sentence.endswith("most of it in task billing.")
         tops = [
             await tab.evaluate(f"document.getElementById('{name}').getBoundingClientRect().top")
             for name in ("figures", "where", "why", "samples", "metrics", "cost")
@@ -433,10 +433,10 @@ def test_the_worst_rows_stand_first_and_open_with_the_judge_s_prompt(
         )
         assert await tab.evaluate(f"{judged}.getBoundingClientRect().bottom < innerHeight")
         await tab.evaluate(f"{judged}.querySelector('summary').click()")
-        asked = await tab.evaluate(f"{judged}.querySelector('.prompt').innerText")
-        assert "[system]" in asked
-        assert "What of billing, case" in asked
-        assert "new says: look at billing again" in asked
+        prompt = await tab.evaluate(f"{judged}.querySelector('.prompt').innerText")
+        assert "[system]" in prompt
+        assert "What of billing, case" in prompt
+        assert "new says: look at billing again" in prompt
         await tab.press("Escape")
         await tab.evaluate("document.getElementById('find').value = ''")
         await tab.choose("sort", "order of the run")

@@ -80,7 +80,7 @@ def in_browser(
             await tab.until("document.documentElement?.dataset.ready !== undefined")
             await steps(tab)
             assert len(tab.complaints) == complaints, tab.complaints
-            assert [asked for asked in tab.requested if not asked.startswith((url, "data:"))] == []
+            assert [sent for sent in tab.requested if not sent.startswith((url, "data:"))] == []
 
     asyncio.run(whole())
 
@@ -211,9 +211,14 @@ def made_runs(work: Path) -> Path:
     """Three finished runs of one candidate each, on the same samples, and a damaged one."""
     for day, (name, low) in enumerate((("plain", 0), ("kind", 1), ("odd", 2)), 1):
         folder = write_run(work / f"run-{name}", [], 0)
-        one = Candidate(name=name, model="small-model")
+        who = Candidate(name=name, model="small-model")
         answers = [
-            record(f"S{k:03}", f"said by {name}: {PLAIN} This is answer {k}.", one, seed=3 * k + 3)
+            record(
+                f"S{k:03}",
+                f"said by {name}: {PLAIN} This is answer {k}.",
+                who,
+                seed=3 * k + 3,
+            )
             for k in range(60)
         ]
         if name == "kind":  # better than the others in one metric
@@ -222,7 +227,7 @@ def made_runs(work: Path) -> Path:
                 for answer in answers
             ]
         folder.write_part(to_table(answers))
-        folder.write_summary(full_summary(60, (one,)), "")
+        folder.write_summary(full_summary(60, (who,)), "")
         folder.write_manifest(
             {
                 "status": "finished",
@@ -250,11 +255,11 @@ async def go(tab: Tab, address: str) -> None:
 
 async def type_key(tab: Tab, key: tuple[str, int, str]) -> None:
     name, number, text = key
-    told = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
+    event = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
     await tab.call(
-        "Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {})
+        "Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {})
     )
-    await tab.call("Input.dispatchKeyEvent", type="keyUp", **told)
+    await tab.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
 
 async def tab_to(tab: Tab, is_there: str) -> None:
@@ -311,20 +316,20 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
         await go(tab, await tab.evaluate("location.href"))  # what was picked is kept
         await tab.evaluate("document.getElementById('compare').click()")
         await tab.until("document.querySelector('.compared') !== null")
-        said = "document.querySelector('.answer').textContent"
-        assert "kind is better than plain on 1 of" in await tab.evaluate(said)
+        output = "document.querySelector('.answer').textContent"
+        assert "kind is better than plain on 1 of" in await tab.evaluate(output)
         address = await tab.evaluate("location.href")
         assert "compare?run=run-plain&run=run-kind" in address
         await tab.call("Page.navigate", url="about:blank")
         await tab.call("Page.navigate", url=address)
         await tab.until("document.querySelector('.compared') !== null")
-        assert "kind is better than plain" in await tab.evaluate(said)
+        assert "kind is better than plain" in await tab.evaluate(output)
         await tab.picture("runs-compared")
         await tab.evaluate(
             "document.querySelector('[aria-label=\"make it the baseline: B\"]').click()"
         )
         await tab.until(
-            f"document.querySelector('.compared') && {said}.startsWith('plain is worse')"
+            f"document.querySelector('.compared') && {output}.startsWith('plain is worse')"
         )
         await tab.look("light", 390, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
@@ -398,10 +403,10 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
         try:
             yield allow
             allow(99)
-            said, _ = process.communicate(timeout=ENDS_WITHIN_S)
+            output, _ = process.communicate(timeout=ENDS_WITHIN_S)
         finally:
             process.kill()
-        assert process.returncode == 0, said
+        assert process.returncode == 0, output
 
 
 @pytest.mark.night

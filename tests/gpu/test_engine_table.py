@@ -39,8 +39,8 @@ def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path
     (failed,) = part(sleeps, 2.0, tmp_path)
     assert time.monotonic() - began < 20
     assert str(failed["cause"]).startswith("not done in its 2 s")
-    told = (one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
-    assert ["sleep", "61.5"] not in told
+    commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+    assert ["sleep", "61.5"] not in commands
     assert part("", 0, tmp_path) == [{"what": "bare", "cause": "no time was left for it"}]
 
 
