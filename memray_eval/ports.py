@@ -37,6 +37,11 @@ class Verdict(Frozen):
     calls: int = 1
 
 
+def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
+    """The fields of a row as they are: how a suite without published files of its own reads one."""
+    return raw
+
+
 class PublishedFile(NamedTuple):
     """A file of a published dataset: a list in JSON, a table, or a document that is one item; and
     the files `beside` it that its questions draw on."""

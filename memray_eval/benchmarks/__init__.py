@@ -14,13 +14,9 @@ from typing import Any, NamedTuple
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError
-from memray_eval.ports import PublishedFiles
+from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
-
-
-def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    return raw
 
 
 class Answered(NamedTuple):
@@ -173,9 +169,8 @@ def prompt_text(path: str) -> str:
     """The text of a candidate's own prompt, read once a process: from an absolute path, one
     relative to the working directory, or a cloud URL. Raises ConfigError: no such file, not UTF-8,
     empty."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             text = file.read().decode("utf-8-sig").strip()
     except FileNotFoundError:
         raise ConfigError(f"prompt: no file {path}") from None

@@ -196,7 +196,7 @@ def _rename_alias(
     fits: Callable[[Any], bool] = lambda value: True,
 ) -> None:
     """Fills a missing field from the first alias whose value fits. What does not fit stays."""
-    if name in fields:
+    if name in fields or fields.keys().isdisjoint(aliases):
         return
     if found := next((alias for alias in aliases if alias in fields and fits(fields[alias])), None):
         fields[name] = fields.pop(found)
@@ -289,13 +289,15 @@ def _existing_candidate(name: str, model: str) -> Candidate:
 def _pop_response(fields: dict[str, Any]) -> Response | None:
     """Takes the response out of a row; None if it has neither a text nor an error."""
     # A dataset may call something else `no_answer` or `refusal`: that stays metadata
-    given = {
-        field: fields.pop(column)
-        for column, field in _OTHER_COLUMNS.items()
-        if column in fields
-        and (column != "no_answer" or fields[column] in _CAUSES)
-        and (column != "refusal" or isinstance(fields[column], str))
-    }
+    given = {}
+    if not _OTHER_COLUMNS.keys().isdisjoint(fields):
+        given = {
+            field: fields.pop(column)
+            for column, field in _OTHER_COLUMNS.items()
+            if column in fields
+            and (column != "no_answer" or fields[column] in _CAUSES)
+            and (column != "refusal" or isinstance(fields[column], str))
+        }
     error = fields.pop("error", None)
     # Beside another one an `answer` is the right one
     is_beside = "answer" in fields

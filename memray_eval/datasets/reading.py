@@ -19,17 +19,13 @@ from memray_eval.datasets.columns import ColumnMap
 from memray_eval.datasets.parsing import InvalidSample, id_text, invalid, parse_sample
 from memray_eval.datasets.shards import Entry
 from memray_eval.errors import describe_error
-from memray_eval.ports import PublishedFiles
+from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Record, Sample
 
 Adapt: TypeAlias = Callable[[Mapping[str, Any], str], Mapping[str, Any]]
 CONTEXT_FILE = "context_file"
 _CONTEXTS_KEPT = 2  # questions on one context stand together, so few need to be at hand
-
-
-def no_adaptation(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
-    return raw
 
 
 class Outline(NamedTuple):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 from memray_eval.affect.speech_client import LISTENING_MODEL
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.analysis.adjusted.labelled_verdicts import Calibrations
-from memray_eval.benchmarks import Suite, no_adaptation
+from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.benchmarks.own import SuiteSource
 from memray_eval.config.sections import (
@@ -48,6 +48,7 @@ from memray_eval.judges.router import (
 )
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
+from memray_eval.ports import no_adaptation
 from memray_eval.results.parts import MAX_ROWS
 from memray_eval.stages.judge import scored_by_judge_stage
 from memray_eval.types import EXISTING, Candidate

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from memray_eval import affect
-from memray_eval.affect.classifier import FILE, ClassifierEmotion, Weights, load
+from memray_eval.affect.classifier import FILE, ClassifierEmotion, ClassifierWeights, load
 from memray_eval.affect.features import (
     Hashes,
     Vocabulary,
@@ -59,7 +59,7 @@ class Comment(NamedTuple):
     labels: tuple[int, ...]  # indices into EKMAN.labels, more than one where people disagreed
 
 
-def save(weights: Weights, path: Path, notes: str) -> None:
+def save(weights: ClassifierWeights, path: Path, notes: str) -> None:
     """Writes the file that `load` reads. `notes` state where it comes from and its licence."""
     with path.open("wb") as file:
         np.savez_compressed(
@@ -114,7 +114,7 @@ def read_samples(folder: Path) -> list[Comment]:
     return found
 
 
-def train(comments: Sequence[Comment]) -> Weights:
+def train(comments: Sequence[Comment]) -> ClassifierWeights:
     tokens = [words(normalise(comment.text)) for comment in comments]
     word_docs, char_docs = (
         [word_hashes(one) for one in tokens],
@@ -144,7 +144,7 @@ def train(comments: Sequence[Comment]) -> Weights:
             sample_weight=[1 / len(comment.labels) for comment in comments for _ in comment.labels],
         )
     scale = np.abs(model.coef_).max(axis=1) / 127
-    return Weights(
+    return ClassifierWeights(
         words=word_vocabulary,
         chars=char_vocabulary,
         rows=np.rint(model.coef_ / scale[:, None]).T.astype(np.int8),
@@ -211,7 +211,9 @@ def prior(comments: Sequence[Comment]) -> Distribution:
     return EKMAN.normalised(counts)
 
 
-def table(name: str, always: Distribution, comments: Sequence[Comment], weights: Weights) -> str:
+def table(
+    name: str, always: Distribution, comments: Sequence[Comment], weights: ClassifierWeights
+) -> str:
     texts = [comment.text for comment in comments]
     told = {
         "classifier": asyncio.run(ClassifierEmotion(weights).infer(texts)),

@@ -15,7 +15,6 @@ from memray_eval.affect.text import TEXT_BACKENDS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
 from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
-from memray_eval.benchmarks import no_adaptation
 from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
@@ -41,6 +40,7 @@ from memray_eval.judges.router import (
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
+from memray_eval.ports import no_adaptation
 from memray_eval.types import EXISTING
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named

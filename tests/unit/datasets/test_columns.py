@@ -10,7 +10,6 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from memray_eval.benchmarks import no_adaptation
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
@@ -18,6 +17,7 @@ from memray_eval.datasets.scan import read_records, read_samples, scan
 from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare import resolve_reading
+from memray_eval.ports import no_adaptation
 from memray_eval.types import Record, Sample
 
 TICKETS = (
