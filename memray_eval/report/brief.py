@@ -145,7 +145,7 @@ def _format_cell(
 
 
 def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """Who scored most units, _EST if any of them is an offline estimate, and how many a rule
+    """The judge of most units, _EST if any of them is an offline estimate, and how many a rule
     scored in place of a judge that failed."""
     fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
     is_all_rules = {*metric.judges} <= WITHOUT_CALL
@@ -217,7 +217,7 @@ def describe_temperatures(summary: Summary) -> list[str]:
 
 
 def _replaced_verdicts(summary: Summary) -> Iterator[str]:
-    """How many verdicts judges failed to give, and the most frequent cause."""
+    """The number of verdicts that judges failed to give, and the most frequent cause."""
     if not summary.replaced:
         return
     first, *others = summary.replaced

@@ -96,7 +96,7 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
 
 
 def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Part]:
-    """The differences as people would see them, where labels were given."""
+    """The differences as people would see them, if labels were given."""
     rows = [difference for difference in comparison.adjusted if difference.other == common.other]
     if not rows:
         return
@@ -114,7 +114,7 @@ def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Par
 
 def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Part]:
     """The differences in each group, the largest first; of metrics that differ beyond chance, or of
-    the first where none does."""
+    the first if none does."""
     listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
     for row in listed:
         groups = [
@@ -182,7 +182,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
 
 
 def how_measured(comparison: Comparison) -> str:
-    """Says how the standard errors and intervals were computed."""
+    """The method of the standard errors and intervals."""
     clusters = [
         row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
     ]

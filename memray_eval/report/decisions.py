@@ -247,7 +247,7 @@ def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
 
 
 def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
-    """Whether overall_quality is all that there is, and nothing failed."""
+    """True if overall_quality is all that there is, and nothing failed."""
     return not any(
         means.failures
         or means.means.get(OVERALL) is None
@@ -257,8 +257,8 @@ def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
 
 
 def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
-    """How many scores of a metric the rules would have given to any answer, and how many there
-    are."""
+    """The number of scores of a metric that the rules would have given to any answer, and of
+    all."""
     return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
         means.n.get(metric, 0) for means in scenarios
     )

@@ -28,7 +28,7 @@ def _parts(report: PairwiseReport) -> Iterator[Part]:
 
 
 def leader_in_words(criterion: Criterion) -> str:
-    """Who leads, and whether that is told from chance, in a sentence."""
+    """The leader in a sentence, and if that is told from chance."""
     if not criterion.n_pairs:
         return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
     first, *others = criterion.standings
@@ -80,7 +80,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
 
 
 def judge_lines(criterion: Criterion) -> Iterator[str]:
-    """What the judge's verdicts are worth, a line each."""
+    """The worth of the judge's verdicts, in lines."""
     yield (
         f"position: the answer shown first is preferred in {percent(criterion.first_share.value)}"
         f"{_ends(criterion.first_share)} of {criterion.first_share.n:,} decided verdicts (50 %: no "
@@ -123,7 +123,7 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
 
 
 def how_measured(report: PairwiseReport) -> str:
-    """How the figures and intervals were computed."""
+    """The method of the figures and intervals."""
     by = f"by {report.cluster}" if report.cluster else "by question"
     which = (
         "Every two candidates were compared on each question."
@@ -174,7 +174,7 @@ def percent(value: float | None) -> str:
 
 
 def format_ends(rate: Rate) -> str:
-    """An interval in percent; "" where there is none."""
+    """An interval in percent; "" if there is none."""
     if rate.low is None or rate.high is None:
         return ""
     return f"{100 * rate.low:z.1f} to {100 * rate.high:z.1f}"

@@ -68,7 +68,7 @@ class ChangedUnits(NamedTuple):
 
 class Against(NamedTuple):
     """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `adjusted` are the differences as people would see them, where labels
+    the differences by group. `adjusted` are the differences as people would see them, if labels
     were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ
     beyond chance, or of the first if none does; `changed_rest` of the others."""
 
@@ -88,7 +88,7 @@ class Against(NamedTuple):
 
 class ComparedSide(NamedTuple):
     """A side of a comparison that is served: its letter and name, the address of its run, and those
-    of the comparison with it as baseline and without it ("" where there is none)."""
+    of the comparison with it as baseline and without it ("" if there is none)."""
 
     letter: str
     name: str

@@ -31,7 +31,7 @@ from memray_eval.types import Record, Summary
 
 
 class Run(Protocol):
-    """What a page is rendered from: a run that is finished or still being written, such as a
+    """The source of a page: a run that is finished or still being written, such as a
     RunFolder."""
 
     @property
@@ -45,8 +45,8 @@ class Run(Protocol):
 
 
 class ServedRun(NamedTuple):
-    """What the page of a run that is served says of it: where its folder is, what to call it until
-    it has a summary, and the address of the list that it is one of, "" where there is none."""
+    """A run that is served: where its folder is, what to call it until it has a summary, and the
+    address of the list that it is in, "" if it is in none."""
 
     path: str
     title: str
@@ -125,7 +125,7 @@ def _render(
 
 
 def _name_judges(summary: Summary) -> str:
-    """Who judged most scores, and how many others did."""
+    """The judge of most scores, and the number of others."""
     counts = Counter[str]()
     for metric in summary.metrics:
         counts.update(metric.judges)

@@ -76,7 +76,7 @@ def find_reasons(
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
     candidates), or the rows with the lowest score of the run's headline metric (of one). None
-    where nothing was scored, or nothing differs."""
+    if nothing was scored, or nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
@@ -198,7 +198,7 @@ def _judged(score: Score) -> Judged:
 
 
 def explain(judgment: str) -> Iterator[str]:
-    """What a judgment says: its explanation first, then what it quotes and finds, by name. Its
+    """The texts of a judgment: its explanation first, then what it quotes and finds, by name. Its
     numbers are in the score."""
     try:
         parsed = json.loads(judgment)

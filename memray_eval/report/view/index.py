@@ -139,7 +139,7 @@ class Index:
             )
 
     def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
-        """Adds a part, whole or not at all. Raises DataError where it cannot be read."""
+        """Adds a part, whole or not at all. Raises DataError if it cannot be read."""
         if isinstance(batches, DataError):
             raise batches
         first = end = self._next
@@ -266,7 +266,7 @@ class Index:
 
 def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with the start of each question, and of what the list shows as its answer: the
-    error, where there is one."""
+    error, if there is one."""
     error = pc.if_else(pc.equal(batch["error"], ""), None, batch["error"])
     shown = {"query": batch["query"], "response": pc.coalesce(error, batch["response"], "")}
     for name, texts in shown.items():

@@ -32,7 +32,7 @@ _Text = Field(min_length=1, max_length=64)
 
 
 class RaterRequest(Frozen):
-    """Who asks: a rater, in a tab that named itself."""
+    """A rater, in a tab that named itself."""
 
     rater: str = Field(max_length=200)
     tab: str = _Text

@@ -89,7 +89,7 @@ def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:
-    """How many rows of these columns (None: all columns) fit _BATCH_BYTES."""
+    """The number of rows of these columns (None: all columns) that fit _BATCH_BYTES."""
     chunks = (group.column(number) for number in range(group.num_columns))
     size = sum(
         chunk.total_uncompressed_size

@@ -50,8 +50,8 @@ F = TypeVar("F", bound=Frozen)
 
 
 class Route(NamedTuple):
-    """Which handler answers at a path. A page may be linked to from another site, and shows its
-    errors as a page that links to `home`, a list of runs, if there is one."""
+    """A path and the handler that answers at it. A page may be linked to from another site, and
+    shows its errors as a page that links to `home`, a list of runs, if there is one."""
 
     path: str
     handler: Handler

@@ -77,7 +77,7 @@ class View:
         return {"n": page.n, "rows": page.rows, "index": self._named(), "notice": self._notice()}
 
     def standing(self) -> RunRow | None:
-        """How the run stands, looked up at most once in STANDING_S, however many ask."""
+        """The state of the run, looked up at most once in STANDING_S, however many ask."""
         with self._reading:
             if time.monotonic() - self._standing[0] >= STANDING_S:
                 row = self._reader.read(until=time.monotonic() + SCORES_S)
@@ -132,7 +132,7 @@ def viewing(
     run: Run, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
     """Opens a view of the run and indexes its records; calls `tell` with the number of units after
-    each file. The page links to `home`, a list of runs, where there is one. Raises DataError if
+    each file. The page links to `home`, a list of runs, if there is one. Raises DataError if
     this is not a run, has finished without records, or has a part or summary that cannot be
     read."""
     run.read_manifest()
@@ -160,7 +160,7 @@ def _as_written() -> Iterator[None]:
 
 
 def _list_parts(run: Run) -> list[Part]:
-    """The files of the records. Raises DataError where a run has finished without any."""
+    """The files of the records. Raises DataError if a run has finished without any."""
     try:
         with readable(run.path):
             return list_parts(run.records())

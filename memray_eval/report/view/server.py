@@ -61,7 +61,7 @@ async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
 
 
 class RunPages:
-    """The page of a run, its samples, and how it stands."""
+    """The page of a run, its samples, and its state."""
 
     def __init__(self, open_view: OpenView) -> None:
         self._open_view = open_view
@@ -142,7 +142,7 @@ class RunPages:
             return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Says how the run stands whenever that has changed."""
+        """Sends the state of the run whenever that has changed."""
         async with self._viewed(request) as (view, _):
 
             def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
@@ -186,7 +186,8 @@ class ListPages:
         raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Says which rows of the list have changed, all of them first, and which are gone."""
+        """Sends the rows of the list that have changed, all of them first, and the names of those
+        gone."""
 
         def read(before: dict[str, RunRow] | None) -> tuple[Any, dict[str, RunRow]]:
             rows, known = self._runs.rows(), before or {}
