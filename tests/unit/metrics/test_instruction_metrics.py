@@ -38,15 +38,6 @@ def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]
     )
 
 
-def test_the_family() -> None:
-    assert set(FAMILY) == {
-        "instruction_quality",
-        "constraints_followed",
-        "exact_match",
-        "answer_f1",
-    }
-
-
 def test_instruction_quality_carries_its_subscores() -> None:
     found = score("instruction_quality", "Hey what is up?", sample())
     assert (found.value, found.parts["word_count"], found.parts["word_count/n"]) == (70.0, 25, 1)
