@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.sections import Part, Table, lines_of
+from memray_eval.report.sections import Content, TextTable, lines_of
 
 WIDTH = 80
 DUELS_SHOWN = 15
@@ -18,7 +18,7 @@ def render_pairs(report: PairwiseReport) -> str:
     return "\n".join(lines_of(_parts(report))) + "\n"
 
 
-def _parts(report: PairwiseReport) -> Iterator[Part]:
+def _parts(report: PairwiseReport) -> Iterator[Content]:
     for number, criterion in enumerate(report.criteria):
         if number:
             yield ""
@@ -40,7 +40,7 @@ def leader_in_words(criterion: Criterion) -> str:
     return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
 
 
-def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Part]:
+def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
     judges = ", ".join(criterion.judges) or "nobody"
     yield from wrap(leader_in_words(criterion), WIDTH)
     yield (
@@ -57,7 +57,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
         "strength",
         "ranks",
     )
-    yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
+    yield TextTable([heads, *map(_standing_row, criterion.standings)], left=(1,))
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
@@ -71,7 +71,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
             for duel in criterion.duels[:DUELS_SHOWN]
         ]
         columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
-        yield Table([columns, *rows])
+        yield TextTable([columns, *rows])
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.scores import first_of_each
-from memray_eval.report.sections import Section, Table
+from memray_eval.report.sections import Section, TextTable
 from memray_eval.types import ServedModel
 
 _SCORE = "scores.list.element"
@@ -138,4 +138,4 @@ def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
                        for model in models))
             for metric in metrics
         ]  # fmt: skip
-        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [TextTable(rows)])

@@ -17,7 +17,7 @@ from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, decision_section, means_of
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
+from memray_eval.report.html.cost import PERCENTILES, RunCost, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
@@ -30,7 +30,7 @@ from memray_eval.report.served_models import served_sections
 from memray_eval.types import Record, Summary
 
 
-class Run(Protocol):
+class RunSource(Protocol):
     """The source of a page: a run that is finished or still being written, such as a
     RunFolder."""
 
@@ -53,13 +53,13 @@ class ServedRun(NamedTuple):
     home: str = ""
 
 
-def write_html(folder: Run, path: str) -> None:
+def write_html(folder: RunSource, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
-def render_html(folder: Run) -> str:
+def render_html(folder: RunSource) -> str:
     """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
     and is set as text by the script. The page's content security policy allows no other script and
     no connection."""
@@ -69,7 +69,7 @@ def render_html(folder: Run) -> str:
 
 
 def render_served(
-    folder: Run,
+    folder: RunSource,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     index: Mapping[str, Any],
@@ -82,7 +82,7 @@ def render_served(
 
 
 def _render(
-    folder: Run,
+    folder: RunSource,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     embedded: Embedded,
@@ -117,7 +117,7 @@ def _render(
             "places": draw_places(splits),
             "why": why,
         },
-        spending=measure_cost(folder.records()) if summary else Spending(latencies=(),
+        spending=measure_cost(folder.records()) if summary else RunCost(latencies=(),
         judges=()),
         percentiles=PERCENTILES,
         embedded=embedded,

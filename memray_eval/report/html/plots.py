@@ -18,7 +18,7 @@ _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 14, 40
 _SERIES = 6  # colours for lines; more series take them again
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """A candidate in the plane of speed and quality, with the interval of its quality."""
 
     label: str
@@ -151,7 +151,7 @@ def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
 
 
 def speed_quality(
-    points: Sequence[Point],
+    points: Sequence[PlotPoint],
     x_name: str = "output tokens per second",
     y_name: str = "quality",
     unit: str = "tokens/s",

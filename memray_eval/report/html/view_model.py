@@ -26,7 +26,7 @@ from memray_eval.report.answer import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
-    Point,
+    PlotPoint,
     distribution,
     speed_quality,
     temperature_curves,
@@ -277,7 +277,7 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
     """Plots speed against quality, if two or more candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
-        Point(
+        PlotPoint(
             row.candidate,
             row.tokens_per_s,
             row.quality,

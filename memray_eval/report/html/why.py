@@ -35,7 +35,7 @@ class Judged(NamedTuple):
     says: tuple[str, ...] = ()
 
 
-class Answer(NamedTuple):
+class ShownAnswer(NamedTuple):
     """An answer of one side. `main` is the score that the row is about, `others` the rest."""
 
     side: str
@@ -52,7 +52,7 @@ class WhyRow(NamedTuple):
     query: str
     change: str
     direction: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ShownAnswer, ...]
     address: str
 
 
@@ -151,7 +151,7 @@ def _row(
     answers = []
     for side, record in zip(chosen.sides, records, strict=True):
         if record is None:
-            answers.append(Answer(side, "(not in the records)"))
+            answers.append(ShownAnswer(side, "(not in the records)"))
             continue
         response = record.response or Response(error="no response")
         answers.append(
@@ -179,12 +179,12 @@ def _row(
 
 def describe_answer(
     side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
-) -> Answer:
+) -> ShownAnswer:
     """An answer with its scores; that of `metric` is the one that it is shown for."""
     shown = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
     judged = {score.metric: _judged(score) for score in scores}
     others = tuple(score for name, score in judged.items() if name != metric)
-    return Answer(side, shown, judged.get(metric), others)
+    return ShownAnswer(side, shown, judged.get(metric), others)
 
 
 def _judged(score: Score) -> Judged:

@@ -39,7 +39,7 @@ class QueuedUnit(NamedTuple):
     priority: float
 
 
-class Verdict(NamedTuple):
+class JudgedUnit(NamedTuple):
     """A unit before it is queued: the position of its record, and how uncertain its verdict is."""
 
     unit_id: str
@@ -70,7 +70,7 @@ def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
     return float(min(1.0, max(doubts)))
 
 
-def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
+def make_queue(verdicts: Iterable[JudgedUnit], seed: str) -> list[QueuedUnit]:
     """All units, the first to label first. The same verdicts and seed give the same queue."""
     listed = list(verdicts)
     doubts = np.array([verdict.doubt for verdict in listed], np.float64)

@@ -26,14 +26,14 @@ from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.labelling.choices import Choice, choices_for
 from memray_eval.report.labelling.queue import (
+    JudgedUnit,
     QueuedUnit,
-    Verdict,
     doubt_of,
     inclusion_probabilities,
     make_queue,
 )
 from memray_eval.report.labelling.store import LabelEvent, LabelStore
-from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
+from memray_eval.report.view.parquet_parts import RecordFile, list_parts, read_columns, read_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, readable
 from memray_eval.text_processing.sample_text import memory_entries
@@ -58,7 +58,7 @@ class LabelSession:
         metric: str,
         queue: Sequence[QueuedUnit],
         choices: Sequence[Choice],
-        parts: Sequence[Part],
+        parts: Sequence[RecordFile],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         local = folder.local_path
@@ -287,7 +287,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         names = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
     scale = _scale_of(folder, name)
-    verdicts: list[Verdict] = []
+    verdicts: list[JudgedUnit] = []
     seen: set[float] = set()
     fields: set[str] = set()
     for part in parts:
@@ -296,7 +296,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
             for row, score in _scores_in(batch, name):
                 doubt = doubt_of(score, scale)
                 unit_id = batch["unit_id"][row].as_py()
-                verdicts.append(Verdict(unit_id, part.name, first + row, doubt))
+                verdicts.append(JudgedUnit(unit_id, part.name, first + row, doubt))
                 seen |= set() if score["value"] is None else {score["value"]}
                 fields |= {key for key, _ in score["parts"] or ()}
             first += batch.num_rows
@@ -341,7 +341,7 @@ def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mappin
             yield row, score
 
 
-def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[Part]) -> list[str]:
+def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> list[str]:
     """The metrics whose scores have a judgment, in the order of the records."""
     metrics: dict[str, None] = {}
     for part in parts[:1]:

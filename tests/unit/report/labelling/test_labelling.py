@@ -16,7 +16,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.labelling import LabelSession, open_labelling
 from memray_eval.report.labelling.choices import choices_for
 from memray_eval.report.labelling.queue import (
-    Verdict,
+    JudgedUnit,
     doubt_of,
     inclusion_probabilities,
     make_queue,
@@ -243,7 +243,7 @@ def test_the_weights_make_sums_over_all_units_unbiased() -> None:
     values = random.random(60)
     sums = []
     for draw in range(800):
-        verdicts = [Verdict(f"u{n}", "p", n, float(n % 10) / 10) for n in range(60)]
+        verdicts = [JudgedUnit(f"u{n}", "p", n, float(n % 10) / 10) for n in range(60)]
         queue = make_queue(verdicts, str(draw))
         weights = 1 / inclusion_probabilities(queue, 15)
         sums.append(sum(w * values[unit.row] for w, unit in zip(weights, queue, strict=False)))
@@ -254,7 +254,7 @@ def test_the_weights_make_sums_over_all_units_unbiased() -> None:
 def test_uncertain_verdicts_come_earlier_and_sure_ones_too() -> None:
     first = [0, 0]
     for draw in range(50):
-        verdicts = [Verdict(f"u{n}", "p", n, 1.0 if n < 20 else 0.0) for n in range(100)]
+        verdicts = [JudgedUnit(f"u{n}", "p", n, 1.0 if n < 20 else 0.0) for n in range(100)]
         for unit in make_queue(verdicts, str(draw))[:20]:
             first[unit.row < 20] += 1
     assert 0.4 < first[True] / 1000 < 0.75
@@ -262,7 +262,7 @@ def test_uncertain_verdicts_come_earlier_and_sure_ones_too() -> None:
 
 
 def test_all_labelled_count_once_each() -> None:
-    queue = make_queue([Verdict(f"u{n}", "p", n, 0.5) for n in range(5)], "s")
+    queue = make_queue([JudgedUnit(f"u{n}", "p", n, 0.5) for n in range(5)], "s")
     assert list(inclusion_probabilities(queue, 5)) == [1.0] * 5
 
 
