@@ -547,7 +547,7 @@ Sinks = Annotated[
 
 
 class EngineTimes(Frozen):
-    """What one engine takes, measured: `python -m tests.gpu.engine_table` prints it for a GPU.
+    """What one engine takes, measured: `python -m tests.bench.engine_table` prints it for a GPU.
 
     A step makes a token for each prompt that is being answered, and computes some of the next
     prompts. It takes `step_s`; 1 / `prefill_tokens_per_s` for each token that it computes of a
@@ -593,7 +593,7 @@ class Assumptions(Frozen):
     is given."""
     engine: EngineTimes | None = None
     """What one engine takes, part by part; needed for long prompts. `python -m
-    tests.gpu.engine_table` measures it."""
+    tests.bench.engine_table` measures it."""
     server_tokens_per_s: Positive = 50.0
     """Output tokens a second of one call to a server."""
     server_latency_s: Annotated[float, Field(ge=0)] = 0.5

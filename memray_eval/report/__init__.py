@@ -1,1 +1,1 @@
-"""What a run found, for people: from summary.json and the records, never from the run's memory."""
+"""Words and pictures of a run, from summary.json and the records, never from the run's memory."""

@@ -1,4 +1,4 @@
-"""Tells adjusted figures in words, for the console and the page."""
+"""Adjusted figures in words, for the console and the page."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def adjusted_paragraphs(summary: Summary) -> Iterator[str]:
 
 
 def _adjusted_metrics(summary: Summary) -> Iterator[tuple[str, str, list[str]]]:
-    """Each metric that the labels are of, whose it is where there are several, and what is told."""
+    """Each metric that the labels are of, its candidate if there are several, and the lines on
+    it."""
     several = len(summary.candidates) > 1
     for metric in summary.metrics:
         if metric.adjusted is not None:
@@ -32,7 +33,7 @@ def _adjusted_metrics(summary: Summary) -> Iterator[tuple[str, str, list[str]]]:
 
 
 def describe_adjusted(metric: MetricSummary, adjusted: AdjustedFigure) -> Iterator[str]:
-    """Says what was adjusted, to what, by which labels; then what more of them would give."""
+    """The adjustment and its labels; then the precision that more of them would give."""
     if adjusted.refused:
         yield f"not adjusted by {adjusted.labelled}: {adjusted.refused}."
         return
@@ -59,7 +60,7 @@ def describe_adjusted(metric: MetricSummary, adjusted: AdjustedFigure) -> Iterat
 
 
 def format_adjusted(metric: MetricSummary) -> str:
-    """The adjusted figure with its interval, "" where there is none."""
+    """The adjusted figure with its interval, "" if there is none."""
     adjusted, digits = metric.adjusted, digits_of(metric.scale)
     if adjusted is None or adjusted.value is None:
         return ""

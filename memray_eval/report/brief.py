@@ -11,9 +11,9 @@ from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import answer, no_answer_lines
 from memray_eval.report.sections import (
     TABLE_WIDTH,
-    Part,
+    Content,
     Row,
-    Table,
+    TextTable,
     append_column,
     count_span,
     fit_tables,
@@ -36,7 +36,7 @@ def render_brief(summary: Summary, path: str) -> str:
     return escape_controls("\n".join(lines_of(_parts(summary, path))) + "\n")
 
 
-def _parts(summary: Summary, path: str) -> Iterator[Part]:
+def _parts(summary: Summary, path: str) -> Iterator[Content]:
     models = ", ".join(
         candidate.candidate
         if candidate.candidate == candidate.model
@@ -73,10 +73,10 @@ def _parts(summary: Summary, path: str) -> Iterator[Part]:
     yield from _next_steps(summary, path)
 
 
-def _tables(summary: Summary) -> Iterator[Part]:
+def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
         if summary.metrics:
-            yield Table(_rows_of_candidate(summary.metrics), left=(0, 4))
+            yield TextTable(_rows_of_candidate(summary.metrics), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
@@ -105,7 +105,7 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
     return append_column(rows, judges)
 
 
-def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
+def _tables_of_candidates(summary: Summary) -> Iterator[TextTable]:
     """A row a metric and a column a candidate, in as many tables as the width needs. If all
     figures of a row are estimates its name says so, else each of them."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
@@ -145,7 +145,7 @@ def _format_cell(
 
 
 def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """Who scored most units, _EST if any of them is an offline estimate, and how many a rule
+    """The judge of most units, _EST if any of them is an offline estimate, and how many a rule
     scored in place of a judge that failed."""
     fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
     is_all_rules = {*metric.judges} <= WITHOUT_CALL
@@ -217,7 +217,7 @@ def describe_temperatures(summary: Summary) -> list[str]:
 
 
 def _replaced_verdicts(summary: Summary) -> Iterator[str]:
-    """How many verdicts judges failed to give, and the most frequent cause."""
+    """The number of verdicts that judges failed to give, and the most frequent cause."""
     if not summary.replaced:
         return
     first, *others = summary.replaced

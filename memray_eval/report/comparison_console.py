@@ -14,7 +14,7 @@ from memray_eval.analysis.comparing.models import (
 from memray_eval.analysis.marks import NOTHING, name_figure
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
-from memray_eval.report.sections import Part, Table, append_column, ends, figure, lines_of
+from memray_eval.report.sections import Content, TextTable, append_column, ends, figure, lines_of
 
 GROUPS_SHOWN = 10
 ADJUSTED_TITLE = (
@@ -30,7 +30,7 @@ def render(comparison: Comparison, n_flips: int | None = None) -> str:
     return "\n".join(lines_of(_parts(comparison, n_flips))) + "\n"
 
 
-def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Part]:
+def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
     yield f"A: {comparison.baseline}"
     yield from (f"{common.letter}: {common.other}" for common in comparison.common)
     yield ""
@@ -46,7 +46,7 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Part]:
         level = f"{comparison.settings.level:.0%} of {other}-A"
         heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
         marks = ["", *(row.mark for row in rows)]
-        yield Table(append_column([heads, *map(_difference_row, rows)], marks))
+        yield TextTable(append_column([heads, *map(_difference_row, rows)], marks))
         yield ""
         head = (
             "metric",
@@ -58,7 +58,7 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Part]:
             f"only {other}",
             "detectable",
         )
-        yield Table(append_column([head, *map(_detail_row, rows)], marks))
+        yield TextTable(append_column([head, *map(_detail_row, rows)], marks))
         yield from _adjusted_lines(comparison, common)
         yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
@@ -95,8 +95,8 @@ def _detail_row(row: MetricComparison) -> Sequence[str]:
     )
 
 
-def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Part]:
-    """The differences as people would see them, where labels were given."""
+def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Content]:
+    """The differences as people would see them, if labels were given."""
     rows = [difference for difference in comparison.adjusted if difference.other == common.other]
     if not rows:
         return
@@ -104,7 +104,7 @@ def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Par
     yield ADJUSTED_TITLE
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
     if cells := [adjusted_row(difference) for difference in rows if not difference.refused]:
-        yield Table([heads, *cells])
+        yield TextTable([heads, *cells])
     yield from (
         f"{difference.metric}: not adjusted by {difference.labelled}: {difference.refused}"
         for difference in rows
@@ -112,9 +112,9 @@ def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Par
     )
 
 
-def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Part]:
+def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Content]:
     """The differences in each group, the largest first; of metrics that differ beyond chance, or of
-    the first where none does."""
+    the first if none does."""
     listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
     for row in listed:
         groups = [
@@ -139,7 +139,7 @@ def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> It
             "",
             f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
         )
-        yield Table(cells)
+        yield TextTable(cells)
         if (rest := len(largest) - GROUPS_SHOWN) > 0:
             yield f"and {rest} smaller differences"
 
@@ -182,7 +182,7 @@ def _legend(comparison: Comparison) -> Iterator[str]:
 
 
 def how_measured(comparison: Comparison) -> str:
-    """Says how the standard errors and intervals were computed."""
+    """The method of the standard errors and intervals."""
     clusters = [
         row.paired.n_clusters for row in comparison.metrics if row.paired.n_clusters is not None
     ]

@@ -1,4 +1,4 @@
-"""What a comparison says, in a sentence: on which metrics another side is better or worse than A
+"""A comparison in a sentence: on which metrics another side is better or worse than A
 beyond chance, and where."""
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _WIDE = (0.0, 5.0)
 
 
 def is_found(row: MetricComparison, level: float) -> bool:
-    """Whether a difference is told from chance, corrected over all rows (Holm)."""
+    """True if a difference is told from chance, corrected over all rows (Holm)."""
     return row.p_holm is not None and row.p_holm <= 1 - level
 
 
@@ -70,7 +70,7 @@ def _difference(row: MetricComparison) -> str:
 
 
 def _how_small(rows: Sequence[MetricComparison]) -> str:
-    """What could have been found, where nothing was."""
+    """The difference that would have shown, if none did."""
     measured = [row for row in rows if row.paired.detectable is not None]
     if len(measured) != 1:
         return ""
@@ -80,7 +80,7 @@ def _how_small(rows: Sequence[MetricComparison]) -> str:
 
 def _where(comparison: Comparison, row: MetricComparison) -> str:
     """The group that has most of a row's difference, of the first field that has such a group; ""
-    where none has."""
+    if none has."""
     of_row = [
         group
         for group in comparison.groups

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.report.sections import TABLE_WIDTH, Part, Section, Table, ends, figure
+from memray_eval.report.sections import TABLE_WIDTH, Content, Section, TextTable, ends, figure
 from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
 
 _NAME = 24  # the widest name of a category
@@ -21,7 +21,7 @@ def arm_sections(arms: Sequence[ArmSummary]) -> Iterator[Section]:
         yield Section(title, list(_arm(arm)))
 
 
-def _arms(arms: Sequence[ArmSummary]) -> Iterator[Part]:
+def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
     """A row an arm: accuracy against what it took; then where each failed."""
     heads = ("candidate", "arm", "n", "accuracy", "recall", "tokens", "seconds", "cut")
     rows = [
@@ -37,7 +37,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Part]:
         )
         for arm in arms
     ]
-    yield Table([heads, *rows], left=(0, 1))
+    yield TextTable([heads, *rows], left=(0, 1))
     yield "recall: of the evidence, in what was retrieved or shown. tokens, seconds: a question's"
     yield "prompt and answer, on average. cut: prompts that lost whole sessions, or turns, to fit."
     yield ""
@@ -53,10 +53,10 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Part]:
                                          for arm in arms)))  # fmt: skip
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
-    yield Table(table)
+    yield TextTable(table)
 
 
-def _arm(arm: ArmSummary) -> Iterator[Part]:
+def _arm(arm: ArmSummary) -> Iterator[Content]:
     """The overall figures as the benchmark reports them, figures by category with their intervals,
     abstention apart, the agreement, and the errata."""
     for name, value in arm.overall.items():
@@ -79,7 +79,7 @@ def _arm(arm: ArmSummary) -> Iterator[Part]:
             n = max((cell.n for cell in figures if cell), default=0)
             cells = map(_with_interval, figures)
             rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
-        yield Table(rows)
+        yield TextTable(rows)
         if metrics:
             yield ""
     estimate = "; est.: an estimate by rules, not a judge's verdict" if arm.estimated else ""
@@ -100,7 +100,7 @@ def _arm(arm: ArmSummary) -> Iterator[Part]:
     yield from _errata(arm)
 
 
-def _errata(arm: ArmSummary) -> Iterator[Part]:
+def _errata(arm: ArmSummary) -> Iterator[Content]:
     if not arm.errata:
         return
     yield ""
@@ -110,7 +110,7 @@ def _errata(arm: ArmSummary) -> Iterator[Part]:
         n, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
         mean, without = _points(erratum.mean), _points(erratum.mean_without)
         rows.append((erratum.metric, n, mean, n_without, without, _points(erratum.ceiling)))
-    yield Table(rows)
+    yield TextTable(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
 
 

@@ -19,7 +19,7 @@ from pydantic import Field
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.sections import Part, Section, Table
+from memray_eval.report.sections import Content, Section, TextTable
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
@@ -150,13 +150,13 @@ def decision_section(decisions: Sequence[Decision]) -> Section:
     return Section("DECISIONS", list(_parts(decisions)))
 
 
-def _parts(decisions: Sequence[Decision]) -> Iterator[Part]:
+def _parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
-    yield Table(rows)
+    yield TextTable(rows)
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
@@ -247,7 +247,7 @@ def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
 
 
 def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
-    """Whether overall_quality is all that there is, and nothing failed."""
+    """True if overall_quality is all that there is, and nothing failed."""
     return not any(
         means.failures
         or means.means.get(OVERALL) is None
@@ -257,8 +257,8 @@ def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
 
 
 def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
-    """How many scores of a metric the rules would have given to any answer, and how many there
-    are."""
+    """The number of scores of a metric that the rules would have given to any answer, and of
+    all."""
     return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
         means.n.get(metric, 0) for means in scenarios
     )

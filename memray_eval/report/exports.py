@@ -129,7 +129,7 @@ def evaluated_row(record: Record) -> dict[str, Any]:
 
 
 def _counted_figures(score: Score) -> dict[str, Any]:
-    """What is counted of a judgment that states figures of its own, under the names of seed 000's
+    """The counts of a judgment that states figures of its own, under the names of seed 000's
     fields; the judge's are kept as `judge_` and the name."""
     if score.metric != GROUNDEDNESS or score.value is None:
         return {}

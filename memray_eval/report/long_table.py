@@ -4,10 +4,10 @@ data frame (Parquet).
 Texts and judgments stay in the run's records/*.parquet, which have the same `unit_id`. A unit that
 no metric scored has one row without a metric, so that no unit is missing; a unit written twice
 counts once. `estimate` marks a value that is an offline estimate by rules, `fallback` one that a
-rule gave because the judge failed. `no_answer` is why a unit has no answer, null where it has one,
+rule gave because the judge failed. `no_answer` is why a unit has no answer, null if it has one,
 or failed. A metric's figure is the sum of its `part` over the sum of its
 `whole`: a mean's are the value and 1, a micro average's what it counts, such as claims; there is no
-figure where the sum of `whole` is 0. Where a run has figures adjusted to people's labels, three
+figure where the sum of `whole` is 0. If a run has figures adjusted to people's labels, three
 more columns repeat the metric's at each of its rows (`adjusted`, `adjusted_low`, `adjusted_high`).
 """
 
@@ -106,7 +106,7 @@ def _schema_with(adjusted: pa.Table | None) -> pa.Schema:
 
 
 def _add_adjusted(batch: pa.RecordBatch, adjusted: pa.Table | None) -> pa.RecordBatch:
-    """The rows with the adjusted figure of their metric and candidate, null where there is none."""
+    """The rows with the adjusted figure of their metric and candidate, null if there is none."""
     if adjusted is None or not adjusted.num_rows:
         return batch
     of_batch, of_adjusted = (

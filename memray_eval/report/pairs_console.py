@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.sections import Part, Table, lines_of
+from memray_eval.report.sections import Content, TextTable, lines_of
 
 WIDTH = 80
 DUELS_SHOWN = 15
@@ -18,7 +18,7 @@ def render_pairs(report: PairwiseReport) -> str:
     return "\n".join(lines_of(_parts(report))) + "\n"
 
 
-def _parts(report: PairwiseReport) -> Iterator[Part]:
+def _parts(report: PairwiseReport) -> Iterator[Content]:
     for number, criterion in enumerate(report.criteria):
         if number:
             yield ""
@@ -28,7 +28,7 @@ def _parts(report: PairwiseReport) -> Iterator[Part]:
 
 
 def leader_in_words(criterion: Criterion) -> str:
-    """Who leads, and whether that is told from chance, in a sentence."""
+    """The leader in a sentence, and if that is told from chance."""
     if not criterion.n_pairs:
         return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
     first, *others = criterion.standings
@@ -40,7 +40,7 @@ def leader_in_words(criterion: Criterion) -> str:
     return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
 
 
-def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Part]:
+def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
     judges = ", ".join(criterion.judges) or "nobody"
     yield from wrap(leader_in_words(criterion), WIDTH)
     yield (
@@ -57,7 +57,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
         "strength",
         "ranks",
     )
-    yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
+    yield TextTable([heads, *map(_standing_row, criterion.standings)], left=(1,))
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
@@ -71,7 +71,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
             for duel in criterion.duels[:DUELS_SHOWN]
         ]
         columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
-        yield Table([columns, *rows])
+        yield TextTable([columns, *rows])
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
@@ -80,7 +80,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[P
 
 
 def judge_lines(criterion: Criterion) -> Iterator[str]:
-    """What the judge's verdicts are worth, a line each."""
+    """The worth of the judge's verdicts, in lines."""
     yield (
         f"position: the answer shown first is preferred in {percent(criterion.first_share.value)}"
         f"{_ends(criterion.first_share)} of {criterion.first_share.n:,} decided verdicts (50 %: no "
@@ -123,7 +123,7 @@ def judge_lines(criterion: Criterion) -> Iterator[str]:
 
 
 def how_measured(report: PairwiseReport) -> str:
-    """How the figures and intervals were computed."""
+    """The method of the figures and intervals."""
     by = f"by {report.cluster}" if report.cluster else "by question"
     which = (
         "Every two candidates were compared on each question."
@@ -174,7 +174,7 @@ def percent(value: float | None) -> str:
 
 
 def format_ends(rate: Rate) -> str:
-    """An interval in percent; "" where there is none."""
+    """An interval in percent; "" if there is none."""
     if rate.low is None or rate.high is None:
         return ""
     return f"{100 * rate.low:z.1f} to {100 * rate.high:z.1f}"

@@ -17,7 +17,7 @@ Row = Sequence[str]
 _SUMMARY_INTERVALS = Intervals()
 
 
-class Table(NamedTuple):
+class TextTable(NamedTuple):
     """Rows of cells, the head first. The columns of `left` are aligned to the left, others to the
     right."""
 
@@ -54,20 +54,20 @@ class Grid(NamedTuple):
         return cls(title, heads, [(name, [*map(Cell, texts)]) for name, *texts in rows])
 
 
-Part: TypeAlias = str | Table  # a line, or a table
+Content: TypeAlias = str | TextTable  # a line, or a table
 
 
 class Section(NamedTuple):
     """A part of a report; one without a title is a remark on the section before it."""
 
     title: str
-    parts: Sequence[Part]
+    parts: Sequence[Content]
 
     def lines(self) -> Iterator[str]:
         return lines_of(self.parts)
 
 
-def lines_of(parts: Iterable[Part]) -> Iterator[str]:
+def lines_of(parts: Iterable[Content]) -> Iterator[str]:
     for part in parts:
         if isinstance(part, str):
             yield part
@@ -75,7 +75,7 @@ def lines_of(parts: Iterable[Part]) -> Iterator[str]:
             yield from part.lines()
 
 
-def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
+def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[TextTable]:
     """Splits columns into as many tables as TABLE_WIDTH needs, each with `first` as its first
     column and at least one more."""
     room = TABLE_WIDTH - max(map(len, first))
@@ -84,12 +84,12 @@ def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
     for column in columns:
         width = max(map(len, column)) + 2
         if shown and width > left:
-            yield Table(list(zip(first, *shown, strict=True)))
+            yield TextTable(list(zip(first, *shown, strict=True)))
             shown, left = [], room
         shown.append(column)
         left -= width
     if shown:
-        yield Table(list(zip(first, *shown, strict=True)))
+        yield TextTable(list(zip(first, *shown, strict=True)))
 
 
 def append_column(rows: Sequence[Row], column: Row) -> list[Row]:

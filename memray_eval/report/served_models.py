@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.scores import first_of_each
-from memray_eval.report.sections import Section, Table
+from memray_eval.report.sections import Section, TextTable
 from memray_eval.types import ServedModel
 
 _SCORE = "scores.list.element"
@@ -36,7 +36,7 @@ GROUP BY 1 ORDER BY n DESC, 1
 
 def find_served_models(records: pads.Dataset) -> tuple[ServedModel, ...]:
     """The models that answered as each candidate and judge, and the means of what each answered or
-    scored; none where no server named its model."""
+    scored; none if no server named its model."""
     return (
         *_find("candidate", records, "served_model", name="candidate", model="served_model"),
         *_find("judge", records, f"{_SCORE}.served_model", name="score.judge",
@@ -58,14 +58,14 @@ def _find(
 
 
 def count_unknown_marks(records: pads.Dataset) -> dict[str, int]:
-    """How many answers begin with each mark that looks like one of thinking and is not known, the
-    most frequent first."""
+    """The number of answers that begin with each mark that looks like one of thinking and is not
+    known, the most frequent first."""
     return dict(_ask(records, "unknown_mark", _MARKS, "unknown_mark"))
 
 
 def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tuple[Any, ...]]:
-    """What a query says of the units in the files that hold a value in the column `named`; one that
-    was written twice counts once. Nothing is read where no file does."""
+    """The rows of a query over the units in the files that hold a value in the column `named`; a
+    unit that was written twice counts once. Nothing is read if no file does."""
     files = list(records.get_fragments())
     holding = [_holds(file.metadata, named) for file in files]
     if not any(holding):
@@ -95,7 +95,7 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
 
 
 def _holds(metadata: pq.FileMetaData, name: str) -> bool:
-    """Whether a file holds a value in a column, by the statistics that Parquet keeps of it."""
+    """True if a file holds a value in a column, by the statistics that Parquet keeps of it."""
     groups = map(metadata.row_group, range(metadata.num_row_groups))
     columns = (group.column(i) for group in groups for i in range(metadata.num_columns))
     kept = [(col.statistics, col.num_values) for col in columns if col.path_in_schema == name]
@@ -138,4 +138,4 @@ def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
                        for model in models))
             for metric in metrics
         ]  # fmt: skip
-        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [TextTable(rows)])

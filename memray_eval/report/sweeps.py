@@ -10,7 +10,7 @@ from textwrap import wrap
 from memray_eval.analysis.marks import NOTHING, append_mark, mark, name_figure
 from memray_eval.report.sections import (
     TABLE_WIDTH,
-    Part,
+    Content,
     Section,
     count_span,
     figure,
@@ -70,7 +70,7 @@ def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]
     )
 
 
-def _parts(sweeps: Sequence[Sweep]) -> Iterator[Part]:
+def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:
     span = count_span([n for sweep in sweeps for n in sweep.n])
     names = f"Candidates: {', '.join(sweeps[0].candidates)}"
     yield from wrap(names, TABLE_WIDTH, break_on_hyphens=False)

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
 from memray_eval.analysis.where import length_label
 from memray_eval.report.sections import (
-    Part,
+    Content,
     Row,
-    Table,
+    TextTable,
     append_column,
     count_span,
     figure,
@@ -40,7 +40,7 @@ _LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
 _NO_DEPTH = "no depth"
 
 
-def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Part]:
+def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
     """A line per task with its buckets below, and the macro mean; then a table of the
     metrics that have no column above. The judge's column is named after the judge, and what rules
     scored is marked."""
@@ -49,7 +49,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Part]:
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
         rows = [head, *map(_task_row, tasks), _macro_row(macro, tasks)]
-        yield Table(append_column(rows, _verdict_marks(tasks)))
+        yield TextTable(append_column(rows, _verdict_marks(tasks)))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
@@ -169,7 +169,7 @@ def _capitalise_role(judge: str) -> str:
     return judge.capitalize() if judge in ("judge", "judges", "jury", ESTIMATE) else judge
 
 
-def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[Part]:
+def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[Content]:
     """The means of the metrics without a column above, in their own scale and marked, in as many
     tables as the width needs."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")

@@ -34,7 +34,7 @@ from memray_eval.analysis.confidence_sequence import boundary
 from memray_eval.analysis.statistics import difference_interval
 from memray_eval.datasets.labels import PRESETS, find_preset, read_labelled
 from memray_eval.ports import FloatArray
-from tests import train_emotions
+from tests.bench import train_emotions
 from tests.conftest import REPOSITORY
 
 N = 2000  # answers of a run

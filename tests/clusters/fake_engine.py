@@ -167,17 +167,17 @@ def _start_workers(n_workers: int) -> list[Any]:
         group = ray.util.get_current_placement_group()
         assert group is not None, "an engine of several workers has a placement group"
         for bundle in range(n_workers):
-            place = PlacementGroupSchedulingStrategy(group, bundle)
-            placed = Worker.options(scheduling_strategy=place)  # type: ignore[attr-defined]
+            strategy = PlacementGroupSchedulingStrategy(group, bundle)
+            placed = Worker.options(scheduling_strategy=strategy)  # type: ignore[attr-defined]
             workers.append(placed.remote())
         ray.get([worker.node.remote() for worker in workers])
     return workers
 
 
-def counted_engine(made: type, books: Path) -> type:
+def counted_engine(engine_class: type, books: Path) -> type:
     """A real engine that keeps the same books. `made` is TellingEngine."""
 
-    class CountedEngine(made):  # type: ignore[misc]
+    class CountedEngine(engine_class):  # type: ignore[misc]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             import psutil
             import ray
@@ -250,8 +250,11 @@ def count_deaths(books: Path, actor: str | None = None) -> int:
 def most_at_once(starts: list[Start]) -> int:
     """How many engines of one node loaded their models at the same time, at most."""
     return max(
-        sum(other.node == one.node and other.began <= one.began < other.loaded for other in starts)
-        for one in starts
+        sum(
+            other.node == begun.node and other.began <= begun.began < other.loaded
+            for other in starts
+        )
+        for begun in starts
     )
 
 

@@ -36,9 +36,9 @@ def main() -> None:
     ray.init(address=cluster.address, log_to_driver=False)
 
     def kill() -> None:
-        while not (found := list(Path(config.out).glob("*/run.yaml"))):
+        while not (folders := list(Path(config.out).glob("*/run.yaml"))):
             time.sleep(0.1)
-        folder, lost = RunFolder(str(found[0].parent)), None
+        folder, lost = RunFolder(str(folders[0].parent)), None
         while sum(
             folder.read_part(name, RESPONSES).num_rows for name in folder.parts(RESPONSES)
         ) < (config.limit or 0):

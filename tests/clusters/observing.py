@@ -43,11 +43,11 @@ def describe(moments: list[list[Group]]) -> str:
     numbers: dict[str, int] = {}
     lines = list[str]()
     for moment in moments:
-        each = [
+        described = [
             f"{numbers.setdefault(group.id, len(numbers) + 1)}: {group.state} {group.gpus:g} GPUs"
             for group in moment
         ]
-        if (line := ", ".join(sorted(each)) or "no group") not in lines[-1:]:
+        if (line := ", ".join(sorted(described)) or "no group") not in lines[-1:]:
             lines.append(line)
     return "\n  ".join(["groups, moment by moment:", *lines])
 
@@ -65,7 +65,7 @@ def watched_memory() -> Iterator[set[float]]:
     """Every amount of memory, in bytes, that an actor declares while the block runs."""
     seen: set[float] = set()
     with _again_and_again(
-        lambda: seen.update(one.resources.get("memory", 0.0) for one in held_resources())
+        lambda: seen.update(holding.resources.get("memory", 0.0) for holding in held_resources())
     ):
         yield seen
 
@@ -90,14 +90,14 @@ def _again_and_again(look: Callable[[], object]) -> Iterator[None]:
 def nodes_by_task() -> dict[str, set[str]]:
     """The nodes that ran each task, and each actor's method, of this job."""
     job = ray.get_runtime_context().get_job_id()
-    found: dict[str, set[str]] = {}
+    ran_on: dict[str, set[str]] = {}
     accessor = ray._private.state.state._connect_and_get_accessor()
     for raw in accessor.get_task_events():
         event = gcs_pb2.TaskEvents.FromString(raw)
         if event.job_id.hex() == job and event.state_updates.node_id:
             name = event.task_info.name
-            found.setdefault(name, set()).add(event.state_updates.node_id.hex())
-    return found
+            ran_on.setdefault(name, set()).add(event.state_updates.node_id.hex())
+    return ran_on
 
 
 def wait_until(is_so: Callable[[], bool], limit_s: float, otherwise: str) -> None:

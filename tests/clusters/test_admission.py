@@ -42,10 +42,10 @@ def test_a_run_is_refused_with_who_holds_what_it_lacks(
     assert (capacity.gpus, capacity.cpus, capacity.all_gpus) == (2, 10, 4)
     with pytest.raises(ResourceError) as raised:
         run(config(tmp_path / "out"), say=lambda text: None, quiet=True)
-    told = str(raised.value)
-    assert "the plan needs 4 GPUs and the running Ray has 2 free of 4" in told
-    assert "tests.clusters.other_job" in told
-    assert "hold 2): 2 GPUs, 2 CPUs" in told
+    message = str(raised.value)
+    assert "the plan needs 4 GPUs and the running Ray has 2 free of 4" in message
+    assert "tests.clusters.other_job" in message
+    assert "hold 2): 2 GPUs, 2 CPUs" in message
     assert not (tmp_path / "out").exists()
     trainer.terminate()
     wait_until(
@@ -69,10 +69,10 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
 ) -> None:
     trainer = other_job("hold", 2, first_word="holds")
     spec = resolve(config(tmp_path, cluster={"wait_s": 60}))
-    said: list[str] = []
+    lines: list[str] = []
 
     def say(text: str) -> None:
-        said.append(text)
+        lines.append(text)
         trainer.terminate()
 
     with NodeReservation() as reservation:
@@ -81,7 +81,7 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
         assert (grown.gpus, grown.holdings) == (4, ())
         held = groups()
         assert [(group.state, group.gpus) for group in held] == [("CREATED", 2.0)] * 2
-    assert said == [
+    assert lines == [
         "Waiting up to 60 s for the nodes that the plan needs: the plan needs 4 GPUs and the "
         "cluster has 2 free of 4"
     ]

@@ -34,8 +34,8 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     job = {"replicas": {"min": 1, "max": 2}, "device": "gpu", "cpus": 0.1, "batch_size": BATCH}
     config = EngineConfig.model_validate(job | {"concurrent_batches": AT_ONCE})
     config = fit_engine(config, 1.0, "gpu")
-    made = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
-    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    engine_class = fake_engine(tmp_path, row_s=0.2, load_s=0.1, answers_from=2)
+    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
     set_up_data_context(no_progress_timeout_s=60)
 
     def kill_first() -> None:
@@ -54,8 +54,8 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
         for row in range(ROWS)
     ]
     with EnginePlacement(group_of_engine(config, "gpu"), NodeReservation()) as placement:
-        asked = ray.data.from_items(rows, override_num_blocks=ROWS // BATCH)
-        answered = add_engines(asked, config, "embedded", "gpu", placement)
+        prompts = ray.data.from_items(rows, override_num_blocks=ROWS // BATCH)
+        answered = add_engines(prompts, config, "embedded", "gpu", placement)
         assert len(list(answered.iter_rows())) == ROWS
     assert len(read_starts(tmp_path)) in (2, 3), "the dead one comes up again, if there is time"
     again = len(read_asked(tmp_path)) - ROWS

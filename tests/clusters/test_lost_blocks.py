@@ -63,7 +63,7 @@ def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path:
             check=False,
         )
         assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
-        asked = Counter(message_texts(body)[-1] for body in candidates.requests)
+        generated = Counter(message_texts(body)[-1] for body in candidates.requests)
         judged = Counter(message_texts(body)[-1] for body in judge.requests)
     print(done.stdout)
     assert "limiter on the head: True" in done.stdout
@@ -71,7 +71,7 @@ def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path:
     (path,) = [path for path in (tmp_path / "out").iterdir() if (path / "run.yaml").exists()]
     records = list(from_table(RunFolder(str(path)).records().to_table()))
     assert len({record.unit_id for record in records}) == len(records) == UNITS
-    again = sum(asked.values()) - UNITS
+    again = sum(generated.values()) - UNITS
     print(f"asked again: {again} of {UNITS}; judged again: {sum(judged.values()) - UNITS}")
     assert again == 0
     assert sum(judged.values()) - len(judged) <= 1, "what was in flight"

@@ -36,8 +36,8 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
 ) -> None:
     other = tmp_path / "other-model"
     other.symlink_to(resolve_model("embedded"))
-    made = fake_engine(tmp_path)
-    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    engine_class = fake_engine(tmp_path)
+    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
     job: dict[str, Any] = {
         "dataset": str(SAMPLES),
         "limit": UNITS,

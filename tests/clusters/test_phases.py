@@ -110,11 +110,11 @@ def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_p
         assert engine.resources["GPU"] == 1.0
         with running(config, gpus=0) as process:  # the GPU nodes are gone
             assert process.wait(240) == 0, log.read_text()[-3000:]
-        found = books(RunFolder(folder.path), server)
-    print(found, file=sys.__stdout__)
+        kept = books(RunFolder(folder.path), server)
+    print(kept, file=sys.__stdout__)
     assert "Phases: judge (everything is generated already)." in log.read_text()
     assert read_starts(tmp_path) == [engine]  # nothing was generated again
-    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-    assert found.calls - found.paid_again == CALLS
-    assert found.paid_again <= IN_FLIGHT
+    assert (kept.rows, kept.units, kept.scored) == (UNITS, UNITS, UNITS)
+    assert kept.calls - kept.paid_again == CALLS
+    assert kept.paid_again <= IN_FLIGHT
     assert folder.parts("responses") == []

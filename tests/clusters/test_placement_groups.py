@@ -75,8 +75,8 @@ def generate(reservation: NodeReservation | None = None) -> tuple[list[str], lis
         watched_groups() as seen,
         EnginePlacement(group_of_engine(CONFIG, "gpu"), reservation or NodeReservation()) as placed,
     ):
-        asked = ray.data.from_items(rows, override_num_blocks=1)
-        answered = add_engines(asked, CONFIG, "embedded", "gpu", placed)
+        prompts = ray.data.from_items(rows, override_num_blocks=1)
+        answered = add_engines(prompts, CONFIG, "embedded", "gpu", placed)
         answers = [row["answer"]["generated_text"] for row in answered.iter_rows()]
     print(describe([*seen, groups()]))
     assert signal.getsignal(signal.SIGTERM) is drains, (
@@ -96,8 +96,8 @@ def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    made = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
-    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    engine_class = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
     answers, seen = generate()
     assert (len(answers), len(ids(seen))) == (4, 1)
     assert count_deaths(tmp_path) == 1
@@ -107,8 +107,8 @@ def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
 def test_a_pipeline_that_fails_gives_its_groups_back(
     nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = fake_engine(tmp_path, deaths=Deaths(times=MOST_STARTS, how="error"))
-    monkeypatch.setattr(engine, "telling_engine", lambda context: made)
+    engine_class = fake_engine(tmp_path, deaths=Deaths(times=MOST_STARTS, how="error"))
+    monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)
     with pytest.raises(ray.exceptions.RayError, match="Engine core initialization failed"):
         generate()
     wait_until(lambda: groups() == [], 10, "the group is still there")
@@ -141,8 +141,8 @@ def test_two_jobs_that_wait_at_once_both_get_their_nodes(nodes: Nodes, other_job
     finally:
         ray.util.remove_placement_group(in_the_way)
     for job in waiting:
-        told, _ = job.communicate(timeout=60)
-        assert told.split("\n")[:2] == ["has them", "done"]
+        output, _ = job.communicate(timeout=60)
+        assert output.split("\n")[:2] == ["has them", "done"]
     assert groups() == []
 
 

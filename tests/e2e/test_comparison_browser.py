@@ -70,12 +70,12 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         Side(name, "small", {"status": "finished"}, read_scores(one.records(), "small"))
         for name, one in folders.items()
     ]
-    found = compare(sides, flips=LISTED)
-    units = {(flip.sample_id, flip.task) for metric in found.metrics for flip in metric.flips}
+    comparison = compare(sides, flips=LISTED)
+    units = {(flip.sample_id, flip.task) for metric in comparison.metrics for flip in metric.flips}
     texts = {name: read_texts(folder.records(), "small", units) for name, folder in folders.items()}
     path = place / "comparison.html"
     write_comparison(
-        found, {name: metric.scale for name, metric in all_metrics().items()}, texts, str(path)
+        comparison, {name: metric.scale for name, metric in all_metrics().items()}, texts, str(path)
     )
     return path
 

@@ -64,8 +64,8 @@ def test_the_engine_process(tmp_path: Path, round_: int) -> None:
         if code:
             with evaluating(config, tmp_path / "log") as process:
                 assert process.wait(400) == 0, (tmp_path / "log").read_text()[-2000:]
-        found = books(run_folder(tmp_path), server)
-    counted(f"engine, the run {'went on' if code == 0 else 'was resumed'}", found)
-    assert (found.rows, found.units, found.scored) == (SAMPLES, SAMPLES, SAMPLES)
-    assert found.paid_again <= IN_FLIGHT
-    assert found.calls <= SAMPLES * len(METRICS) + IN_FLIGHT
+        kept = books(run_folder(tmp_path), server)
+    counted(f"engine, the run {'went on' if code == 0 else 'was resumed'}", kept)
+    assert (kept.rows, kept.units, kept.scored) == (SAMPLES, SAMPLES, SAMPLES)
+    assert kept.paid_again <= IN_FLIGHT
+    assert kept.calls <= SAMPLES * len(METRICS) + IN_FLIGHT

@@ -135,7 +135,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 
-TASK_SETS = {one.suite: one for one in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
+TASK_SETS = {generator.suite: generator for generator in (NEEDLES, MRCR, GRAPHWALKS, BABILONG)}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -150,14 +150,14 @@ def test_lengths_are_exact_and_counted_by_parts(kind: str, suite: str) -> None:
         depths=(50,),
         samples=2,
     )
-    told: list[bool] = []
+    by_parts: list[bool] = []
     short = []
     resources = Resources(tokenizer, 0)
-    for sample in samples(plan, resources, lambda *group: told.append(group[3])):
+    for sample in samples(plan, resources, lambda *group: by_parts.append(group[3])):
         draft = SampleDraft(sample.context or "", sample.query, (), None, 0)
         tokens = task_set.count(resources.counter, draft)
         assert tokens == sample.metadata["tokens"] <= LENGTH, sample.id
         short += [(sample.id, LENGTH - tokens)] * (tokens < LENGTH)
-    print(kind, f"{sum(told)} of {len(told)} groups are counted by parts; short: {short}")
-    assert all(told)
+    print(kind, f"{sum(by_parts)} of {len(by_parts)} groups are counted by parts; short: {short}")
+    assert all(by_parts)
     assert not short

@@ -147,9 +147,9 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
             async with another_site(url) as elsewhere, second_tab(profile) as evil:
                 await evil.call("Page.navigate", url=elsewhere)
                 await evil.until("window.told !== undefined")
-                told = await evil.evaluate("window.told")
-                assert told[0] == told[2] == "refused"
-                assert all(one in ("refused", "opaque:0:") for one in told)
+                replies = await evil.evaluate("window.told")
+                assert replies[0] == replies[2] == "refused"
+                assert all(one in ("refused", "opaque:0:") for one in replies)
 
     with labelling(folder) as url:
         asyncio.run(whole(url))
@@ -167,15 +167,15 @@ def test_fifty_labels_by_keyboard_with_a_reload_and_two_tabs(tmp_path: Path) -> 
     labelled = Labelling(columns=columns, people=("human",))
     assert len(read_labelled(file, labelled, (1, 5))) == 50  # one of them a million characters
     words = [sys.executable, "-m", "memray_eval", "report", folder.path]
-    told = f"Adjust this run's scores by them: memray-eval {' '.join(words[3:])} --calibration "
-    assert f"{told}empathy={file}" in done.stderr
+    replies = f"Adjust this run's scores by them: memray-eval {' '.join(words[3:])} --calibration "
+    assert f"{replies}empathy={file}" in done.stderr
     words += ["--calibration", f"empathy={file}"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    told = " ".join(done.stdout.split())
-    counts = re.findall(r"raw; by (\d+) labels of its own answers", told)
+    replies = " ".join(done.stdout.split())
+    counts = re.findall(r"raw; by (\d+) labels of its own answers", replies)
     # Of three candidates; labels of answers that no judge scored adjust nothing
-    assert len(counts) == 3, told
+    assert len(counts) == 3, replies
     assert 40 <= sum(map(int, counts)) <= 50
 
 

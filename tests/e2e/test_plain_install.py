@@ -61,8 +61,8 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
         words = ["--metrics", "empathy", "--judge", "lab/m", *keys]
         _run(command, "evaluate", "answers.jsonl", *words, cwd=work)
         assert server.n_requests == 10
-    told = _refused(command, "evaluate", "answers.jsonl", "--judge", "google/gemini", cwd=work)
-    assert "pip install 'memray-eval[google]'" in told
+    message = _refused(command, "evaluate", "answers.jsonl", "--judge", "google/gemini", cwd=work)
+    assert "pip install 'memray-eval[google]'" in message
 
     (written,) = work.glob("results/*/summary.json")
     summary = json.loads(written.read_text())
@@ -75,13 +75,13 @@ def test_a_plain_install_evaluates_ten_rows(version: str, wheel: Path, tmp_path:
 def _interpreter(version: str) -> str:
     if version == THIS:
         return sys.executable
-    found = shutil.which(f"python{version}")
+    interpreter = shutil.which(f"python{version}")
     if (
-        found is None
-        or subprocess.run([found, "--version"], capture_output=True, check=False).returncode
+        interpreter is None
+        or subprocess.run([interpreter, "--version"], capture_output=True, check=False).returncode
     ):
         pytest.skip(f"no CPython {version} here")
-    return found
+    return interpreter
 
 
 def _run(*command: str, cwd: Path | None = None) -> None:

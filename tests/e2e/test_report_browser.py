@@ -9,7 +9,6 @@ import asyncio
 import base64
 import contextlib
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -75,11 +74,11 @@ class Tab:
         await self.until("document.documentElement?.dataset.ready !== undefined")
 
     async def evaluate(self, expression: str) -> Any:
-        found = await self.call(
+        result = await self.call(
             "Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True
         )
-        assert "exceptionDetails" not in found, found
-        return found["result"].get("value")
+        assert "exceptionDetails" not in result, result
+        return result["result"].get("value")
 
     async def until(self, expression: str) -> None:
         for _ in range(300):
@@ -147,7 +146,7 @@ async def browser(profile: Path) -> AsyncIterator[Tab]:
             port = await _port(profile / "DevToolsActivePort")
             async with aiohttp.ClientSession() as session:
                 async with session.get(f"http://127.0.0.1:{port}/json") as answer:
-                    (target,) = [one for one in await answer.json() if one["type"] == "page"]
+                    (target,) = [item for item in await answer.json() if item["type"] == "page"]
                 async with session.ws_connect(
                     target["webSocketDebuggerUrl"], max_msg_size=0
                 ) as socket:
@@ -203,8 +202,8 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
         await tab.choose("candidate", "all")
         await tab.choose("sort", "memory utilization, lowest first")
         figures = [
-            float(one)
-            for one in await tab.evaluate(
+            float(item)
+            for item in await tab.evaluate(
                 "[...document.querySelectorAll('#list .score')].map((n) => n.textContent)"
             )
         ]
@@ -307,7 +306,7 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await tab.look("light", 1280)
         await tab.evaluate("document.getElementById('find').focus()")
-        for wanted, found in (
+        for wanted, result in (
             ("a-attack", "A-attack"),
             ("a-rtl", "A-rtl"),
             ("needle-in-hay", "A-huge"),
@@ -315,9 +314,9 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
         ):
             await tab.find(wanted)
             assert await tab.evaluate(COUNT) == "1 of 300 units"
-            assert await tab.evaluate(SELECTED) == found
+            assert await tab.evaluate(SELECTED) == result
             await tab.evaluate("document.querySelector('#list li').click()")
-            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == found
+            assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == result
             assert (
                 await tab.evaluate(
                     "document.querySelectorAll('main script, main img, [onerror]').length"
@@ -335,47 +334,6 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
         )
         await tab.look("dark", 390, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
-
-    in_browser(tmp_path, page, steps)
-
-
-@pytest.mark.night
-def test_light_dark_and_phone(page: Path, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        ground = "getComputedStyle(document.body).backgroundColor"
-        await tab.look("light", 1280, 1000)
-        light = await tab.evaluate(ground)
-        await tab.picture("top-light")
-        await tab.evaluate("document.getElementById('theme').click()")
-        dark = await tab.evaluate(ground)
-        assert _luminance(light) > 0.8 > 0.1 > _luminance(dark)
-        await tab.evaluate("document.getElementById('theme').click()")
-        assert await tab.evaluate(ground) == light
-        await tab.evaluate("delete document.documentElement.dataset.theme")
-        await tab.look("dark", 1280, 1000)
-        assert await tab.evaluate(ground) == dark
-        await tab.evaluate("document.documentElement.style.scrollBehavior = 'auto'")
-        for section in ("heat", "temperature", "cost", "samples"):
-            await tab.evaluate(f"document.getElementById('{section}').scrollIntoView()")
-            await tab.picture(f"{section}-dark")
-        for scheme in ("light", "dark"):
-            await tab.look(scheme, 1280, 1000)
-            for name in ("quiet", "accent", "bad", "warn", "ink"):
-                assert await _contrast(tab, name, "surface") >= 4.5, (scheme, name)
-                assert await _contrast(tab, name, "ground") >= 4.5, (scheme, name)
-            for name in ("cited", "forbidden"):
-                assert await _contrast(tab, f"{name}-ink", name) >= 4.5, (scheme, name)
-        await tab.look("light", 390, 844)
-        assert await tab.evaluate(OVERFLOW) <= 0
-        for section in ("metrics", "speed", "samples"):
-            await tab.evaluate(f"document.getElementById('{section}').scrollIntoView()")
-            await tab.picture(f"{section}-phone")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        box = await tab.evaluate(
-            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
-        )
-        assert box == [390, 844]
-        await tab.picture("detail-phone")
 
     in_browser(tmp_path, page, steps)
 
@@ -425,9 +383,9 @@ def test_the_page_answers_before_it_explains(planted: Path, tmp_path: Path) -> N
         assert await tab.evaluate("document.querySelector('h1').textContent") == (
             "new and old on chat"
         )
-        said = await tab.evaluate("document.querySelector('p.answer').textContent")
-        assert said.startswith("new is better than old on 1 of 2 (empathy +0.")
-        assert said.endswith("most of it in task billing.")
+        sentence = await tab.evaluate("document.querySelector('p.answer').textContent")
+        assert sentence.startswith("new is better than old on 1 of 2 (empathy +0.")
+        assert sentence.endswith("most of it in task billing.")
         tops = [
             await tab.evaluate(f"document.getElementById('{name}').getBoundingClientRect().top")
             for name in ("figures", "where", "why", "samples", "metrics", "cost")
@@ -475,10 +433,10 @@ def test_the_worst_rows_stand_first_and_open_with_the_judge_s_prompt(
         )
         assert await tab.evaluate(f"{judged}.getBoundingClientRect().bottom < innerHeight")
         await tab.evaluate(f"{judged}.querySelector('summary').click()")
-        asked = await tab.evaluate(f"{judged}.querySelector('.prompt').innerText")
-        assert "[system]" in asked
-        assert "What of billing, case" in asked
-        assert "new says: look at billing again" in asked
+        prompt = await tab.evaluate(f"{judged}.querySelector('.prompt').innerText")
+        assert "[system]" in prompt
+        assert "What of billing, case" in prompt
+        assert "new says: look at billing again" in prompt
         await tab.press("Escape")
         await tab.evaluate("document.getElementById('find').value = ''")
         await tab.choose("sort", "order of the run")
@@ -504,23 +462,3 @@ def test_nothing_is_cut_off_at_the_side(
             assert await tab.evaluate(CUT) == []
 
     in_browser(tmp_path, page, steps)
-
-
-def _luminance(colour: str) -> float:
-    """Relative luminance of an rgb(...) or #rrggbb colour. Source: WCAG 2.2."""
-    parts = (
-        [int(colour[at : at + 2], 16) for at in (1, 3, 5)]
-        if colour.startswith("#")
-        else map(int, re.findall(r"\d+", colour)[:3])
-    )
-    red, green, blue = (
-        c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
-        for c in (part / 255 for part in parts)
-    )
-    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
-
-
-async def _contrast(tab: Tab, front: str, back: str) -> float:
-    named = "getComputedStyle(document.documentElement).getPropertyValue('--{}').trim()"
-    one, other = [_luminance(await tab.evaluate(named.format(name))) for name in (front, back)]
-    return (max(one, other) + 0.05) / (min(one, other) + 0.05)

@@ -6,8 +6,6 @@ Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures ther
 from __future__ import annotations
 
 import asyncio
-import csv
-import io
 import json
 import signal
 import subprocess
@@ -22,9 +20,8 @@ import pytest
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Score
-from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, SELECTED, Tab, browser
+from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, Tab, browser
 from tests.runs import (
-    ATTACK,
     PLAIN,
     candidates,
     full_summary,
@@ -83,7 +80,7 @@ def in_browser(
             await tab.until("document.documentElement?.dataset.ready !== undefined")
             await steps(tab)
             assert len(tab.complaints) == complaints, tab.complaints
-            assert [asked for asked in tab.requested if not asked.startswith((url, "data:"))] == []
+            assert [sent for sent in tab.requested if not sent.startswith((url, "data:"))] == []
 
     asyncio.run(whole())
 
@@ -106,6 +103,10 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(
         assert "No sample fits" in await tab.evaluate("document.getElementById('list').textContent")
         await tab.choose("status", "any")
         await counted(tab, N)
+        await tab.evaluate("document.getElementById('list').focus()")
+        for _ in range(12):  # faster than the answers come
+            await tab.press("ArrowRight")
+        await tab.until(f"{PAGE} === 'page 13 of 500'")
         await tab.evaluate("document.getElementById('low').focus()")
         await tab.call("Input.insertText", text="4.5")
         await tab.until(f"{COUNT} !== '{N:,} of {N:,} units'")
@@ -144,76 +145,6 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(
         await tab.picture("view-detail")
         await tab.press("Escape")
         assert await tab.evaluate(f"{DETAIL}.hidden") is True
-
-    in_browser(tmp_path, large.url, steps)
-
-
-@pytest.mark.night
-def test_keys_turn_pages_and_move_through_samples(large: Served, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        await counted(tab, N)
-        assert await tab.evaluate(PAGE) == "page 1 of 500"
-        await tab.evaluate("document.getElementById('list').focus()")
-        first = await tab.evaluate(IDS)
-        await tab.press("ArrowRight")
-        await tab.until(f"{PAGE} === 'page 2 of 500' && {IDS}[0] !== {first[0]!r}")
-        await tab.press("ArrowUp")
-        await tab.until(f"{PAGE} === 'page 1 of 500' && {SELECTED} === {first[39]!r}")
-        await tab.press("Enter")
-        await tab.until(f"{DETAIL}.querySelector('h3')?.textContent === {first[39]!r}")
-        await tab.press("ArrowUp")
-        await tab.until(f"{DETAIL}.querySelector('h3').textContent === {first[38]!r}")
-        await tab.press("ArrowDown")
-        await tab.press("ArrowDown")
-        await tab.until(
-            f"{PAGE} === 'page 2 of 500' && {DETAIL}.querySelector('h3').textContent === {SELECTED}"
-        )
-        await tab.press("Escape")
-        for _ in range(12):  # faster than the answers come
-            await tab.press("ArrowRight")
-        await tab.until(f"{PAGE} === 'page 14 of 500'")
-        await tab.look("dark", 390, 844)
-        await tab.evaluate(
-            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
-        )
-        assert await tab.evaluate(OVERFLOW) <= 0
-        await tab.picture("view-phone")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        box = await tab.evaluate(
-            f"(({{width, height}}) => [width, height])({DETAIL}.getBoundingClientRect())"
-        )
-        assert box == [390, 844]
-        await tab.picture("view-phone-detail")
-
-    in_browser(tmp_path, large.url, steps)
-
-
-@pytest.mark.night
-def test_hostile_texts_stay_texts(large: Served, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        await counted(tab, N)
-        await tab.evaluate("document.getElementById('find').focus()")
-        for wanted, found in (
-            ("a-attack", "A-attack"),
-            ("an id that", f"A-{ATTACK}"),
-            ("needle-in-hay", "A-huge"),
-        ):
-            await tab.find(wanted)
-            await counted(tab, 1)
-            await tab.until(f"{SELECTED} === {found!r}")
-            await tab.evaluate("document.querySelector('#list li').click()")
-            await tab.until(f"{DETAIL}.querySelector('h3')?.textContent === {found!r}")
-            assert (
-                await tab.evaluate(
-                    "document.querySelectorAll('main script, main img, [onerror]').length"
-                )
-                == 0
-            )
-        assert (
-            await tab.evaluate(f"{DETAIL}.querySelector('.answer').textContent.length") > 1_000_000
-        )
-        assert await tab.evaluate("typeof window.hacked") == "undefined"
 
     in_browser(tmp_path, large.url, steps)
 
@@ -280,9 +211,14 @@ def made_runs(work: Path) -> Path:
     """Three finished runs of one candidate each, on the same samples, and a damaged one."""
     for day, (name, low) in enumerate((("plain", 0), ("kind", 1), ("odd", 2)), 1):
         folder = write_run(work / f"run-{name}", [], 0)
-        one = Candidate(name=name, model="small-model")
+        who = Candidate(name=name, model="small-model")
         answers = [
-            record(f"S{k:03}", f"said by {name}: {PLAIN} This is answer {k}.", one, seed=3 * k + 3)
+            record(
+                f"S{k:03}",
+                f"said by {name}: {PLAIN} This is answer {k}.",
+                who,
+                seed=3 * k + 3,
+            )
             for k in range(60)
         ]
         if name == "kind":  # better than the others in one metric
@@ -291,7 +227,7 @@ def made_runs(work: Path) -> Path:
                 for answer in answers
             ]
         folder.write_part(to_table(answers))
-        folder.write_summary(full_summary(60, (one,)), "")
+        folder.write_summary(full_summary(60, (who,)), "")
         folder.write_manifest(
             {
                 "status": "finished",
@@ -319,11 +255,11 @@ async def go(tab: Tab, address: str) -> None:
 
 async def type_key(tab: Tab, key: tuple[str, int, str]) -> None:
     name, number, text = key
-    told = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
+    event = {"key": name, "code": "Space" if name == " " else name, "windowsVirtualKeyCode": number}
     await tab.call(
-        "Input.dispatchKeyEvent", type="keyDown", **told, **({"text": text} if text else {})
+        "Input.dispatchKeyEvent", type="keyDown", **event, **({"text": text} if text else {})
     )
-    await tab.call("Input.dispatchKeyEvent", type="keyUp", **told)
+    await tab.call("Input.dispatchKeyEvent", type="keyUp", **event)
 
 
 async def tab_to(tab: Tab, is_there: str) -> None:
@@ -380,54 +316,25 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
         await go(tab, await tab.evaluate("location.href"))  # what was picked is kept
         await tab.evaluate("document.getElementById('compare').click()")
         await tab.until("document.querySelector('.compared') !== null")
-        said = "document.querySelector('.answer').textContent"
-        assert "kind is better than plain on 1 of" in await tab.evaluate(said)
+        output = "document.querySelector('.answer').textContent"
+        assert "kind is better than plain on 1 of" in await tab.evaluate(output)
         address = await tab.evaluate("location.href")
         assert "compare?run=run-plain&run=run-kind" in address
         await tab.call("Page.navigate", url="about:blank")
         await tab.call("Page.navigate", url=address)
         await tab.until("document.querySelector('.compared') !== null")
-        assert "kind is better than plain" in await tab.evaluate(said)
+        assert "kind is better than plain" in await tab.evaluate(output)
         await tab.picture("runs-compared")
         await tab.evaluate(
             "document.querySelector('[aria-label=\"make it the baseline: B\"]').click()"
         )
         await tab.until(
-            f"document.querySelector('.compared') && {said}.startsWith('plain is worse')"
+            f"document.querySelector('.compared') && {output}.startsWith('plain is worse')"
         )
         await tab.look("light", 390, 844)
         assert await tab.evaluate(OVERFLOW) <= 0
         await tab.evaluate("document.querySelector('.home a').click()")
         await tab.until(f"document.getElementById('count') && {RUNS} === '4 runs'")
-
-    in_browser(tmp_path, runs.url, steps)
-
-
-@pytest.mark.night
-def test_a_run_s_address_keeps_filter_and_open_row_and_its_rows_can_be_saved(
-    runs: Served, tmp_path: Path
-) -> None:
-    async def steps(tab: Tab) -> None:
-        await go(tab, f"{runs.url}run/run-kind/")
-        await counted(tab, 60, 60)
-        await tab.choose("status", "error")
-        await tab.choose("sort", "memory utilization, lowest first")
-        await tab.until(f"{COUNT} !== '60 of 60 units'")
-        await tab.evaluate("document.querySelectorAll('#list li')[1].click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        title, count = (
-            await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent"),
-            await tab.evaluate(COUNT),
-        )
-        await go(tab, await tab.evaluate("location.href"))
-        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == title
-        assert await tab.evaluate(COUNT) == count
-        link = "document.getElementById('save-csv')"
-        await tab.evaluate(f"{link}.dispatchEvent(new Event('pointerdown'))")
-        text = await tab.evaluate(f"fetch({link}.href).then((answer) => answer.text())")
-        saved = list(csv.DictReader(io.StringIO(text)))
-        assert len(saved) == int(count.split()[0])
-        assert title in [one["sample_id"] for one in saved]
 
     in_browser(tmp_path, runs.url, steps)
 
@@ -496,10 +403,10 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
         try:
             yield allow
             allow(99)
-            said, _ = process.communicate(timeout=ENDS_WITHIN_S)
+            output, _ = process.communicate(timeout=ENDS_WITHIN_S)
         finally:
             process.kill()
-        assert process.returncode == 0, said
+        assert process.returncode == 0, output
 
 
 @pytest.mark.night

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from memray_eval.execution.plan import ENGINE_LOADS
+from tests.bench.engine_parts import CPU, GPU, Part, Sizes
+from tests.bench.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
 from tests.conftest import REPOSITORY
-from tests.gpu.engine_parts import CPU, GPU, Part, Sizes
-from tests.gpu.engine_table import RATIOS, assumptions_text, ratio_lines, row_text, rows_of_part
 
 
 def part(code: str, seconds: float, folder: Path) -> list[dict[str, object]]:
@@ -39,8 +39,8 @@ def test_a_part_that_takes_too_long_is_ended_with_what_it_started(tmp_path: Path
     (failed,) = part(sleeps, 2.0, tmp_path)
     assert time.monotonic() - began < 20
     assert str(failed["cause"]).startswith("not done in its 2 s")
-    told = (one.info["cmdline"] for one in psutil.process_iter(["cmdline"]))
-    assert ["sleep", "61.5"] not in told
+    commands = (process.info["cmdline"] for process in psutil.process_iter(["cmdline"]))
+    assert ["sleep", "61.5"] not in commands
     assert part("", 0, tmp_path) == [{"what": "bare", "cause": "no time was left for it"}]
 
 
@@ -117,7 +117,7 @@ def test_the_service_times_are_those_that_were_measured() -> None:
 
 @pytest.mark.night
 def test_the_script_prints_its_table_without_a_gpu() -> None:
-    words = [sys.executable, "-m", "tests.gpu.engine_table", "--cpu"]
+    words = [sys.executable, "-m", "tests.bench.engine_table", "--cpu"]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stdout + done.stderr[-4000:]
     assert all(f"  {name} " in done.stdout for name in RATIOS)

@@ -42,10 +42,10 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
         real = getattr(owner, name)
 
         async def dying(self: Any, *args: Any) -> Any:
-            made = await real(self, *args)
-            if when(made):
+            result_of = await real(self, *args)
+            if when(result_of):
                 die()
-            return made
+            return result_of
 
         setattr(owner, name, dying)
 
@@ -69,10 +69,10 @@ def kill_at(step: str, n: int) -> None:  # noqa: C901 - a branch a step
         async def dying_results(
             self: OpenAIBatches, batch_id: str, status: BatchStatus
         ) -> AsyncIterator[BatchResult]:
-            place = 0
+            n_yielded = 0
             async for result in results(self, batch_id, status):
                 yield result
-                if (place := place + 1) == 10:
+                if (n_yielded := n_yielded + 1) == 10:
                     die()
 
         OpenAIBatches.results = dying_results  # type: ignore[method-assign]

@@ -116,12 +116,12 @@ def some_moment() -> int:
 
 def workers(parent: int, name: str) -> list[psutil.Process]:
     """The Ray processes below a process whose title holds a name."""
-    found = []
+    matches = []
     for process in psutil.Process(parent).children(recursive=True):
         with contextlib.suppress(psutil.Error):
             if name in " ".join(process.cmdline()):
-                found.append(process)
-    return found
+                matches.append(process)
+    return matches
 
 
 def gone(processes: list[psutil.Process], limit_s: float = 60.0) -> None:

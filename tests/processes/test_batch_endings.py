@@ -97,10 +97,10 @@ def test_in_a_pipe_they_go_on(tmp_path: Path, server: ServerProcess, command: li
     ) as process:
         wait_for_batch(server)
         process.send_signal(signal.SIGINT)
-        _, told = process.communicate(timeout=60)
-    assert process.returncode == 130, told[-2000:]
-    assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in told
-    assert "Traceback" not in told
+        _, output = process.communicate(timeout=60)
+    assert process.returncode == 130, output[-2000:]
+    assert "Batches that go on at their providers: 1, with 4 calls to openai/local" in output
+    assert "Traceback" not in output
     text = resume(tmp_path)
     assert "Batches of an earlier session that are under way: 1." in text
     stats = server.batches()
@@ -117,12 +117,12 @@ def test_on_a_terminal_they_can_be_cancelled(
         os.close(theirs)
         wait_for_batch(server)
         process.send_signal(signal.SIGINT)
-        told = read_until(ours, "Cancel them? [y/N] ")
-        assert "what is done by now is paid" in told
+        output = read_until(ours, "Cancel them? [y/N] ")
+        assert "what is done by now is paid" in output
         os.write(ours, b"y\n")
-        told += read_until(ours, "Go on with")
+        output += read_until(ours, "Go on with")
         assert process.wait(30) == 130
-    assert "1 of 1 batches are being cancelled" in told
+    assert "1 of 1 batches are being cancelled" in output
     server.script_batches(course={})
     resume(tmp_path)
     stats = server.batches()
@@ -131,11 +131,11 @@ def test_on_a_terminal_they_can_be_cancelled(
 
 
 def read_until(terminal: int, text: str, limit_s: float = 60.0) -> str:
-    said, deadline = "", time.monotonic() + limit_s
-    while text not in said:
-        assert time.monotonic() < deadline, said[-2000:]
+    text_read, deadline = "", time.monotonic() + limit_s
+    while text not in text_read:
+        assert time.monotonic() < deadline, text_read[-2000:]
         try:
-            said += os.read(terminal, 4096).decode("utf-8", "replace")
+            text_read += os.read(terminal, 4096).decode("utf-8", "replace")
         except OSError:  # the other end has closed
             break
-    return said
+    return text_read

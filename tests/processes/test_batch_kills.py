@@ -32,7 +32,11 @@ CALLS = UNITS * len(METRICS)
 rounds = pytest.mark.parametrize("round_", range(ROUNDS))
 CHEAP = "after the submit"
 steps = pytest.mark.parametrize(
-    "step", [one if one == CHEAP else pytest.param(one, marks=pytest.mark.night) for one in STEPS]
+    "step",
+    [
+        kill_step if kill_step == CHEAP else pytest.param(kill_step, marks=pytest.mark.night)
+        for kill_step in STEPS
+    ],
 )
 
 
@@ -102,18 +106,18 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     tmp_path: Path, step: str, round_: int
 ) -> None:
     """Prompts begin with what they share, and so hold a nonce of the machine's own secret."""
-    here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+    first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
     with serving_process() as server:
         server.script_batches(course={"seconds": 0.3})
-        config = job_file(tmp_path, server, str(here / "out"), cache="auto", layout="shared_first")
-        assert victim(config, step, round_ + 1, here) == -9, (here / "log").read_text()[-2000:]
-        shutil.copytree(here / "out", elsewhere / "out")
+        config = job_file(tmp_path, server, str(first / "out"), cache="auto", layout="shared_first")
+        assert victim(config, step, round_ + 1, first) == -9, (first / "log").read_text()[-2000:]
+        shutil.copytree(first / "out", elsewhere / "out")
         config = job_file(tmp_path, server, str(elsewhere / "out"), cache="auto")
         code = victim(config, "-", 0, elsewhere)
         assert code == 0, (elsewhere / "log").read_text()[-2000:]
         hold(run_folder(elsewhere), server, f"copied, {step}, batch {round_ + 1}")
-    places = [str(home / "cache" / calls_file().name) for home in (here, elsewhere)]
-    secrets = {secret_beside(place) for place in places}
+    places = [str(home / "cache" / calls_file().name) for home in (first, elsewhere)]
+    secrets = {secret_beside(copied) for copied in places}
     assert len(secrets) == 2
     files = [path for path in (elsewhere / "out").rglob("*") if path.is_file()]
     kept = b"".join(path.read_bytes() for path in files)
@@ -135,8 +139,8 @@ def test_a_kill_and_another_machine(
         server.script_batches(course={"seconds": 0.3})
         config = job_file(tmp_path, server, f"{out}/results", cache="auto")
         put(f"{out}/here", b"")
-        here, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
-        assert victim(config, step, round_ + 1, here) == -9, (here / "log").read_text()[-2000:]
+        first, elsewhere = tmp_path / "here", tmp_path / "elsewhere"
+        assert victim(config, step, round_ + 1, first) == -9, (first / "log").read_text()[-2000:]
         server.script_batches(course={"seconds": 0.3})
         code = victim(config, "-", 0, elsewhere)
         assert code == 0, (elsewhere / "log").read_text()[-2000:]

@@ -67,7 +67,7 @@ def s3() -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def here(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
+def open_s3(s3: S3Server, monkeypatch: pytest.MonkeyPatch) -> S3Server:
     """The server, with this process let in."""
     for name, value in s3.environment().items():
         monkeypatch.setenv(name, value)
@@ -116,15 +116,15 @@ def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) 
 
 def only_run(out: str) -> RunFolder:
     filesystem, inner = locate(f"{out}/results")
-    (found,) = [
+    (kept,) = [
         info
         for info in filesystem.get_file_info(fs.FileSelector(inner))
         if "calls" not in info.base_name
     ]
-    return RunFolder(f"{out}/results/{found.base_name}")
+    return RunFolder(f"{out}/results/{kept.base_name}")
 
 
-def test_every_kind_of_dataset(here: S3Server) -> None:
+def test_every_kind_of_dataset(open_s3: S3Server) -> None:
     rows = [
         {"id": f"D{number}", "query": "How do I sleep?", "memory": {"age": "40"}}
         for number in range(5)
@@ -141,22 +141,22 @@ def test_every_kind_of_dataset(here: S3Server) -> None:
     problems: list[object] = []
     reading = SampleReader(suite="memory")
     names = ("a.jsonl", "a.json", "a.parquet", "folder")
-    found = [scan(f"{ROOT}/data/{name}", reading, on_problem=problems.append) for name in names]
+    kept = [scan(f"{ROOT}/data/{name}", reading, on_problem=problems.append) for name in names]
     assert problems == []
-    assert [one.n_samples for one in found] == [5] * 4
-    assert len({one.fingerprint for one in found}) == 1
+    assert [result.n_samples for result in kept] == [5] * 4
+    assert len({result.fingerprint for result in kept}) == 1
 
 
-def test_a_small_file_is_one_request_and_listed_at_once(here: S3Server) -> None:
+def test_a_small_file_is_one_request_and_listed_at_once(open_s3: S3Server) -> None:
     filesystem, inner = locate(f"{ROOT}/one")
-    before = here.calls()
+    before = open_s3.calls()
     write_whole(filesystem, f"{inner}/part.zst", b"x" * 100_000)
-    assert here.calls() - before == {"PUT": 1}
+    assert open_s3.calls() - before == {"PUT": 1}
     (info,) = filesystem.get_file_info(fs.FileSelector(inner))
     assert (info.base_name, info.size) == ("part.zst", 100_000)  # not packed for its name
 
 
-def test_paid_calls_are_written_together_and_merged(here: S3Server, tmp_path: Path) -> None:
+def test_paid_calls_are_written_together_and_merged(open_s3: S3Server, tmp_path: Path) -> None:
     folder, n_actors, n_calls = f"{ROOT}/paid/calls", 40, 10
 
     async def actor(calls: PaidCalls, number: int) -> None:
@@ -164,9 +164,9 @@ def test_paid_calls_are_written_together_and_merged(here: S3Server, tmp_path: Pa
             await calls.put([made(f"{number}-{call}")])
 
     async def main(calls: PaidCalls) -> int:
-        before = here.calls()["PUT"]
+        before = open_s3.calls()["PUT"]
         await asyncio.gather(*(actor(calls, number) for number in range(n_actors)))
-        n_objects = here.calls()["PUT"] - before
+        n_objects = open_s3.calls()["PUT"] - before
         await calls.compact()
         return n_objects
 
@@ -179,16 +179,18 @@ def test_paid_calls_are_written_together_and_merged(here: S3Server, tmp_path: Pa
     assert log.n_unreadable == 0
 
 
-def test_the_secret_of_judge_prompts_is_the_same_for_all_who_share_a_folder(here: S3Server) -> None:
+def test_the_secret_of_judge_prompts_is_the_same_for_all_who_share_a_folder(
+    open_s3: S3Server,
+) -> None:
     folder = f"{ROOT}/secrets/calls"
     with ThreadPoolExecutor(4) as threads:
-        found = set(threads.map(secret_in, [folder] * 4))
-    assert found == {secret_in(folder)}
-    assert secret_in(f"{ROOT}/secrets/others") not in found
+        kept = set(threads.map(secret_in, [folder] * 4))
+    assert kept == {secret_in(folder)}
+    assert secret_in(f"{ROOT}/secrets/others") not in kept
 
 
 def test_a_key_that_may_not_write_is_told_for_each_call(
-    here: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    open_s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "reader")
 
@@ -203,16 +205,16 @@ def test_a_key_that_may_not_write_is_told_for_each_call(
         asyncio.run(main(calls))
 
 
-def test_an_index_is_one_request_and_a_whole_part_two(here: S3Server, record: Record) -> None:
+def test_an_index_is_one_request_and_a_whole_part_two(open_s3: S3Server, record: Record) -> None:
     """A request takes 100 ms, and a large run has a thousand parts."""
     folder = RunFolder(f"{ROOT}/parts/run")
     units = [f"{number:016x}" for number in range(2048)]
     table = pa.concat_tables([to_table([record])] * 2048).set_column(0, "unit_id", pa.array(units))
 
     def requests(call: Callable[[], object]) -> Counter[str]:
-        before = here.calls()
+        before = open_s3.calls()
         call()
-        return here.calls() - before
+        return open_s3.calls() - before
 
     assert requests(lambda: folder.write_part(table)) == {"PUT": 1}
     folder.write_parts([table.slice(0, 1)])
@@ -225,28 +227,28 @@ def test_an_index_is_one_request_and_a_whole_part_two(here: S3Server, record: Re
         assert sum(part.num_rows for part in folder.read_parts(folder.parts())) == 2049
 
 
-def test_parts_are_read_side_by_side(here: S3Server, record: Record) -> None:
+def test_parts_are_read_side_by_side(open_s3: S3Server, record: Record) -> None:
     folder = RunFolder(f"{ROOT}/many/run")
     for number in range(64):
         row = record.model_copy(update={"unit_id": f"{number:016x}"})
         folder.write_part(to_table([row]))
-    here.set_latency(LATENCY_S)
+    open_s3.set_latency(LATENCY_S)
     try:
         began = time.monotonic()
         state = load_resume_state(folder)
         assert drop_duplicates(folder) == 0
         took = time.monotonic() - began
     finally:
-        here.set_latency(0.0)
+        open_s3.set_latency(0.0)
     assert len(state.finished) == 64
     assert took < 64 * LATENCY_S  # 128 indexes and some listings
 
 
 @pytest.mark.night
-def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
+def test_killed_and_resumed_elsewhere(open_s3: S3Server, tmp_path: Path) -> None:
     """A machine is lost in the middle, and the run goes on in a process that shares nothing with it
     but S3. Then its reports, beside a run that nobody killed."""
-    environment, first, second = here.environment(), tmp_path / "first", tmp_path / "second"
+    environment, first, second = open_s3.environment(), tmp_path / "first", tmp_path / "second"
     with serving_process(latency_s=LATENCY_S) as server:
         config = configured(tmp_path, server, f"{ROOT}/killed", cache="auto")
         process = started(["run", str(config)], environment, first)
@@ -261,13 +263,14 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
         before = len(folder.parts())
         began = time.monotonic()
         log = ended(["resume", folder.path], environment, second)
-        found = books(folder, server)
+        kept = books(folder, server)
         counted(
-            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s", found
+            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s",
+            kept,
         )
-        assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-        assert found.paid_again <= IN_FLIGHT
-        assert found.calls - found.paid_again == CALLS
+        assert (kept.rows, kept.units, kept.scored) == (UNITS, UNITS, UNITS)
+        assert kept.paid_again <= IN_FLIGHT
+        assert kept.calls - kept.paid_again == CALLS
         assert [session["status"] for session in folder.read_manifest()["sessions"]] == [
             "killed",
             "finished",
@@ -295,7 +298,7 @@ def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
     assert KEY not in written
 
 
-def test_one_process_at_a_time(here: S3Server) -> None:
+def test_one_process_at_a_time(open_s3: S3Server) -> None:
     folder, second = RunFolder(f"{ROOT}/held/run"), RunFolder(f"{ROOT}/held/run")
     with (
         folder.held(),
@@ -307,7 +310,7 @@ def test_one_process_at_a_time(here: S3Server) -> None:
         assert folder.parts() == []
 
 
-def test_a_cache_that_cannot_be_used_is_told_first(here: S3Server) -> None:
+def test_a_cache_that_cannot_be_used_is_told_first(open_s3: S3Server) -> None:
     config = RunConfig.model_validate(
         {
             "dataset": "d",
@@ -359,10 +362,10 @@ def test_what_is_wrong_is_one_message(
     assert len(log.splitlines()) == 1
 
 
-def test_who_may_only_read_is_told_before_anything_runs(here: S3Server, tmp_path: Path) -> None:
+def test_who_may_only_read_is_told_before_anything_runs(open_s3: S3Server, tmp_path: Path) -> None:
     with serving_process() as server:
         config = configured(tmp_path, server, f"{ROOT}/readonly")
-        log = ended(["run", str(config)], here.environment("reader"), tmp_path / "home", 2)
+        log = ended(["run", str(config)], open_s3.environment("reader"), tmp_path / "home", 2)
         assert server.stats()["n_requests"] == 0
     assert "access denied (ACCESS_DENIED)" in log
     assert f"{ROOT}/readonly/results/" in log

@@ -79,10 +79,10 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
     log = tmp_path / "resumed"
     with command("resume", run_folder(tmp_path).path, log=log) as process:
         assert process.wait(150) == 0, log.read_text()[-2000:]
-    found = books(run_folder(tmp_path), server)
-    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-    assert found.paid_again <= lost
-    assert found.calls - found.paid_again == CALLS
+    results = books(run_folder(tmp_path), server)
+    assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
+    assert results.paid_again <= lost
+    assert results.calls - results.paid_again == CALLS
     return log.read_text()
 
 
@@ -121,7 +121,7 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
         )
         text = resumed(tmp_path, server, lost=0)
     assert f"write {kept}/{UNITS}" in text  # its progress begins where the first session ended
-    assert [one["status"] for one in run_folder(tmp_path).read_manifest()["sessions"]] == [
+    assert [session["status"] for session in run_folder(tmp_path).read_manifest()["sessions"]] == [
         "interrupted",
         "finished",
     ]
@@ -142,13 +142,13 @@ def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
         with command("run", str(config_file(tmp_path, server, budget=True)), log=log) as process:
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
-            found = workers(
+            results = workers(
                 process.pid,
                 victim
                 if victim == "LedgerActor"
                 else f"src/ray/{'raylet/' if victim == 'raylet' else 'gcs/'}{victim}",
             )
-            found[0].kill()
+            results[0].kill()
             assert process.wait(60) == 3, log.read_text()[-2000:]
         gone(children, limit_s=30)
         folder = run_folder(tmp_path)
@@ -165,23 +165,23 @@ def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A disk of two megabytes with nothing left on it."""
-    place = tmp_path / "disk"
-    place.mkdir()
+    disk = tmp_path / "disk"
+    disk.mkdir()
     mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(place)],
+        ["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", str(disk)],
         capture_output=True,
         check=False,
     )
     if mounted.returncode:
         pytest.skip("may mount no file system here")
     try:
-        with contextlib.suppress(OSError), (place / "full").open("wb") as file:
+        with contextlib.suppress(OSError), (disk / "full").open("wb") as file:
             while True:
                 file.write(b"x" * 65536)
                 file.flush()
-        yield place
+        yield disk
     finally:
-        subprocess.run(["umount", "-l", str(place)], check=False)
+        subprocess.run(["umount", "-l", str(disk)], check=False)
 
 
 def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:

@@ -110,9 +110,9 @@ def test_a_run_waits_for_the_node_that_it_needs(head: Node, tmp_path: Path) -> N
         assert "did not grow to it in 4 s (cluster.wait_s)" in never.stderr
         done = ran(head, config, "--set", "cluster.wait_s=90")
     assert done.returncode == 0, done.stderr[-3000:]
-    asked = [str(RAY), "status", "--address", head.gcs_address]
+    status = [str(RAY), "status", "--address", head.gcs_address]
     demand = subprocess.run(
-        asked, env=environment({}), capture_output=True, text=True, timeout=60, check=True
+        status, env=environment({}), capture_output=True, text=True, timeout=60, check=True
     ).stdout
     # Else the cluster would stay as large for ever
     assert "From request_resources:\n (none)" in demand

@@ -42,10 +42,10 @@ def tokens(stats: dict[str, Any]) -> int:
     return int(stats["input_tokens"] + stats["output_tokens"])
 
 
-def hold(found: Books, in_flight: int) -> None:
-    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-    assert found.paid_again <= in_flight
-    assert found.calls - found.paid_again == CALLS
+def hold(kept: Books, in_flight: int) -> None:
+    assert (kept.rows, kept.units, kept.scored) == (UNITS, UNITS, UNITS)
+    assert kept.paid_again <= in_flight
+    assert kept.calls - kept.paid_again == CALLS
 
 
 @rounds
@@ -65,12 +65,12 @@ def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
         assert 0 <= beyond <= AHEAD * BUDGET_TOKENS + IN_FLIGHT * MOST_TOKENS
         with evaluating(config, tmp_path / "log") as process:
             assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
-        found = books(run_folder(tmp_path), server)
+        kept = books(run_folder(tmp_path), server)
         paid, spent = tokens(server.stats()), run_folder(tmp_path).read_spending()["tokens"]
-    counted(f"driver, {len(before)} parts written before", found)
+    counted(f"driver, {len(before)} parts written before", kept)
     print(f"tokens at the kill: {beyond} counted too many; at the end {spent - paid}")
     assert spent - paid == pytest.approx(beyond, abs=IN_FLIGHT * MOST_TOKENS)
-    hold(found, IN_FLIGHT)
+    hold(kept, IN_FLIGHT)
     killed, finished = run_folder(tmp_path).read_manifest()["sessions"]
     assert (killed["status"], finished["status"]) == ("killed", "finished")
     assert 0 < killed["total_s"] <= finished["started_s"] - killed["started_s"]
@@ -91,9 +91,9 @@ def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
         if code:
             with evaluating(config, tmp_path / "log") as process:
                 assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
-        found = books(run_folder(tmp_path), server)
-    counted(f"{victim}, the run {'went on' if code == 0 else 'was resumed'}", found)
-    hold(found, 2 * IN_FLIGHT)
+        kept = books(run_folder(tmp_path), server)
+    counted(f"{victim}, the run {'went on' if code == 0 else 'was resumed'}", kept)
+    hold(kept, 2 * IN_FLIGHT)
 
 
 @pytest.mark.night
@@ -109,6 +109,6 @@ def test_a_node(tmp_path: Path, round_: int) -> None:
         if code:
             with evaluating(config, tmp_path / "log") as process:
                 assert process.wait(120) == 0, (tmp_path / "log").read_text()[-2000:]
-        found = books(run_folder(tmp_path), server)
-    counted(f"node, the run {'went on' if code == 0 else 'was resumed'}", found)
-    hold(found, 2 * IN_FLIGHT)
+        kept = books(run_folder(tmp_path), server)
+    counted(f"node, the run {'went on' if code == 0 else 'was resumed'}", kept)
+    hold(kept, 2 * IN_FLIGHT)

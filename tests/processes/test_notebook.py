@@ -31,7 +31,7 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
     shown = [output for cell in notebook.cells for output in cell.get("outputs", ())]
-    tables = [one["data"]["text/html"] for one in shown if "text/html" in one.get("data", {})]
+    tables = [out["data"]["text/html"] for out in shown if "text/html" in out.get("data", {})]
     assert "<td>is_brief</td>" in tables[0]
     assert len(tables) == 4  # the run, its metrics, its samples, and what passed the check
     rows: dict[str, Any] = {}
@@ -46,9 +46,9 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    there = me.open_run(out=str(tmp_path / "results"))
-    assert figures(there) == figures(me.open_run(out=str(tmp_path / "cli")))
-    assert len(figures(there)) == 3
+    opened = me.open_run(out=str(tmp_path / "results"))
+    assert figures(opened) == figures(me.open_run(out=str(tmp_path / "cli")))
+    assert len(figures(opened)) == 3
 
 
 def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
@@ -61,5 +61,7 @@ def test_progress_shows_in_a_cell_whose_loop_runs(tmp_path: Path) -> None:
     notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(code)])
     resources = {"metadata": {"path": str(tmp_path)}}
     NotebookClient(notebook, timeout=240, kernel_name="python3", resources=resources).execute()
-    told = "".join(one["text"] for one in notebook.cells[0].outputs if one.get("name") == "stderr")
-    assert "read 1/1  judge 1/1  write 1/1" in told
+    progress = "".join(
+        out["text"] for out in notebook.cells[0].outputs if out.get("name") == "stderr"
+    )
+    assert "read 1/1  judge 1/1  write 1/1" in progress

@@ -55,12 +55,12 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
             {"kind": "mlflow", "uri": f"sqlite:///{database}"},
             {"kind": "inspect", "dir": str(logs)},
         ]
-        made = judging_job(
+        base = judging_job(
             write_responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local"
         )
-        told = made.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
+        settings = base.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
         config = tmp_path / "job.yaml"
-        config.write_text(RunConfig.model_validate(told).model_dump_json())
+        config.write_text(RunConfig.model_validate(settings).model_dump_json())
 
         kill_when(lambda: len(collector.events) >= EVENTS_AT_ONCE, config, log)
         # What was under way when it was killed arrives
@@ -81,7 +81,7 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
     }
     assert len(scores) == SCORES
     got = {event["log.record.uid"]: event for event in collector.events}
-    assert {key: one["gen_ai.evaluation.score.value"] for key, one in got.items()} == scores
+    assert {key: entry["gen_ai.evaluation.score.value"] for key, entry in got.items()} == scores
     n_again = len(collector.events) - SCORES
     print(f"\n{n_again} of {SCORES} scores came to the collector again, under the same ids")
     assert n_again <= EVENTS_AT_ONCE
@@ -108,13 +108,16 @@ def count_metrics(database: Path) -> int:
 def check_mlflow(client: Any, run_id: str, figures: dict[str, float | None]) -> None:
     """One run, which has each figure once."""
     experiment = client.get_experiment_by_name("memray_eval")
-    (found,) = client.search_runs([experiment.experiment_id])
-    assert (found.data.tags["memray_eval.run_id"], found.info.status) == (run_id, "FINISHED")
-    assert {name: found.data.metrics[name] for name in figures} == figures
-    for name in found.data.metrics:
+    (sent,) = client.search_runs([experiment.experiment_id])
+    assert (sent.data.tags["memray_eval.run_id"], sent.info.status) == (
+        run_id,
+        "FINISHED",
+    )
+    assert {name: sent.data.metrics[name] for name in figures} == figures
+    for name in sent.data.metrics:
         if not name.startswith("run."):  # the run took longer by each session
-            assert len(client.get_metric_history(found.info.run_id, name)) == 1, name
-    names = {one.path for one in client.list_artifacts(found.info.run_id)}
+            assert len(client.get_metric_history(sent.info.run_id, name)) == 1, name
+    names = {entry.path for entry in client.list_artifacts(sent.info.run_id)}
     assert names == {"report.html", "summary.json", "summary.txt"}
 
 

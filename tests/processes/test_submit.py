@@ -164,12 +164,12 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
 
 def checkout(folder: Path) -> Path:
     """What a user has who sends a checkout by `ray job submit`."""
-    place = folder / "checkout"
+    target = folder / "checkout"
     for part in ("memray_eval", "jobs"):
         shutil.copytree(
-            REPOSITORY / part, place / part, ignore=shutil.ignore_patterns("__pycache__")
+            REPOSITORY / part, target / part, ignore=shutil.ignore_patterns("__pycache__")
         )
-    return place
+    return target
 
 
 def wait_for_calls(
@@ -193,7 +193,7 @@ def shown(head: Node, folder: Path, done: dict[str, Ended]) -> dict[str, str]:
         for path in root.rglob("*"):
             with suppress(OSError):  # a socket, or gone by now
                 texts[str(path)] = path.read_bytes().decode("utf-8", "replace")
-    return texts | {f"what {name} printed": one.out + one.err for name, one in done.items()}
+    return texts | {f"what {name} printed": end.out + end.err for name, end in done.items()}
 
 
 def fetched(url: str) -> str:

@@ -33,7 +33,7 @@ CALLS = UNITS * (1 + len(METRICS))
 ON_ONE_NODE = ("--set", "judging.actors=1", "--set", "judging.cpus=0.3")
 
 
-def told(line: str) -> None:
+def show(line: str) -> None:
     print(f"\n{line}", file=sys.__stdout__)
 
 
@@ -98,11 +98,11 @@ def wait_for_calls(
 
 def titles(processes: list[psutil.Process]) -> list[str]:
     """What the judges and the others of Ray's workers say that they are."""
-    found = []
+    results = []
     for process in processes:
         with contextlib.suppress(psutil.Error):
-            found.append(" ".join(process.cmdline()).strip())
-    return [title for title in found if title.startswith("ray::Map")]
+            results.append(" ".join(process.cmdline()).strip())
+    return [title for title in results if title.startswith("ray::Map")]
 
 
 def lose_a_node(
@@ -132,14 +132,14 @@ def test_a_job_outlives_a_node(tmp_path: Path, round_: int) -> None:
     ):
         config, moment = config_file(tmp_path, server), random.randint(CALLS // 10, CALLS * 7 // 10)
         lost, code = lose_a_node(config, server, head, second, moment)
-        found = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
-    told(
+        results = books(RunFolder(str(tmp_path / "out" / "two-nodes")), server)
+    show(
         f"node killed at call {moment} of {CALLS} with {lost}; the run "
-        f"{'was resumed' if code else 'went on'}: {found}"
+        f"{'was resumed' if code else 'went on'}: {results}"
     )
     assert any("JudgeRecords" in title for title in lost)
-    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-    assert found.calls - found.paid_again == CALLS
+    assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
+    assert results.calls - results.paid_again == CALLS
 
 
 MINE = """
@@ -164,7 +164,9 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
         config = config_file(tmp_path, server, own=("mine.py:sleepy",))
         lost, code = lose_a_node(config, server, head, second, CALLS // 3)
         folder = RunFolder(str(tmp_path / "out" / "two-nodes"))
-        (sleepy,) = [one for one in folder.read_summary().metrics if one.metric == "sleepy"]
+        (sleepy,) = [
+            metric for metric in folder.read_summary().metrics if metric.metric == "sleepy"
+        ]
         assert (sleepy.n_scored, sleepy.n_failed) == (UNITS, 0)
         assert set(folder.read_manifest()["own_code"]) == {"mine.py"}
         (tmp_path / "words.py").write_text("SLEEP = 'rest'\n")
@@ -173,7 +175,7 @@ def test_a_metric_of_ones_own_goes_to_both_nodes_and_a_changed_one_is_refused(
     assert any("JudgeRecords" in title for title in lost)
     refused = log.read_text()
     assert "the code of mine.py was" in refused
-    told(f"lost {lost}; {'resumed' if code else 'went on'}; then {refused.splitlines()[-1]}")
+    show(f"lost {lost}; {'resumed' if code else 'went on'}; then {refused.splitlines()[-1]}")
 
 
 @pytest.mark.skipif(interpreter() is None, reason="no moto on this machine")
@@ -184,11 +186,11 @@ def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_pa
     with (
         serving_s3() as s3,
         serving_process(latency_s=LATENCY_S) as server,
-        pytest.MonkeyPatch.context() as here,
+        pytest.MonkeyPatch.context() as patch,
     ):
         keys = {"NODE_KEY": "a key that the nodes have", **s3.environment()}
         for name, value in s3.environment().items():  # this process reads the run folder in the end
-            here.setenv(name, value)
+            patch.setenv(name, value)
         rows = [
             json.dumps(sample.model_dump(mode="json", exclude={"suite"}))
             for sample in shipped_samples()[:UNITS]
@@ -213,10 +215,10 @@ def test_a_job_on_s3_goes_on_from_the_other_node_when_its_cluster_is_gone(tmp_pa
         before = len(RunFolder(f"{out}/two-nodes").parts())
         with head_node(2, second, ip=SECOND_ADDRESS) as head, submitted(config, head) as process:
             assert process.wait(LIMIT_S) == 0, log.read_text()[-3000:]
-        found = books(RunFolder(f"{out}/two-nodes"), server)
-    told(
+        results = books(RunFolder(f"{out}/two-nodes"), server)
+    show(
         f"cluster lost at call {moment} of {CALLS} with {before} parts written; resumed elsewhere: "
-        f"{found}"
+        f"{results}"
     )
-    assert (found.rows, found.units, found.scored) == (UNITS, UNITS, UNITS)
-    assert found.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge
+    assert (results.rows, results.units, results.scored) == (UNITS, UNITS, UNITS)
+    assert results.paid_again <= 3 * IN_FLIGHT  # of one actor that answers and two that judge

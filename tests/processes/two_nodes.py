@@ -40,9 +40,9 @@ class Node:
 
     def kill(self) -> None:
         """kill -9 of everything at once: a machine that lost its power."""
-        found = self.processes()
+        processes = self.processes()
         self.process.kill()
-        for process in found:
+        for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         self.process.wait()
@@ -152,9 +152,9 @@ def _started(
 def _end(process: subprocess.Popen[bytes]) -> None:
     """Ends a node with all that it started, also what Ray put in sessions of its own."""
     with contextlib.suppress(psutil.NoSuchProcess):
-        found = psutil.Process(process.pid).children(recursive=True)
+        processes = psutil.Process(process.pid).children(recursive=True)
         process.terminate()
-        _, alive = psutil.wait_procs(found, timeout=10)
+        _, alive = psutil.wait_procs(processes, timeout=10)
         for left in alive:
             with contextlib.suppress(psutil.NoSuchProcess):
                 left.kill()

@@ -31,11 +31,11 @@ def options(tmp_path: Path) -> dict[str, Any]:
 
 @pytest.mark.night
 def test_responses_that_exist(tmp_path: Path) -> None:
-    made = list[BatchApis]()
+    apis = list[BatchApis]()
 
     def routes(provider: Provider) -> Any:
-        made.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
-        return made[0].routes()
+        apis.append(BatchApis(provider, prices={"": (2.0, 8.0)}))
+        return apis[0].routes()
 
     with serving(reply, more=routes) as provider:
         data = write_responses(tmp_path, UNITS)
@@ -43,7 +43,7 @@ def test_responses_that_exist(tmp_path: Path) -> None:
         config = judging_job(data, tmp_path, provider.base_url, metrics, **options(tmp_path))
         config = config.model_copy(update={"budget": Budget(usd=5.0)})
         finished = run(config, print, quiet=True)
-        stats = made[0].stats()
+        stats = apis[0].stats()
     assert (finished.exit_code, finished.summary.n_units) == (0, UNITS)
     assert (stats["n_calls"], stats["n_live"], stats["paid_again"]) == (2 * UNITS, 0, 0)
     assert finished.summary.cost_usd == pytest.approx(stats["usd"])
@@ -52,11 +52,11 @@ def test_responses_that_exist(tmp_path: Path) -> None:
 
 
 def test_responses_are_generated_first(job: Callable[..., RunConfig], tmp_path: Path) -> None:
-    made = list[BatchApis]()
+    apis = list[BatchApis]()
 
     def routes(provider: Provider) -> Any:
-        made.append(BatchApis(provider))
-        return made[0].routes()
+        apis.append(BatchApis(provider))
+        return apis[0].routes()
 
     with serving(reply, more=routes) as provider:
         judging = options(tmp_path) | {"base_urls": {"openai": provider.base_url}}
@@ -64,7 +64,7 @@ def test_responses_are_generated_first(job: Callable[..., RunConfig], tmp_path: 
             provider, metrics=["helpfulness"], judge=JUDGE, judging=judging, executor="ray"
         )
         finished = run(config, print, quiet=True)
-        stats = made[0].stats()
+        stats = apis[0].stats()
     assert finished.exit_code == 0
     assert finished.folder.read_manifest()["phases"]["order"] == "apart"
     assert stats["n_calls"] == finished.summary.n_units > 0

@@ -50,9 +50,9 @@ WITH_ENGINE = {
 WITH_DATA = {"speech_worth"}
 # Other tests hold these, but for `train_emotions`, which needs a download
 ELSEWHERE = {
-    "answers",
     "batch_outcomes",
     "engine_kills",
+    "engine_table",
     "estimates",
     "sentences",
     "train_emotions",

@@ -44,36 +44,39 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         # What the local provider's have, about
         assumptions = config.assumptions.model_copy(update={"verdict_tokens": 36.0})
         config = config.model_copy(update={"assumptions": assumptions})
-        made = estimate_of(config)
+        before = estimate_of(config)
         assert server.stats()["n_requests"] == 0
         done = run(config, lambda line: None, quiet=True)
         stats = server.stats()
     spent = sum(score.cost_usd for record in done.folder.each() for score in record.scores)
     pairs = {
-        "calls": (made.calls, stats["n_answered"]),
-        "input tokens": (sum(judge.input_tokens for judge in made.judges), stats["input_tokens"]),
+        "calls": (before.calls, stats["n_answered"]),
+        "input tokens": (
+            sum(judge.input_tokens for judge in before.judges),
+            stats["input_tokens"],
+        ),
         "output tokens": (
-            sum(judge.output_tokens for judge in made.judges),
+            sum(judge.output_tokens for judge in before.judges),
             stats["output_tokens"],
         ),
-        "dollars": (made.usd, spent),
+        "dollars": (before.usd, spent),
         "judging, seconds": (
-            next(stage.seconds for stage in made.stages if stage.stage == "judge"),
+            next(stage.seconds for stage in before.stages if stage.stage == "judge"),
             stats["last_arrival_s"] - stats["first_arrival_s"],
         ),
     }
     print(pairs)
-    for what, (said, real) in pairs.items():
-        assert said == pytest.approx(real, rel=0.2), what
-    assert made.calls == UNITS * len(METRICS)
-    assert made.bottleneck == f"judge: openai/local, {REQUESTS_PER_MIN:,} requests/min"
-    assert any("openai/local: 500 calls" in line for line in estimate_lines(made))
+    for what, (estimated, real) in pairs.items():
+        assert estimated == pytest.approx(real, rel=0.2), what
+    assert before.calls == UNITS * len(METRICS)
+    assert before.bottleneck == f"judge: openai/local, {REQUESTS_PER_MIN:,} requests/min"
+    assert any("openai/local: 500 calls" in line for line in estimate_lines(before))
     assert stats["n_429"] == 0
 
 
 @pytest.mark.night
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
-    asked: list[Estimate] = []
+    estimates: list[Estimate] = []
     config = priced(
         judging_job(
             write_responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS
@@ -83,8 +86,13 @@ def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_p
     )
     dear = config.model_copy(update={"dataset": str(write_responses(tmp_path, 40))})
     with pytest.raises(ConfigError, match=r"set one \(--budget-usd, budget.usd\), or agree"):
-        run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
-    assert asked[0].usd > 10
+        run(
+            dear,
+            lambda line: None,
+            quiet=True,
+            agree=lambda before: bool(estimates.append(before)),
+        )
+    assert estimates[0].usd > 10
     assert not (tmp_path / "out").exists()
     # Cheap: nobody is asked
     assert run(config, lambda line: None, quiet=True).summary.n_failed_units == 3

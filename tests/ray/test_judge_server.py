@@ -98,9 +98,9 @@ async def ask(url: str, n_calls: int) -> set[int]:
 
 
 def test_a_server_that_dies_is_started_again_and_calls_wait_for_it(folder: Path) -> None:
-    said, deaths = list[str](), list[str]()
+    lines, deaths = list[str](), list[str]()
     serving = judge_server(
-        str(folder), EngineConfig(), "cpu", deaths.append, said.append, server_command
+        str(folder), EngineConfig(), "cpu", deaths.append, lines.append, server_command
     )
     with serving as url:
         assert url is not None
@@ -110,7 +110,7 @@ def test_a_server_that_dies_is_started_again_and_calls_wait_for_it(folder: Path)
         assert len(pids(folder)) == 2
         assert answered_by == {pids(folder)[1]}
     assert deaths == []
-    (line,) = said
+    (line,) = lines
     assert line.startswith("the server of the embedded judge ended with code -9; its log: ")
     assert line.endswith("it is started again (1 of 3)")
     for pid in pids(folder):
@@ -124,15 +124,15 @@ def test_a_server_that_dies_again_and_again_is_told_with_the_end_of_its_log(fold
         deaths.append(reason)
         is_dead.set()
 
-    said = list[str]()
-    serving = judge_server(str(folder), EngineConfig(), "cpu", died, said.append, server_command)
+    lines = list[str]()
+    serving = judge_server(str(folder), EngineConfig(), "cpu", died, lines.append, server_command)
     with serving:
         (folder / "broken").touch()
         os.kill(pids(folder)[0], signal.SIGKILL)
         assert is_dead.wait(60)
         time.sleep(1.0)
     assert len(pids(folder)) == 1 + RESTARTS
-    assert len(said) == RESTARTS
+    assert len(lines) == RESTARTS
     (reason,) = deaths
     assert reason.startswith("the server of the embedded judge ended with code 7; its log: ")
     assert reason.endswith("\n  no kernel image is available")

@@ -48,18 +48,18 @@ class Books:
     def reply(self, body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):
             return ANSWER
-        said = self._storm(body)
+        answer = self._storm(body)
         outcome = (
             "throttled"
-            if isinstance(said, Fault)
+            if isinstance(answer, Fault)
             else "ok"
-            if said == judgment_reply(body)
+            if answer == judgment_reply(body)
             else "malformed"
         )
         self.counted[outcome] += 1
-        if isinstance(said, str):
-            self.counted.update(input_tokens=INPUT_TOKENS, output_tokens=len(said.split()))
-        return said
+        if isinstance(answer, str):
+            self.counted.update(input_tokens=INPUT_TOKENS, output_tokens=len(answer.split()))
+        return answer
 
 
 def scraped(run_id: str) -> Found:
@@ -69,19 +69,19 @@ def scraped(run_id: str) -> Found:
     with urllib.request.urlopen(address, timeout=10) as page:
         text = page.read().decode()
     tags = {tag for series in SERIES for tag in series.tags}
-    found: Found = {}
+    values: Found = {}
     for line in _LINE.finditer(text):
         labels = dict(_LABEL.findall(line["labels"]))
         if labels.get("run_id") == run_id and labels.get("le", "+Inf") == "+Inf":
             own = frozenset((tag, value) for tag, value in labels.items() if tag in tags)
-            found[line["name"], own] = found.get((line["name"], own), 0.0) + float(line["value"])
-    return found
+            values[line["name"], own] = values.get((line["name"], own), 0.0) + float(line["value"])
+    return values
 
 
 def exported(run_id: str) -> Callable[..., float]:
     """What the page says now, by name and tags."""
-    found = scraped(run_id)
-    return lambda name, **tags: found[f"ray_memray_{name}", frozenset(tags.items())]
+    values = scraped(run_id)
+    return lambda name, **tags: values[f"ray_memray_{name}", frozenset(tags.items())]
 
 
 def wait_for_export(done: RunResult, check: Callable[[Callable[..., float]], None]) -> None:
@@ -113,42 +113,42 @@ def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
         counted = Counter(books.counted)
         assert server.n_requests == sum(counted[outcome] for outcome in OUTCOMES) + SAMPLES
         served = {"in": server.input_tokens, "out": server.output_tokens}
-        wait_for_export(done, lambda found: check_metrics(found, counted, served, done))
+        wait_for_export(done, lambda values: check_metrics(values, counted, served, done))
         check_manifest(done, counted)
         again = run(config, lambda text: None, quiet=True)
     n_failed = sum(metric.n_failed for metric in done.summary.metrics)
     assert n_failed > 0  # the storm did its part
-    wait_for_export(again, lambda found: check_metrics_of_cache(found, VERDICTS - n_failed))
+    wait_for_export(again, lambda values: check_metrics_of_cache(values, VERDICTS - n_failed))
     assert again.folder.read_manifest()["calls"]["cached"] == VERDICTS - n_failed
 
 
-def check_metrics_of_cache(found: Callable[..., float], n_cached: int) -> None:
-    assert found("cache_total", outcome="hit") == n_cached
-    assert found("judge_calls_total", judge=JUDGE, outcome="cached") == n_cached
+def check_metrics_of_cache(values: Callable[..., float], n_cached: int) -> None:
+    assert values("cache_total", outcome="hit") == n_cached
+    assert values("judge_calls_total", judge=JUDGE, outcome="cached") == n_cached
 
 
 def check_metrics(
-    found: Callable[..., float], counted: Counter[str], served: dict[str, int], done: RunResult
+    values: Callable[..., float], counted: Counter[str], served: dict[str, int], done: RunResult
 ) -> None:
     sent = sum(counted[outcome] for outcome in OUTCOMES)
     for outcome in OUTCOMES:
-        assert found("judge_calls_total", judge=JUDGE, outcome=outcome) == counted[outcome] > 0
-    assert found("throttled_total", judge=JUDGE) == counted["throttled"]
-    assert found("retried_total", judge=JUDGE) == sent - VERDICTS
-    assert found("tokens_total", who=JUDGE, kind="in") == counted["input_tokens"]
-    assert found("tokens_total", who=JUDGE, kind="out") == counted["output_tokens"]
+        assert values("judge_calls_total", judge=JUDGE, outcome=outcome) == counted[outcome] > 0
+    assert values("throttled_total", judge=JUDGE) == counted["throttled"]
+    assert values("retried_total", judge=JUDGE) == sent - VERDICTS
+    assert values("tokens_total", who=JUDGE, kind="in") == counted["input_tokens"]
+    assert values("tokens_total", who=JUDGE, kind="out") == counted["output_tokens"]
     for kind in ("in", "out"):
-        asked = found("tokens_total", who="served", kind=kind)
-        assert asked + counted[f"{kind}put_tokens"] == served[kind]
-    assert found("cost_usd_total", judge=JUDGE) == pytest.approx(cost_usd(counted))
-    assert found("cache_total", outcome="miss") == VERDICTS
-    assert found("limiter_wait_seconds_count", judge=JUDGE) == sent
-    assert found("engine_ttft_seconds_count", candidate="served") == SAMPLES
-    assert found("engine_tokens_per_second_count", candidate="served") == SAMPLES
+        n_tokens = values("tokens_total", who="served", kind=kind)
+        assert n_tokens + counted[f"{kind}put_tokens"] == served[kind]
+    assert values("cost_usd_total", judge=JUDGE) == pytest.approx(cost_usd(counted))
+    assert values("cache_total", outcome="miss") == VERDICTS
+    assert values("limiter_wait_seconds_count", judge=JUDGE) == sent
+    assert values("engine_ttft_seconds_count", candidate="served") == SAMPLES
+    assert values("engine_tokens_per_second_count", candidate="served") == SAMPLES
     assert (
-        found("in_flight", judge=JUDGE)
-        == found("calls_waiting", judge=JUDGE)
-        == found("queue", stage="judge")
+        values("in_flight", judge=JUDGE)
+        == values("calls_waiting", judge=JUDGE)
+        == values("queue", stage="judge")
         == 0.0
     )
     n_failed = done.summary.n_failed_units
@@ -158,8 +158,8 @@ def check_metrics(
         ("judge", SAMPLES - n_failed),
         ("write", SAMPLES - n_failed),
     ):
-        assert found("units_total", stage=stage, outcome="ok") == ok
-    assert found("units_total", stage="write", outcome="failed") == n_failed
+        assert values("units_total", stage=stage, outcome="ok") == ok
+    assert values("units_total", stage="write", outcome="failed") == n_failed
 
 
 def check_manifest(done: RunResult, counted: Counter[str]) -> None:

@@ -45,7 +45,7 @@ def fails_on(*queries: str) -> Callable[[dict[str, Any]], str | Answer | Fault]:
 
 def phased(job: Job, server: Provider, phases: str, /, **changes: Any) -> RunConfig:
     judging = {"base_urls": {"openai": server.base_url}, "cache": "off", "latency_s": 0.1}
-    asked: dict[str, Any] = {
+    options: dict[str, Any] = {
         "limit": UNITS,
         "metrics": METRICS,
         "judge": dict.fromkeys(("empathy", "helpfulness"), "openai/j") | {METRICS[-1]: "rules"},
@@ -54,7 +54,7 @@ def phased(job: Job, server: Provider, phases: str, /, **changes: Any) -> RunCon
         "cluster": {"phases": phases},
         "judging": judging | changes.pop("judging", {}),
     }
-    return job(server, **asked | changes)
+    return job(server, **options | changes)
 
 
 def kinds(server: Provider) -> list[str]:
@@ -84,39 +84,39 @@ def figures(done: RunResult) -> dict[str, Any]:
 def rounded(value: Any) -> Any:
     """The value with figures that do not depend on the order in which rows were added up."""
     if isinstance(value, dict):
-        return {name: rounded(one) for name, one in value.items()}
+        return {name: rounded(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [rounded(one) for one in value]
+        return [rounded(item) for item in value]
     return round(value, 9) if isinstance(value, float) else value
 
 
 @pytest.mark.night
 def test_apart_gives_what_together_gives(job: Job) -> None:
     """Also of units whose generation fails: they are finished in the first phase."""
-    said: list[str] = []
+    lines: list[str] = []
     with serving(reply) as server:
-        plain = run(phased(job, server, "together"), said.append, quiet=True)
+        plain = run(phased(job, server, "together"), lines.append, quiet=True)
         first = sorted(scores(plain))[:2]
         queries = [
             record.sample.query for record in plain.folder.each() if record.sample.id in first
         ]
         server.reply = fails_on(*queries)
-        together = run(phased(job, server, "together"), said.append, quiet=True)
-        assert not any("Phases" in line for line in said)
+        together = run(phased(job, server, "together"), lines.append, quiet=True)
+        assert not any("Phases" in line for line in lines)
         n_before = len(kinds(server))
-        apart = run(phased(job, server, "apart"), said.append, quiet=True)
+        apart = run(phased(job, server, "apart"), lines.append, quiet=True)
         order = kinds(server)[n_before:]
     n_asked = order.count("generate")
     assert order == ["generate"] * n_asked + ["judge"] * (len(order) - n_asked)
     assert order.count("judge") == 2 * (UNITS - 2)
-    assert "Phases: apart (cluster.phases says so)." in said
+    assert "Phases: apart (cluster.phases says so)." in lines
     assert scores(apart) == scores(together)
     assert (apart.exit_code, apart.summary.n_failed_units) == (1, 2)
     assert figures(apart) == figures(together)
-    told = [done.folder.read_manifest() for done in (together, apart)]
-    assert [one["phases"]["phase"] for one in told] == [None, "judge"]
-    assert told[1]["phases"]["order"] == "apart"
-    rows = [{stage: count["rows"] for stage, count in one["stages"].items()} for one in told]
+    manifests = [done.folder.read_manifest() for done in (together, apart)]
+    assert [item["phases"]["phase"] for item in manifests] == [None, "judge"]
+    assert manifests[1]["phases"]["order"] == "apart"
+    rows = [{stage: count["rows"] for stage, count in item["stages"].items()} for item in manifests]
     assert rows[0] == rows[1] == dict.fromkeys(rows[0], UNITS)
     assert apart.summary.generation_s is not None
     assert apart.folder.parts("responses") == []
@@ -125,7 +125,7 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
 @pytest.mark.night
 def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
-        asked = {
+        options = {
             "limit": 30,
             "metrics": ["empathy", "helpfulness", "safety"],
             "judge": "openai/j",
@@ -134,17 +134,17 @@ def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
             "budget": {"tokens": 30_000},
             "cluster": {"phases": "apart"},
         }
-        stopped = run(job(candidate, **asked), print, quiet=True)
+        stopped = run(job(candidate, **options), print, quiet=True)
         assert stopped.stopped == "the next judge call does not fit the budget"
         assert 0 < stopped.summary.n_units < 30
         assert len(candidate.requests) == 30
         manifest = stopped.folder.read_manifest()
         assert (manifest["status"], manifest["phases"]["phase"]) == ("stopped", "judge")
-        said: list[str] = []
+        lines: list[str] = []
         settings = ["budget.tokens=null", "cluster.phases=together"]
-        done = resume(stopped.folder.path, said.append, quiet=True, settings=settings)
+        done = resume(stopped.folder.path, lines.append, quiet=True, settings=settings)
         assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
-    assert "Phases: judge (everything is generated already)." in said
+    assert "Phases: judge (everything is generated already)." in lines
     assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, 30, 0)
     assert len(scores(done)) == 30
     assert done.folder.read_manifest()["phases"]["order"] == "judge"
@@ -176,7 +176,7 @@ def data(tmp_path: Path) -> Path:
     folder.mkdir()
     samples = sorted(SAMPLES.glob("*/sample.json"))[:9]
     for number in range(3):
-        rows = [json.loads(one.read_text()) for one in samples[number::3]]
+        rows = [json.loads(item.read_text()) for item in samples[number::3]]
         (folder / f"part-{number}.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     for file in folder.iterdir():
         os.utime(file, (time.time() - 60, time.time() - 60))
@@ -232,9 +232,9 @@ def test_files_of_a_large_dataset_are_scanned_in_tasks(
         plain = run(config, print, quiet=True)
         monkeypatch.setattr(prepare, "LARGE_BYTES", 0)
         tasks = run(config, print, quiet=True)
-    told = [done.folder.read_manifest()["dataset"] for done in (plain, tasks)]
-    assert told[0] == told[1]
-    assert (told[0]["n_samples"], told[0]["n_invalid"]) == (9, 2)
+    manifests = [done.folder.read_manifest()["dataset"] for done in (plain, tasks)]
+    assert manifests[0] == manifests[1]
+    assert (manifests[0]["n_samples"], manifests[0]["n_invalid"]) == (9, 2)
     problems = [Path(done.folder.path, "problems.jsonl").read_text() for done in (plain, tasks)]
     assert problems[0] == problems[1]
     log = Path(tasks.folder.path, "log.jsonl")

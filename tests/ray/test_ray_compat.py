@@ -51,8 +51,8 @@ def test_a_task_that_ray_runs_again_knows_it(tmp_path: Path) -> None:
             os._exit(1)
         yield is_repeated_task()
 
-    told = [ray.get(one) for one in dies_once.options(num_returns="streaming").remote()]
-    assert told[-1] is True
+    results = [ray.get(ref) for ref in dies_once.options(num_returns="streaming").remote()]
+    assert results[-1] is True
     assert not is_repeated_task()
     (first,) = ray.get(
         [ray.remote(num_cpus=0.1)(is_repeated_task).remote()]  # type: ignore[arg-type]
@@ -67,9 +67,9 @@ def test_the_loggers_that_are_silenced_are_those_that_ray_writes_to() -> None:
 
 
 def test_a_worker_knows_the_file_of_its_output() -> None:
-    told = ray.get(ray.remote(worker_output_path).remote())
-    assert told.endswith(".out")
-    assert os.path.isfile(told)
+    results = ray.get(ray.remote(worker_output_path).remote())
+    assert results.endswith(".out")
+    assert os.path.isfile(results)
     assert worker_output_path() == ""
 
 
@@ -87,14 +87,14 @@ def test_what_actors_and_placement_groups_hold_is_told_with_their_job() -> None:
     assert group.wait(30)
     idle = Holder.options(num_cpus=0).remote()  # type: ignore[attr-defined]
     ray.get(idle.node.remote())
-    held = [(one.job_id, one.node_id, one.resources.get("CPU", 0.0)) for one in held_resources()]
+    held = [(ref.job_id, ref.node_id, ref.resources.get("CPU", 0.0)) for ref in held_resources()]
     assert held.count((job, node, 0.5)) == 1
     assert held.count((job, node, 0.25)) == 2
     assert free_resources()[node].get("CPU", 0.0) <= 1.0
     ray.util.remove_placement_group(group)
     ray.kill(holder)
     deadline = time.monotonic() + 20
-    while any(one.resources.get("CPU", 0.0) in (0.5, 0.25) for one in held_resources()):
+    while any(ref.resources.get("CPU", 0.0) in (0.5, 0.25) for ref in held_resources()):
         assert time.monotonic() < deadline
         time.sleep(0.1)
 

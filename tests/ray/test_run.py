@@ -50,12 +50,12 @@ def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
     with serving(echo_memory, latency_s=0.3) as server:
         on_ray = answered(job(server, server={"max_in_flight": 2}))
         server.latency_s = 0.05
-        here = answered(job(server, server={"max_in_flight": 2}, executor="local"))
-    assert on_ray.exit_code == here.exit_code == 0
+        local = answered(job(server, server={"max_in_flight": 2}, executor="local"))
+    assert on_ray.exit_code == local.exit_code == 0
     assert len(scores(on_ray)) == 120
-    assert scores(on_ray) == scores(here)
-    assert on_ray.summary.metrics == here.summary.metrics
-    for done in (on_ray, here):
+    assert scores(on_ray) == scores(local)
+    assert on_ray.summary.metrics == local.summary.metrics
+    for done in (on_ray, local):
         stages = done.folder.read_manifest()["stages"]
         assert stages["write"]["rows"] == stages["generate"]["rows"] == 120
         assert stages["write"]["started"] < stages["generate"]["ended"]
@@ -100,7 +100,7 @@ def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
                 cluster={"no_progress_timeout_s": 20},
             )
         )
-    told = str(raised.value)
-    assert "nothing moved in the pipeline for m for 20 s" in told
-    assert "still at work: MapBatches(" in told
-    assert "cluster.no_progress_timeout_s" in told
+    message = str(raised.value)
+    assert "nothing moved in the pipeline for m for 20 s" in message
+    assert "still at work: MapBatches(" in message
+    assert "cluster.no_progress_timeout_s" in message

@@ -42,8 +42,8 @@ def test_what_workers_log_is_in_the_run_folder(
     try:
         with serving(reply) as server:
             judging = {"base_urls": {"openai": server.base_url}, "actors": 2}
-            asked = {"metrics": ["empathy", "safety"], "judge": "openai/j", "judging": judging}
-            done = run(job(server, limit=6, **asked), lambda line: None, quiet=True)
+            settings = {"metrics": ["empathy", "safety"], "judge": "openai/j", "judging": judging}
+            done = run(job(server, limit=6, **settings), lambda line: None, quiet=True)
             first = entries(done.folder.path)
             resume(done.folder.path, lambda line: None, quiet=True)
     finally:
@@ -83,10 +83,12 @@ def test_what_ray_warns_of_in_a_worker_is_in_the_run_folder(tmp_path: Path, job:
     with serving(judgment_reply) as server:
         config = job(server, limit=4, candidates=candidates, metrics=["relevance"], executor="ray")
         done = run(config, lambda line: None, quiet=True)
-    assert [one.response.error for one in done.folder.each() if one.response] == [None] * 4
+    assert [record.response.error for record in done.folder.each() if record.response] == [None] * 4
     assert done.exit_code == 0
     logged = entries(done.folder.path)
-    (warned,) = [each for each in logged if "Failed to convert column" in each["message"]]
+    (warned,) = [
+        log_line for log_line in logged if "Failed to convert column" in log_line["message"]
+    ]
     print(warned)
     assert warned["level"] == "WARNING"
     assert warned["logger"] == "ray.data._internal.tensor_extensions.arrow"
@@ -98,7 +100,7 @@ def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
     counter = RayExecutor().start_counter("run", (), 1.0)
 
     @ray.remote
-    def warn(told: RunReports) -> None:
+    def warn(reports: RunReports) -> None:
         for seconds in range(3):
             logging.getLogger("ray.data.slow").warning("took %d s", seconds)
             logging.getLogger("vllm.engine").error(f"lost {seconds} of 3")
@@ -111,8 +113,8 @@ def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
     while len(logged) < 2 and time.monotonic() < deadline:  # the counter hears of it on its own way
         time.sleep(0.5)
         logged += counter.take_logs()[0]
-    told = [(entry["level"], entry["logger"], entry["message"]) for entry in logged]
-    assert told == [
+    reports = [(entry["level"], entry["logger"], entry["message"]) for entry in logged]
+    assert reports == [
         ("WARNING", "ray.data.slow", "took 0 s"),
         ("ERROR", "vllm.engine", "lost 0 of 3"),
     ]

@@ -73,13 +73,13 @@ class Course:
     results_gone: int = 0  # a status that the download of results gets instead
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> Course:
+    def of(cls, mapping: Mapping[str, Any]) -> Course:
         """As JSON has it."""
-        values = dict(given)
-        values["odd"] = {int(place): odd for place, odd in values.get("odd", {}).items()}
+        values = dict(mapping)
+        values["odd"] = {int(index): odd for index, odd in values.get("odd", {}).items()}
         if values.get("refuse"):
             values["refuse"] = tuple(values["refuse"])
-        if wrong := values.keys() - {one.name for one in fields(cls)}:
+        if wrong := values.keys() - {item.name for item in fields(cls)}:
             raise ValueError(f"no {sorted(wrong)} of a course")
         return cls(**values)
 
@@ -140,7 +140,7 @@ class BatchApis:
     n_made: int = 0
 
     def routes(self) -> list[web.RouteDef]:
-        one = "/v1/messages/batches/{id}"
+        item = "/v1/messages/batches/{id}"
         return [
             web.post("/v1/files", self.openai_upload),
             web.get("/v1/files", _either(self.openai_files, self.google_files)),
@@ -152,9 +152,9 @@ class BatchApis:
             web.post("/v1/batches/{id}/cancel", self.openai_cancel),
             web.post("/v1/messages/batches", self.anthropic_submit),
             web.get("/v1/messages/batches", self.anthropic_list),
-            web.get(one, self.anthropic_batch),
-            web.get(f"{one}/results", self.anthropic_results),
-            web.post(f"{one}/cancel", self.anthropic_cancel),
+            web.get(item, self.anthropic_batch),
+            web.get(f"{item}/results", self.anthropic_results),
+            web.post(f"{item}/cancel", self.anthropic_cancel),
             web.post("/upload/v1/files", self.google_upload),
             web.get("/v1/files/{id:[^:]+}:download", self.google_download),
             web.post("/v1/batches/{id:[^:]+}:cancel", self.google_cancel),
@@ -169,12 +169,12 @@ class BatchApis:
         return web.json_response(self.stats())
 
     async def script(self, request: web.Request) -> web.Response:
-        said = await request.json()
-        if "course" in said:
-            self.course = Course.of(said.pop("course"))
-        if "courses" in said:
-            self.courses = deque(map(Course.of, said.pop("courses")))
-        for name, value in said.items():
+        payload = await request.json()
+        if "course" in payload:
+            self.course = Course.of(payload.pop("course"))
+        if "courses" in payload:
+            self.courses = deque(map(Course.of, payload.pop("courses")))
+        for name, value in payload.items():
             setattr(self, name, value)
         return web.json_response({})
 
@@ -278,9 +278,9 @@ class BatchApis:
             n_done = round(course.share * n_done)
         if end == "failed":
             n_done = 0
-        for place, (custom_id, body) in enumerate(batch.calls):
-            if place < n_done:
-                await self._answer(batch, place, custom_id, body)
+        for index, (custom_id, body) in enumerate(batch.calls):
+            if index < n_done:
+                await self._answer(batch, index, custom_id, body)
             elif end != "failed":
                 batch.counts["expired" if end == "expired" else "canceled"] += 1
                 if line := _unanswered(batch.provider, custom_id, end):
@@ -288,9 +288,9 @@ class BatchApis:
         batch.end = end
 
     async def _answer(
-        self, batch: FakeBatch, place: int, custom_id: str, body: dict[str, Any]
+        self, batch: FakeBatch, index: int, custom_id: str, body: dict[str, Any]
     ) -> None:
-        odd = batch.course.odd.get(place, "")
+        odd = batch.course.odd.get(index, "")
         good, bad = batch.results
         if odd in ("error", "error_in_body", "error_500"):
             batch.counts["failed"] += 1
@@ -354,7 +354,7 @@ class BatchApis:
         return web.json_response(_openai_file(file))
 
     async def openai_files(self, request: web.Request) -> web.Response:
-        return _page(request, [_openai_file(one) for one in self.files.values()])
+        return _page(request, [_openai_file(item) for item in self.files.values()])
 
     async def openai_content(self, request: web.Request) -> web.StreamResponse:
         name = request.match_info["id"]
@@ -375,9 +375,9 @@ class BatchApis:
         return web.json_response({"id": name, "object": "file", "deleted": True})
 
     async def openai_submit(self, request: web.Request) -> web.StreamResponse:
-        said = await request.json()
-        file = self.files.get(said.get("input_file_id"))
-        if file is None or said.get("completion_window") != "24h":
+        payload = await request.json()
+        file = self.files.get(payload.get("input_file_id"))
+        if file is None or payload.get("completion_window") != "24h":
             return _error("openai", 400, "no such file, or another window than 24h")
         lines = [json.loads(line) for line in file.data.splitlines()]
         calls = [(line["custom_id"], line["body"]) for line in lines]
@@ -388,16 +388,16 @@ class BatchApis:
             failure = "mismatched_model"
         elif len(calls) > self.most_lines:
             failure = "too_many_lines"
-        elif any((line["method"], line["url"]) != ("POST", said["endpoint"]) for line in lines):
+        elif any((line["method"], line["url"]) != ("POST", payload["endpoint"]) for line in lines):
             failure = "invalid_url"
-        name = json.dumps(said.get("metadata") or {})
-        made = await self._make(
+        name = json.dumps(payload.get("metadata") or {})
+        taken = await self._make(
             request, "openai", calls, name=name, input_file=file.id, failure=failure
         )
-        return made if isinstance(made, web.Response) else web.json_response(_openai_view(made))
+        return taken if isinstance(taken, web.Response) else web.json_response(_openai_view(taken))
 
     async def openai_list(self, request: web.Request) -> web.Response:
-        return _page(request, [_openai_view(one) for one in self._of("openai")])
+        return _page(request, [_openai_view(item) for item in self._of("openai")])
 
     async def openai_batch(self, request: web.Request) -> web.Response:
         batch = self.batches.get(request.match_info["id"])
@@ -418,21 +418,21 @@ class BatchApis:
         if len(data) > self.most_bytes:
             return _error("anthropic", 413, "the request is too large")
         requests = json.loads(data)["requests"]
-        ids = [one["custom_id"] for one in requests]
-        if len(set(ids)) < len(ids) or not all(CUSTOM_ID.match(one) for one in ids):
+        ids = [item["custom_id"] for item in requests]
+        if len(set(ids)) < len(ids) or not all(CUSTOM_ID.match(item) for item in ids):
             return _error("anthropic", 400, "custom_id must be unique and fit its pattern")
         if not requests or len(requests) > self.most_lines:
             return _error("anthropic", 400, "too few or too many requests")
-        calls = [(one["custom_id"], one["params"]) for one in requests]
-        made = await self._make(request, "anthropic", calls)
-        if isinstance(made, web.Response):
-            return made
-        return web.json_response(_anthropic_view(made, self.provider.root))
+        calls = [(item["custom_id"], item["params"]) for item in requests]
+        taken = await self._make(request, "anthropic", calls)
+        if isinstance(taken, web.Response):
+            return taken
+        return web.json_response(_anthropic_view(taken, self.provider.root))
 
     async def anthropic_list(self, request: web.Request) -> web.Response:
-        for one in self._of("anthropic"):
-            await self._look(one)
-        views = [_anthropic_view(one, self.provider.root) for one in self._of("anthropic")]
+        for item in self._of("anthropic"):
+            await self._look(item)
+        views = [_anthropic_view(item, self.provider.root) for item in self._of("anthropic")]
         limit, after = int(request.query.get("limit", 20)), request.query.get("after_id")
         start = 1 + [view["id"] for view in views].index(after) if after else 0
         page = views[start : start + limit]
@@ -463,9 +463,9 @@ class BatchApis:
     async def google_upload(self, request: web.Request) -> web.StreamResponse:
         command = request.headers.get("X-Goog-Upload-Command", "")
         if command == "start":
-            said, upload_id = await request.json(), self._new_id("up")
+            payload, upload_id = await request.json(), self._new_id("up")
             size = int(request.headers["X-Goog-Upload-Header-Content-Length"])
-            self.uploads[upload_id] = (str(said["file"].get("displayName", "")), size)
+            self.uploads[upload_id] = (str(payload["file"].get("displayName", "")), size)
             address = f"{self.provider.root}/upload/v1/files?upload_id={upload_id}"
             return web.json_response({}, headers={"x-goog-upload-url": address})
         upload_id = request.query["upload_id"]
@@ -485,8 +485,8 @@ class BatchApis:
         )
 
     async def google_files(self, request: web.Request) -> web.Response:
-        found = [_google_file(one) for one in self.files.values()]
-        return web.json_response({"files": found})
+        listed = [_google_file(item) for item in self.files.values()]
+        return web.json_response({"files": listed})
 
     async def google_download(self, request: web.Request) -> web.StreamResponse:
         batch = self.batches.get("batches/" + request.match_info["id"].removeprefix("out-"))
@@ -495,19 +495,21 @@ class BatchApis:
         return await _stream(request, [*batch.results[0], *batch.results[1]])
 
     async def google_submit(self, request: web.Request) -> web.StreamResponse:
-        said = (await request.json())["batch"]
-        file = self.files.get(said["inputConfig"].get("fileName", ""))
+        payload = (await request.json())["batch"]
+        file = self.files.get(payload["inputConfig"].get("fileName", ""))
         if file is None:
             return _error("google", 400, "no such file")
         model = request.match_info["model"]
         lines = [json.loads(line) for line in file.data.splitlines()]
         calls = [(line["key"], {"model": model} | line["request"]) for line in lines]
-        name = said["displayName"]
-        made = await self._make(request, "google", calls, name=name, input_file=file.id)
-        return made if isinstance(made, web.Response) else web.json_response(_google_view(made))
+        name = payload["displayName"]
+        taken = await self._make(request, "google", calls, name=name, input_file=file.id)
+        return taken if isinstance(taken, web.Response) else web.json_response(_google_view(taken))
 
     async def google_list(self, request: web.Request) -> web.Response:
-        return web.json_response({"operations": [_google_view(one) for one in self._of("google")]})
+        return web.json_response(
+            {"operations": [_google_view(item) for item in self._of("google")]}
+        )
 
     async def google_batch(self, request: web.Request) -> web.Response:
         batch = self.batches.get("batches/" + request.match_info["id"])
@@ -522,7 +524,7 @@ class BatchApis:
 
     def _of(self, provider: str) -> Iterator[FakeBatch]:
         """The newest first."""
-        return (one for one in reversed(self.batches.values()) if one.provider == provider)
+        return (item for item in reversed(self.batches.values()) if item.provider == provider)
 
 
 def _either(openai: Handler, google: Handler) -> Handler:
@@ -567,9 +569,9 @@ async def _stream(request: web.Request, lines: Sequence[bytes]) -> web.StreamRes
 
 def _with_separators(text: str) -> str:
     """A JSON object whose texts hold what other readers take for ends of lines."""
-    said = json.loads(text)
-    texts = {key: f"{one}\u2028\x85" for key, one in said.items() if isinstance(one, str)}
-    return json.dumps(said | texts, ensure_ascii=False)
+    payload = json.loads(text)
+    texts = {key: f"{item}\u2028\x85" for key, item in payload.items() if isinstance(item, str)}
+    return json.dumps(payload | texts, ensure_ascii=False)
 
 
 def _line(value: Mapping[str, Any]) -> bytes:
@@ -638,8 +640,8 @@ def _openai_view(batch: FakeBatch) -> dict[str, Any]:
     good, bad = batch.results
     errors = None
     if batch.end == "failed":
-        one = {"code": batch.course.failure, "message": batch.course.failure.replace("_", " ")}
-        errors = {"object": "list", "data": [one | {"line": None, "param": None}]}
+        item = {"code": batch.course.failure, "message": batch.course.failure.replace("_", " ")}
+        errors = {"object": "list", "data": [item | {"line": None, "param": None}]}
     return {
         "id": batch.id,
         "object": "batch",
@@ -716,11 +718,11 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def _page(request: web.Request, found: list[dict[str, Any]]) -> web.Response:
+def _page(request: web.Request, listed: list[dict[str, Any]]) -> web.Response:
     """A page of a list, OpenAI's way."""
     limit, after = int(request.query.get("limit", 20)), request.query.get("after")
-    start = 1 + [one["id"] for one in found].index(after) if after else 0
-    page = found[start : start + limit]
+    start = 1 + [item["id"] for item in listed].index(after) if after else 0
+    page = listed[start : start + limit]
     return web.json_response(
-        {"object": "list", "data": page, "has_more": start + limit < len(found)}
+        {"object": "list", "data": page, "has_more": start + limit < len(listed)}
     )

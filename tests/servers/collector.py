@@ -60,8 +60,8 @@ class Collector:
             self.resources.append(_plain(of_resource.resource.attributes))
             for scope in of_resource.scope_logs:
                 for record in scope.log_records:
-                    told = {"name": record.event_name, "severity": record.severity_number}
-                    self.events.append(_plain(record.attributes) | told)
+                    head = {"name": record.event_name, "severity": record.severity_number}
+                    self.events.append(_plain(record.attributes) | head)
         reply = ExportLogsServiceResponse()
         if self.n_rejected:
             reply.partial_success.rejected_log_records = self.n_rejected
@@ -71,8 +71,8 @@ class Collector:
 
 def _plain(attributes: Any) -> dict[str, Any]:
     return {
-        one.key: getattr(one.value, one.value.WhichOneof("value") or "string_value")
-        for one in attributes
+        pair.key: getattr(pair.value, pair.value.WhichOneof("value") or "string_value")
+        for pair in attributes
     }
 
 

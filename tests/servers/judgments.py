@@ -47,7 +47,7 @@ def judgment_reply(body: dict[str, Any]) -> str:
     if schema is None:
         raise ValueError(f"no JSON schema in a request with the keys {sorted(body)}")
     response = next(
-        (found[2] for text in message_texts(body) if (found := _RESPONSE.search(text))), ""
+        (match[2] for text in message_texts(body) if (match := _RESPONSE.search(text))), ""
     )
     return json.dumps(instance_of(schema, question_seed(body), response.split()))
 
@@ -170,10 +170,10 @@ class _Writer:
         return schema
 
     def _referred(self, reference: str) -> Schema:
-        found: Any = self._root
+        match: Any = self._root
         for name in reference.removeprefix("#").strip("/").split("/"):
-            found = found[name.replace("~1", "/").replace("~0", "~")] if name else found
-        return dict(found)
+            match = match[name.replace("~1", "/").replace("~0", "~")] if name else match
+        return dict(match)
 
     def _option(self, options: list[Schema], depth: int) -> Schema:
         if depth < DEEP:
@@ -200,13 +200,13 @@ class _Writer:
 
     def _object(self, schema: Schema, depth: int) -> dict[str, Any]:
         required = schema.get("required", ())
-        known = schema.get("properties", {})
+        properties = schema.get("properties", {})
         wanted = [
             name
-            for name, part in known.items()
+            for name, part in properties.items()
             if name in required or depth < DEEP or "const" in part
         ]
-        out = {name: self.write(known[name], depth + 1) for name in wanted}
+        out = {name: self.write(properties[name], depth + 1) for name in wanted}
         others = schema.get("additionalProperties")
         if isinstance(others, dict):
             least = int(schema.get("minProperties", 0))

@@ -405,11 +405,11 @@ def _unknown_model(model: str, write: Write) -> dict[str, Any]:
         error = {"type": "not_found_error", "message": f"model: {model}"}
         return {"type": "error", "error": error, "request_id": "req_1"}
     if write is _write_candidate:
-        told = f"models/{model} is not found for API version v1beta"
-        return {"error": {"code": 404, "message": told, "status": "NOT_FOUND"}}
-    told = f"The model `{model}` does not exist or you do not have access to it."
+        message_text = f"models/{model} is not found for API version v1beta"
+        return {"error": {"code": 404, "message": message_text, "status": "NOT_FOUND"}}
+    message_text = f"The model `{model}` does not exist or you do not have access to it."
     named = {"type": "invalid_request_error", "param": None, "code": "model_not_found"}
-    return {"error": {"message": told, **named}}
+    return {"error": {"message": message_text, **named}}
 
 
 async def _write_raw(request: web.Request, raw: Raw, headers: dict[str, str]) -> web.StreamResponse:

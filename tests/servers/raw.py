@@ -138,7 +138,7 @@ def ended(**changed: Any) -> str:
 
 def answer(body: dict[str, Any]) -> Raw:
     """A good candidate's reply."""
-    said = chunk(
+    first_event = chunk(
         choices=[
             {
                 "index": 0,
@@ -147,4 +147,4 @@ def answer(body: dict[str, Any]) -> Raw:
             }
         ]
     )
-    return Raw.stream(said, ended(), "[DONE]")
+    return Raw.stream(first_event, ended(), "[DONE]")

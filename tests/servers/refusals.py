@@ -48,7 +48,7 @@ def _google(name: str) -> Any:
 
 
 def _vllm(name: str) -> Any:
-    told = [
+    details = [
         {
             "type": "extra_forbidden",
             "loc": ("body", name),
@@ -56,7 +56,7 @@ def _vllm(name: str) -> Any:
             "input": {"temperature": 0, "top_p": 1, "seed": 0, "stop": []},
         }
     ]
-    return {"object": "error", "message": str(told), "type": "BadRequestError", "code": 400}
+    return {"object": "error", "message": str(details), "type": "BadRequestError", "code": 400}
 
 
 def _litellm(name: str) -> Any:
@@ -70,8 +70,8 @@ def _litellm(name: str) -> Any:
 
 
 def _fastapi(name: str) -> Any:
-    told = {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs", "input": 0}
-    return {"detail": [told]}
+    details = {"type": "extra_forbidden", "loc": ["body", name], "msg": "Extra inputs", "input": 0}
+    return {"detail": [details]}
 
 
 def _xai(name: str) -> Any:
@@ -133,5 +133,5 @@ class RefusingServer:
         return self.reply(body)
 
 
-def _refusal(said: Any, status: int) -> Raw:
-    return Raw(json.dumps(said).encode(), status=status)
+def _refusal(error_body: Any, status: int) -> Raw:
+    return Raw(json.dumps(error_body).encode(), status=status)

@@ -25,7 +25,7 @@ from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
 from memray_eval.report.html.view_model import label, number
-from memray_eval.report.html.why import Answer, describe_answer, shorten
+from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
 from memray_eval.report.sections import Cell, Grid, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
@@ -54,7 +54,7 @@ class Changed(NamedTuple):
 
     flip: Flip
     query: str
-    answers: tuple[Answer, Answer]
+    answers: tuple[ShownAnswer, ShownAnswer]
 
 
 class ChangedUnits(NamedTuple):
@@ -68,7 +68,7 @@ class ChangedUnits(NamedTuple):
 
 class Against(NamedTuple):
     """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `adjusted` are the differences as people would see them, where labels
+    the differences by group. `adjusted` are the differences as people would see them, if labels
     were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ
     beyond chance, or of the first if none does; `changed_rest` of the others."""
 
@@ -88,7 +88,7 @@ class Against(NamedTuple):
 
 class ComparedSide(NamedTuple):
     """A side of a comparison that is served: its letter and name, the address of its run, and those
-    of the comparison with it as baseline and without it ("" where there is none)."""
+    of the comparison with it as baseline and without it ("" if there is none)."""
 
     letter: str
     name: str
@@ -285,7 +285,7 @@ def _changed_unit(
         (f"{row.letter}: {comparison.shown_as(row.other)}", second),
     )
     a, b = (
-        Answer(side, "(not in the records)")
+        ShownAnswer(side, "(not in the records)")
         if text is None
         else describe_answer(side, text.response, text.error, text.scores, row.metric)
         for side, text in sides

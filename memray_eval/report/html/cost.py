@@ -51,7 +51,7 @@ class JudgeSpending(Frozen):
     latency_s_mean: float | None
 
 
-class Spending(Frozen):
+class RunCost(Frozen):
     latencies: tuple[Latency, ...]
     judges: tuple[JudgeSpending, ...]
 
@@ -76,7 +76,7 @@ class _LatencyValues:
             yield Latency(candidate=candidate, of=what, n=values.size, seconds=seconds)
 
 
-def measure_cost(records: pads.Dataset) -> Spending:
+def measure_cost(records: pads.Dataset) -> RunCost:
     """Sums up the time, tokens and money in the records."""
     times = _LatencyValues()
     judges: defaultdict[str, _Totals] = defaultdict(lambda: defaultdict(float))
@@ -86,7 +86,7 @@ def measure_cost(records: pads.Dataset) -> Spending:
         for judge in filter(None, pc.unique(by).to_pylist()):
             _add_scores(judges[judge], table, pc.equal(by, judge))
     most_first = sorted(judges.items(), key=lambda item: -item[1]["scores"])
-    return Spending(
+    return RunCost(
         latencies=tuple(times.latencies()),
         judges=tuple(_judge_spending(judge, totals) for judge, totals in most_first),
     )

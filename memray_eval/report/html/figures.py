@@ -20,9 +20,9 @@ _PLAIN = Intervals()
 
 
 class FigureCell(NamedTuple):
-    """A metric's figure of one candidate, as text. `low` and `high` are "" where no interval is
+    """A metric's figure of one candidate, as text. `low` and `high` are "" if no interval is
     known; `mark` says which of the scores are not verdicts; `is_below`: told from the best of its
-    row. `adjusted` is the figure as people would see it with its interval, "" where there is
+    row. `adjusted` is the figure as people would see it with its interval, "" if there is
     none."""
 
     metric: str
@@ -38,7 +38,7 @@ class FigureCell(NamedTuple):
 
 
 class Judges(NamedTuple):
-    """Who scored most, how many others did, and all of them with their counts."""
+    """The judge of most scores, the number of others, and all of them with their counts."""
 
     first: str
     more: int

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.analysis.statistics import Interval
-from memray_eval.report.html.plots import Point, speed_quality
+from memray_eval.report.html.plots import PlotPoint, speed_quality
 from memray_eval.report.html.view_model import number, percent
 from memray_eval.report.sections import Grid, figure
 from memray_eval.types import FAILURES, ArmSummary, Summary
@@ -33,7 +33,9 @@ def describe_arms(summary: Summary) -> ArmsSection | None:
     if not arms:
         return None
     points = [
-        Point(arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _interval(arm, summary))
+        PlotPoint(
+            arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _interval(arm, summary)
+        )
         for arm in arms
         if arm.prompt_tokens_mean is not None and arm.accuracy is not None
     ]

@@ -17,7 +17,7 @@ from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
 from memray_eval.report.decisions import decide, decision_section, means_of
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
+from memray_eval.report.html.cost import PERCENTILES, RunCost, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
@@ -30,8 +30,8 @@ from memray_eval.report.served_models import served_sections
 from memray_eval.types import Record, Summary
 
 
-class Run(Protocol):
-    """What a page is rendered from: a run that is finished or still being written, such as a
+class RunSource(Protocol):
+    """The source of a page: a run that is finished or still being written, such as a
     RunFolder."""
 
     @property
@@ -45,21 +45,21 @@ class Run(Protocol):
 
 
 class ServedRun(NamedTuple):
-    """What the page of a run that is served says of it: where its folder is, what to call it until
-    it has a summary, and the address of the list that it is one of, "" where there is none."""
+    """A run that is served: where its folder is, what to call it until it has a summary, and the
+    address of the list that it is in, "" if it is in none."""
 
     path: str
     title: str
     home: str = ""
 
 
-def write_html(folder: Run, path: str) -> None:
+def write_html(folder: RunSource, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
-def render_html(folder: Run) -> str:
+def render_html(folder: RunSource) -> str:
     """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
     and is set as text by the script. The page's content security policy allows no other script and
     no connection."""
@@ -69,7 +69,7 @@ def render_html(folder: Run) -> str:
 
 
 def render_served(
-    folder: Run,
+    folder: RunSource,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     index: Mapping[str, Any],
@@ -82,7 +82,7 @@ def render_served(
 
 
 def _render(
-    folder: Run,
+    folder: RunSource,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     embedded: Embedded,
@@ -117,7 +117,7 @@ def _render(
             "places": draw_places(splits),
             "why": why,
         },
-        spending=measure_cost(folder.records()) if summary else Spending(latencies=(),
+        spending=measure_cost(folder.records()) if summary else RunCost(latencies=(),
         judges=()),
         percentiles=PERCENTILES,
         embedded=embedded,
@@ -125,7 +125,7 @@ def _render(
 
 
 def _name_judges(summary: Summary) -> str:
-    """Who judged most scores, and how many others did."""
+    """The judge of most scores, and the number of others."""
     counts = Counter[str]()
     for metric in summary.metrics:
         counts.update(metric.judges)

@@ -1,5 +1,5 @@
-"""Draws where candidates differ, or where one stands out: a small plot for each metric and field,
-all on one axis."""
+"""Draws the groups in which candidates differ, or one stands out: a small plot for each metric and
+field, all on one axis."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Places(NamedTuple):
 
 def draw_places(splits: Sequence[Split]) -> Places | None:
     """Draws the splits in their order; None without any. Panels with a difference told from chance
-    are shown, or the first few where none has one."""
+    are shown, or the first few if none has one."""
     if not splits:
         return None
     shares = [

@@ -13,15 +13,12 @@ from memray_eval.analysis.statistics import Interval
 from memray_eval.stages.rates import period_per_s
 
 # Of a plot with axes: narrow, so that its text stays readable on a phone
-_WIDTH, _HEIGHT = (
-    420,
-    270,
-)
+_WIDTH, _HEIGHT = 420, 270
 _LEFT, _RIGHT, _TOP, _BOTTOM = 48, 14, 14, 40
 _SERIES = 6  # colours for lines; more series take them again
 
 
-class Point(NamedTuple):
+class PlotPoint(NamedTuple):
     """A candidate in the plane of speed and quality, with the interval of its quality."""
 
     label: str
@@ -112,11 +109,11 @@ def scale_axis() -> Markup:
 
 
 _BARS = 168  # pixels that all bars of a distribution share
-_NAMED_BINS = 6  # up to so many bins have their names below them; of more, the ends have theirs
+_NAMED_BINS = 6  # up to this many bins have their names below them; of more, the ends have theirs
 
 
 def distribution(counts: Mapping[str, int]) -> Markup:
-    """How many units got which score, from the lowest to the highest, as bars with their counts
+    """Units by score, from the lowest to the highest, as bars with their counts
     above and their scores below (the summary lists the best first)."""
     bins = list(counts.items())[::-1]
     step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
@@ -154,13 +151,13 @@ def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
 
 
 def speed_quality(
-    points: Sequence[Point],
+    points: Sequence[PlotPoint],
     x_name: str = "output tokens per second",
     y_name: str = "quality",
     unit: str = "tokens/s",
 ) -> Markup:
     """Tokens per second, or another `x_name`, against quality 0-100, a dot a candidate, whiskers
-    where its interval is known. At least one point; names stand above and below in turn, so that
+    if its interval is known. At least one point; names are above and below in turn, so that
     neighbours' do not meet."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
@@ -238,7 +235,7 @@ def _curve(line: Line, x: Axis, y: Axis, colour: str) -> Iterator[Markup]:
 
 
 def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
-    """What was counted per second, under one or more names, over the session's own clock: a step a
+    """Counts per second, under one or more names, over the session's own clock: a step a
     bin of `bin_s` seconds."""
     n_bins = max(map(len, counted.values()))
     rates = {
@@ -269,7 +266,7 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
 def forest_row(
     difference: float, interval: Interval | None, axis: Axis, is_found: bool, hint: str
 ) -> Markup:
-    """A difference with its interval, around a line at 0; filled where it `is_found`, hollow where
+    """A difference with its interval, around a line at 0; filled if it `is_found`, hollow if
     it may be chance."""
     parts = [
         tag("line", class_="rail", x1=axis.start, x2=axis.end, y1=13, y2=13),

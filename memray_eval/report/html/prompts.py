@@ -1,4 +1,4 @@
-"""What judges were asked: the prompt of each judged metric, with names in braces in place of a
+"""The prompts of judges: the prompt of each judged metric, with names in braces in place of a
 row's own texts. The page's script puts the question and the answer of a row in."""
 
 from __future__ import annotations

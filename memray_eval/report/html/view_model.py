@@ -26,7 +26,7 @@ from memray_eval.report.answer import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
-    Point,
+    PlotPoint,
     distribution,
     speed_quality,
     temperature_curves,
@@ -57,12 +57,10 @@ _PLAIN = Intervals()
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate. `mark` says which of its figures are not verdicts, `worth` how
-    good its estimates are, and `reason` why rules gave none."""
+    """One metric of one candidate, as texts. `mark` says which of its figures are not verdicts."""
 
+    of: MetricSummary
     metric: str
-    title: str
-    candidate: str
     mean: str
     spread: str
     scale: str
@@ -70,9 +68,7 @@ class MetricRow(NamedTuple):
     coverage: str
     counts: str
     judges: Judges
-    mark: str = ""
-    worth: str = ""
-    reason: str = ""
+    mark: str
 
 
 class Card(NamedTuple):
@@ -123,44 +119,33 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
 
 
 def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
-    yield (
-        "units",
-        f"{generation.n:,}" + (f" ({generation.n_failed:,} failed)" if generation.n_failed else ""),
-    )
+    failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
+    yield "units", f"{generation.n:,}{failed}"
     if causes := causes_in_words(generation):
         yield "answered", f"{generation.answered:,}"
         yield "no answer", causes
-    if generation.asked_again:
-        yield (
-            "asked again",
-            f"{generation.asked_again:,} ({generation.answered_then:,} answered then)",
-        )
+    if n := generation.asked_again:
+        yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
     yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
-    if generation.output_tokens_per_s is not None:
-        yield "throughput", f"{generation.output_tokens_per_s:,.1f} tokens/s"
+    if (rate := generation.output_tokens_per_s) is not None:
+        yield "throughput", f"{rate:,.1f} tokens/s"
     if generation.ttft_s_mean is not None:
         yield "first token, mean", f"{generation.ttft_s_mean:.2f} s"
     if generation.cache_hit_rate is not None:
         yield "prefix cache", f"{percent(generation.cache_hit_rate)} hit"
-    for count, what in (
-        (generation.truncated, "prompts cut"),
-        (generation.thinking, "answers with thinking"),
-    ):
-        if count:
-            yield what, f"{count:,}"
-    if generation.finish_reasons:
-        yield (
-            "ended by",
-            ", ".join(f"{reason} {count:,}" for reason, count in generation.finish_reasons.items()),
-        )
+    if generation.truncated:
+        yield "prompts cut", f"{generation.truncated:,}"
+    if generation.thinking:
+        yield "answers with thinking", f"{generation.thinking:,}"
+    if reasons := generation.finish_reasons:
+        yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
 def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
     for metric in summary.metrics:
         yield MetricRow(
+            of=metric,
             metric=label(name_figure(metric)),
-            title=metric.title,
-            candidate=metric.candidate,
             mean=format_figure(metric.figure, metric.scale),
             spread=_format_spread(metric, intervals),
             scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
@@ -169,8 +154,6 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
             counts=_format_counts(metric),
             judges=list_judges([metric]),
             mark=metric_mark(metric),
-            worth=metric.worth,
-            reason=metric.reason,
         )
 
 
@@ -199,48 +182,29 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
     scales = {metric.metric: metric.scale for metric in summary.metrics}
     for candidate in dict.fromkeys(task.candidate for task in summary.tasks):
         tasks = [task for task in summary.tasks if task.candidate == candidate]
-        metrics = tuple(
-            name
-            for name in scales
-            if any(name == task_metric.metric for task in tasks for task_metric in task.metrics)
-        )
+        names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
+        metrics = [name for name in scales if name in names]
         rows = []
         for task in tasks:
-            by_metric = {task_metric.metric: task_metric for task_metric in task.metrics}
-            name = label(task.task) or "no task"
+            by_metric = {metric.metric: metric for metric in task.metrics}
             of_task = intervals if task.bucket is None else _PLAIN
-            cells = tuple(
-                _task_cell(
-                    by_metric.get(metric),
-                    scales[metric],
-                    (candidate, metric, task.task),
-                    of_task,
-                    level,
-                )
-                for metric in metrics
-            )
-            rows.append(
-                (
-                    name if task.bucket is None else f"{name}: {task.bucket}",
-                    (Cell(f"{task.n:,}"), *cells),
-                )
-            )
-        names = {
-            task_metric.metric: name_figure(task_metric)
-            for task in tasks
-            for task_metric in task.metrics
-        }
-        heads = (label(names[metric]) for metric in metrics)
-        yield Grid(f"By task: {candidate}", ("task", "units", *heads), tuple(rows))
+            cells = [Cell(f"{task.n:,}")]
+            for name in metrics:
+                key = (candidate, name, task.task)
+                cells.append(_task_cell(by_metric.get(name), scales[name], key, of_task, level))
+            bucket = "" if task.bucket is None else f": {task.bucket}"
+            rows.append(((label(task.task) or "no task") + bucket, cells))
+        heads = ("task", "units", *(label(names[metric]) for metric in metrics))
+        yield Grid(f"By task: {candidate}", heads, rows)
 
 
 def count_task_figures(summary: Summary) -> int:
-    """How many figures the grids by task hold."""
+    """The number of figures in the grids by task."""
     return sum(metric.mean is not None for task in summary.tasks for metric in task.metrics)
 
 
 def task_intervals(summary: Summary) -> str:
-    """Says what the intervals of the grids by task hold for."""
+    """The figures that the intervals of the grids by task hold for."""
     n = count_task_figures(summary)
     return (
         f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
@@ -313,7 +277,7 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
     """Plots speed against quality, if two or more candidates have both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
     points = [
-        Point(
+        PlotPoint(
             row.candidate,
             row.tokens_per_s,
             row.quality,
@@ -342,7 +306,7 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
 
 
 def quality_count(summary: Summary) -> str:
-    """How many answers the qualities of the plot are over."""
+    """The number of answers that the qualities of the plot are over."""
     counts = [row.n_scored for row in summary.performance if row.task is None]
     return f"n {count_span(counts, ',')}"
 

@@ -35,7 +35,7 @@ class Judged(NamedTuple):
     says: tuple[str, ...] = ()
 
 
-class Answer(NamedTuple):
+class ShownAnswer(NamedTuple):
     """An answer of one side. `main` is the score that the row is about, `others` the rest."""
 
     side: str
@@ -52,7 +52,7 @@ class WhyRow(NamedTuple):
     query: str
     change: str
     direction: str
-    answers: tuple[Answer, ...]
+    answers: tuple[ShownAnswer, ...]
     address: str
 
 
@@ -76,7 +76,7 @@ def find_reasons(
 ) -> Why | None:
     """Finds the rows that changed most on the metric with the largest difference (of two
     candidates), or the rows with the lowest score of the run's headline metric (of one). None
-    where nothing was scored, or nothing differs."""
+    if nothing was scored, or nothing differs."""
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
@@ -151,7 +151,7 @@ def _row(
     answers = []
     for side, record in zip(chosen.sides, records, strict=True):
         if record is None:
-            answers.append(Answer(side, "(not in the records)"))
+            answers.append(ShownAnswer(side, "(not in the records)"))
             continue
         response = record.response or Response(error="no response")
         answers.append(
@@ -179,12 +179,12 @@ def _row(
 
 def describe_answer(
     side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
-) -> Answer:
+) -> ShownAnswer:
     """An answer with its scores; that of `metric` is the one that it is shown for."""
     shown = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
     judged = {score.metric: _judged(score) for score in scores}
     others = tuple(score for name, score in judged.items() if name != metric)
-    return Answer(side, shown, judged.get(metric), others)
+    return ShownAnswer(side, shown, judged.get(metric), others)
 
 
 def _judged(score: Score) -> Judged:
@@ -198,7 +198,7 @@ def _judged(score: Score) -> Judged:
 
 
 def explain(judgment: str) -> Iterator[str]:
-    """What a judgment says: its explanation first, then what it quotes and finds, by name. Its
+    """The texts of a judgment: its explanation first, then what it quotes and finds, by name. Its
     numbers are in the score."""
     try:
         parsed = json.loads(judgment)

@@ -1,4 +1,4 @@
-"""What a rater may answer: a few values of a metric's scale, each with a key."""
+"""The answers that a rater may give: a few values of a metric's scale, each with a key."""
 
 from __future__ import annotations
 

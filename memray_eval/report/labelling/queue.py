@@ -30,7 +30,7 @@ _WHOLE = float(1 << 64)
 
 
 class QueuedUnit(NamedTuple):
-    """A unit to label: where its record stands, its size p, and its priority."""
+    """A unit to label: the position of its record, its size p, and its priority."""
 
     unit_id: str
     part: str
@@ -39,8 +39,8 @@ class QueuedUnit(NamedTuple):
     priority: float
 
 
-class Verdict(NamedTuple):
-    """What the queue knows of a unit: where its record stands, and how uncertain its verdict is."""
+class JudgedUnit(NamedTuple):
+    """A unit before it is queued: the position of its record, and how uncertain its verdict is."""
 
     unit_id: str
     part: str
@@ -49,7 +49,7 @@ class Verdict(NamedTuple):
 
 
 def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
-    """How uncertain a verdict is, 0 to 1, as a row of the records tells: 1 where the judge gave
+    """The doubt of a verdict, 0 to 1, from a row of the records: 1 if the judge gave
     none; else the largest of 1 - its confidence, the share of its evidence that was not found, how
     far a jury was apart, and how near a graded value is to the middle of its scale."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
@@ -70,7 +70,7 @@ def doubt_of(score: Mapping[str, Any], scale: tuple[float, float]) -> float:
     return float(min(1.0, max(doubts)))
 
 
-def make_queue(verdicts: Iterable[Verdict], seed: str) -> list[QueuedUnit]:
+def make_queue(verdicts: Iterable[JudgedUnit], seed: str) -> list[QueuedUnit]:
     """All units, the first to label first. The same verdicts and seed give the same queue."""
     listed = list(verdicts)
     doubts = np.array([verdict.doubt for verdict in listed], np.float64)

@@ -26,14 +26,14 @@ from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.report.labelling.choices import Choice, choices_for
 from memray_eval.report.labelling.queue import (
+    JudgedUnit,
     QueuedUnit,
-    Verdict,
     doubt_of,
     inclusion_probabilities,
     make_queue,
 )
 from memray_eval.report.labelling.store import LabelEvent, LabelStore
-from memray_eval.report.view.parquet_parts import Part, list_parts, read_columns, read_record
+from memray_eval.report.view.parquet_parts import RecordFile, list_parts, read_columns, read_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, readable
 from memray_eval.text_processing.sample_text import memory_entries
@@ -45,13 +45,7 @@ _LABELLED = ("scored", "abstained", "error")
 # Fields in which a judge explains; what the others quote can be marked
 _EXPLAINS = {"reason", "reasoning", "explanation", "tone_notes", "tailoring_notes", "verdict"}
 _SHORTEST_QUOTE = 4
-_FIELDS = (
-    "task",
-    "context",
-    "answers",
-    "memory",
-    "history",
-)  # of a file of labels, where not empty
+_FIELDS = ("task", "context", "answers", "memory", "history")  # of a file of labels, if not empty
 
 
 class LabelSession:
@@ -64,7 +58,7 @@ class LabelSession:
         metric: str,
         queue: Sequence[QueuedUnit],
         choices: Sequence[Choice],
-        parts: Sequence[Part],
+        parts: Sequence[RecordFile],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         local = folder.local_path
@@ -130,7 +124,7 @@ class LabelSession:
         return self.state(rater, tab)
 
     def undo(self, rater: str, tab: str, event_id: str) -> dict[str, Any]:
-        """Takes back the rater's last answer, that of this tab where it gave one, and returns the
+        """Takes back the rater's last answer, that of this tab if it gave one, and returns the
         state: that unit again."""
         rater = check_rater(rater)
         with self._lock:
@@ -148,7 +142,7 @@ class LabelSession:
         return self.state(rater, tab)
 
     def quotes(self, unit_id: str) -> list[str]:
-        """What the judge quotes of a unit's answer, without what it says of it."""
+        """The judge's quotes of a unit's answer, without its opinion."""
         if unit_id not in self._place:
             raise ConfigError(f"no unit {unit_id!r} to label in this run")
         record = self._record(self._place[unit_id])
@@ -158,7 +152,7 @@ class LabelSession:
         return [quote for quote in quotes if text.holds(quote)]
 
     def agreement(self) -> dict[str, Any]:
-        """How far raters agree, on the units that two or more of them labelled; `figures` as
+        """The agreement of raters, on the units that two or more of them labelled; `figures` as
         `calibrate` has them of people, None without such units."""
         labels = self._labels()
         raters = _raters(labels)
@@ -209,8 +203,8 @@ class LabelSession:
         return file.getvalue()
 
     def calibrate_command(self, path: str) -> str:
-        """What holds judges against a file of these labels; "" for pairs, which `calibrate` does
-        not read."""
+        """The command that compares judges with a file of these labels; "" for pairs, which
+        `calibrate` does not read."""
         head = self.write_csv().partition("\n")[0].split(",")
         if "other" in head:
             return ""
@@ -242,7 +236,7 @@ class LabelSession:
         return record
 
     def _shown(self, position: int) -> dict[str, Any]:
-        """What a rater sees of a unit."""
+        """The parts of a unit that a rater sees."""
         record = self._record(position)
         sample = record.sample
         return {
@@ -259,7 +253,7 @@ class LabelSession:
         }
 
     def _other(self, sample: Sample) -> str | None:
-        """The second answer of a pair, where pairs are labelled."""
+        """The second answer of a pair, if pairs are labelled."""
         metric = all_metrics().get(self.metric)
         if metric is not None and FIRST not in metric.parts:
             return None
@@ -293,7 +287,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
         names = ", ".join(judged) or "none"
         raise ConfigError(f"no judge scored {name!r} in this run{hint} There are: {names}")
     scale = _scale_of(folder, name)
-    verdicts: list[Verdict] = []
+    verdicts: list[JudgedUnit] = []
     seen: set[float] = set()
     fields: set[str] = set()
     for part in parts:
@@ -302,7 +296,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
             for row, score in _scores_in(batch, name):
                 doubt = doubt_of(score, scale)
                 unit_id = batch["unit_id"][row].as_py()
-                verdicts.append(Verdict(unit_id, part.name, first + row, doubt))
+                verdicts.append(JudgedUnit(unit_id, part.name, first + row, doubt))
                 seen |= set() if score["value"] is None else {score["value"]}
                 fields |= {key for key, _ in score["parts"] or ()}
             first += batch.num_rows
@@ -316,7 +310,7 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
 
 
 def rubric_text(metric: str) -> str:
-    """What a judge is told of a built-in metric, "" of any other."""
+    """The rubric that a judge gets of a built-in metric, "" of any other."""
     definition = all_metrics().get(metric)
     if not isinstance(definition, JudgedMetric):
         return ""
@@ -347,7 +341,7 @@ def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mappin
             yield row, score
 
 
-def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[Part]) -> list[str]:
+def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> list[str]:
     """The metrics whose scores have a judgment, in the order of the records."""
     metrics: dict[str, None] = {}
     for part in parts[:1]:
@@ -408,7 +402,7 @@ def _by_unit(labels: Sequence[LabelEvent]) -> dict[str, dict[str, float]]:
 
 
 def _numbers(n: int) -> list[int]:
-    """What follows a column's name: nothing for the first, then 2, 3, ..."""
+    """The suffix of a column's name: nothing for the first, then 2, 3, ..."""
     return [0, *range(2, n + 1)][: max(1, n)]
 
 

@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 
 
 class LabelEvent(Frozen):
-    """What a rater did: gave a unit a value (`label`), passed it over (`skip`), or took an event
-    back (`undo`, of the event with the id `undoes`).
+    """An action of a rater: gave a unit a value (`label`), passed it over (`skip`), or took an
+    event back (`undo`, of the event with the id `undoes`).
 
     `id` is the browser's, so that an event that is sent twice counts once. `aided` says that the
     judge's quotes were shown. `at` is in seconds since 1970."""
@@ -53,7 +53,7 @@ class LabelStore:
         self.refresh()
 
     def add(self, event: LabelEvent) -> None:
-        """Adds an event to the file, unless it is there already. Raises ConfigError where the file
+        """Adds an event to the file, unless it is there already. Raises ConfigError if the file
         cannot be written."""
         self.refresh()
         if event.id in self._ids:

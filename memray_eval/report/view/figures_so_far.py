@@ -32,7 +32,7 @@ _ROUNDING = 1e-12  # of a sum of squares
 
 
 class Moments(NamedTuple):
-    """Sums over the scored units of a metric, of part and whole (1 each where the mean stands for
+    """Sums over the scored units of a metric, of part and whole (1 each if the mean stands for
     the metric): what the figure and its standard error are made of."""
 
     n: int = 0
@@ -64,14 +64,14 @@ class Moments(NamedTuple):
 
 
 class _PartTally(NamedTuple):
-    """What one part adds to the figures."""
+    """The share of one part in the figures."""
 
     moments: Mapping[Key, Moments]
     cost_usd: float
 
 
 class FiguresSoFar:
-    """The counts and figures of a run's records as they stand. In a run that was resumed, a unit
+    """The counts and figures of a run's records as they are. In a run that was resumed, a unit
     that is done again counts once among the units, and twice in the figures, until the run
     ends."""
 
@@ -111,12 +111,12 @@ class FiguresSoFar:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the figures are over all units that are counted."""
+        """True if the figures are over all units that are counted."""
         return len(self._tallies) == len(self._indexes)
 
     @property
     def cost_usd(self) -> float:
-        """What the scores that are kept have cost."""
+        """The cost of the scores that are kept."""
         return sum(tally.cost_usd for tally in self._tallies.values())
 
     def moments(self) -> dict[Key, Moments]:

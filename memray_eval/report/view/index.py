@@ -26,7 +26,7 @@ from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
 from memray_eval.report.view.parquet_parts import (
     SEARCHED,
-    Part,
+    RecordFile,
     matching,
     read_columns,
     read_record,
@@ -62,10 +62,10 @@ Numbers = npt.NDArray[np.int64]
 _NONE: Numbers = np.array([], dtype=np.int64)
 
 
-class Held(NamedTuple):
+class HeldPart(NamedTuple):
     """A part in the index. Its records are the units from `first` on, in the order of the file."""
 
-    part: Part
+    part: RecordFile
     first: int
     n: int
 
@@ -76,7 +76,7 @@ class Index:
 
     def __init__(self, filesystem: fs.FileSystem, spill: str, memory_mb: int = MEMORY_MB) -> None:
         self.metrics, self.candidates, self.tasks = Names(), Names(), Names()
-        self.held: dict[str, Held] = {}
+        self.held: dict[str, HeldPart] = {}
         self._filesystem = filesystem
         self._next = 0
         self._refreshing, self._searching = threading.Lock(), threading.Lock()
@@ -99,7 +99,7 @@ class Index:
         return self._database.cursor()
 
     def refresh(
-        self, parts: Iterable[Part], tell: Callable[[int], None] = lambda n_units: None
+        self, parts: Iterable[RecordFile], tell: Callable[[int], None] = lambda n_units: None
     ) -> list[str]:
         """Adds new parts and drops those that are gone. Returns the problems of parts that cannot
         be read, which are left out too."""
@@ -117,7 +117,7 @@ class Index:
                 tell(self.n_units)
             return problems
 
-    def _read(self, part: Part) -> tuple[Part, list[pa.RecordBatch] | DataError]:
+    def _read(self, part: RecordFile) -> tuple[RecordFile, list[pa.RecordBatch] | DataError]:
         """A part, and its rows of _COLUMNS without the ends of texts that no row of the list
         shows, or why it cannot be read."""
         try:
@@ -126,7 +126,7 @@ class Index:
         except DataError as error:
             return part, error
 
-    def _drop(self, held: Held) -> None:
+    def _drop(self, held: HeldPart) -> None:
         self.held = {name: other for name, other in self.held.items() if other is not held}
         self._forget(held.first, held.first + held.n)
         with self._searching:
@@ -138,8 +138,8 @@ class Index:
                 f"DELETE FROM {table} WHERE unit >= ? AND unit < ?", [first, end]
             )
 
-    def _take(self, part: Part, batches: list[pa.RecordBatch] | DataError) -> None:
-        """Adds a part, whole or not at all. Raises DataError where it cannot be read."""
+    def _take(self, part: RecordFile, batches: list[pa.RecordBatch] | DataError) -> None:
+        """Adds a part, whole or not at all. Raises DataError if it cannot be read."""
         if isinstance(batches, DataError):
             raise batches
         first = end = self._next
@@ -158,12 +158,12 @@ class Index:
             raise DataError(f"{part.name} of the records: {error}") from None
         database.commit()
         self._next = end
-        self.held = {**self.held, part.name: Held(part, first, end - first)}
+        self.held = {**self.held, part.name: HeldPart(part, first, end - first)}
         with self._searching:
             self._searches.clear()
 
     def _rows(
-        self, batch: pa.RecordBatch, part: Part, first: int
+        self, batch: pa.RecordBatch, part: RecordFile, first: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
         scores, fields = batch["scores"], batch["scores"].flatten()
@@ -218,7 +218,7 @@ class Index:
                     self._searches.popitem(last=False)
         return units
 
-    def _search_in(self, held: Held, text: str, is_cancelled: Callable[[], bool]) -> Numbers:
+    def _search_in(self, held: HeldPart, text: str, is_cancelled: Callable[[], bool]) -> Numbers:
         first, matches = held.first, [_NONE]
         for batch in read_columns(self._filesystem, held.part, SEARCHED):
             if is_cancelled():
@@ -246,7 +246,7 @@ class Index:
             raise DataError(f"{held.part.name} was written anew; load the page again")
         return record
 
-    def records(self, held: Held, rows_of_part: Numbers) -> Iterator[list[Record]]:
+    def records(self, held: HeldPart, rows_of_part: Numbers) -> Iterator[list[Record]]:
         """Reads the records in these rows of a part, as many at a time as are read at once. A row
         that no longer reads as a record is left out. Raises DataError if the part can no longer be
         read, or was written anew."""
@@ -266,7 +266,7 @@ class Index:
 
 def _shorten(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The batch with the start of each question, and of what the list shows as its answer: the
-    error, where there is one."""
+    error, if there is one."""
     error = pc.if_else(pc.equal(batch["error"], ""), None, batch["error"])
     shown = {"query": batch["query"], "response": pc.coalesce(error, batch["response"], "")}
     for name, texts in shown.items():

@@ -23,7 +23,7 @@ from memray_eval.report.html.samples import to_json
 from memray_eval.report.html.view_model import label
 from memray_eval.report.labelling.session import LabelSession, rubric_text
 from memray_eval.report.labelling.store import FILE
-from memray_eval.report.view.router import Route, parse, serving_routes
+from memray_eval.report.view.router import Endpoint, parse, serving_routes
 from memray_eval.types import Frozen
 
 _TOKEN_BYTES = 18
@@ -32,7 +32,7 @@ _Text = Field(min_length=1, max_length=64)
 
 
 class RaterRequest(Frozen):
-    """Who asks: a rater, in a tab that named itself."""
+    """A rater, in a tab that named itself."""
 
     rater: str = Field(max_length=200)
     tab: str = _Text
@@ -77,15 +77,15 @@ class LabelPages:
     def __init__(self, session: LabelSession) -> None:
         self._session = session
 
-    def routes(self, path: str) -> list[Route]:
+    def routes(self, path: str) -> list[Endpoint]:
         return [
-            Route(f"{path}/", self._page),
-            Route(f"{path}/state", self._state),
-            Route(f"{path}/quotes", self._quotes),
-            Route(f"{path}/agreement", self._agreement),
-            Route(f"{path}/labels.csv", self._csv),
-            Route(f"{path}/answer", self._answer, "POST"),
-            Route(f"{path}/undo", self._undo, "POST"),
+            Endpoint(f"{path}/", self._page),
+            Endpoint(f"{path}/state", self._state),
+            Endpoint(f"{path}/quotes", self._quotes),
+            Endpoint(f"{path}/agreement", self._agreement),
+            Endpoint(f"{path}/labels.csv", self._csv),
+            Endpoint(f"{path}/answer", self._answer, "POST"),
+            Endpoint(f"{path}/undo", self._undo, "POST"),
         ]
 
     async def _page(self, request: web.Request) -> str:

@@ -22,7 +22,7 @@ _BATCH_BYTES = 8 << 20  # uncompressed, by the file's own account, which counts 
 _MOST_ROWS = 2048
 
 
-class Part(NamedTuple):
+class RecordFile(NamedTuple):
     """One file of the records, as it was when listed. If it is rewritten, it is another part."""
 
     path: str
@@ -34,16 +34,21 @@ class Part(NamedTuple):
         return self.path.rpartition("/")[2]
 
 
-def list_parts(records: pads.Dataset) -> list[Part]:
+def list_parts(records: pads.Dataset) -> list[RecordFile]:
     """Lists the files of the records by name, which is the order of the run."""
     infos = records.filesystem.get_file_info(sorted(records.files))
     return [
-        Part(info.path, info.size, info.mtime_ns) for info in infos if info.type == fs.FileType.File
+        RecordFile(info.path, info.size, info.mtime_ns)
+        for info in infos
+        if info.type == fs.FileType.File
     ]
 
 
 def read_columns(
-    filesystem: fs.FileSystem, part: Part, columns: Sequence[str] | None = None, first: int = 0
+    filesystem: fs.FileSystem,
+    part: RecordFile,
+    columns: Sequence[str] | None = None,
+    first: int = 0,
 ) -> Iterator[pa.RecordBatch]:
     """Yields batches of these columns (None: of all) in the order of the file, from a row on.
     Nested columns go by the paths of their leaves."""
@@ -69,7 +74,7 @@ def read_columns(
                 first = max(0, first - batch.num_rows)
 
 
-def read_record(filesystem: fs.FileSystem, part: Part, row: int) -> Record:
+def read_record(filesystem: fs.FileSystem, part: RecordFile, row: int) -> Record:
     """Reads the whole record at a row of the part. Raises DataError also if the row is not a
     valid record."""
     with _translate_read_errors(part):
@@ -89,7 +94,7 @@ def matching(batch: pa.RecordBatch, text: str) -> pa.BooleanArray:
 
 
 def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = None) -> int:
-    """How many rows of these columns (None: all columns) fit _BATCH_BYTES."""
+    """The number of rows of these columns (None: all columns) that fit _BATCH_BYTES."""
     chunks = (group.column(number) for number in range(group.num_columns))
     size = sum(
         chunk.total_uncompressed_size
@@ -100,7 +105,7 @@ def _rows_at_once(group: pq.RowGroupMetaData, columns: Sequence[str] | None = No
 
 
 @contextmanager
-def _translate_read_errors(part: Part) -> Iterator[None]:
+def _translate_read_errors(part: RecordFile) -> Iterator[None]:
     try:
         yield
     except FileNotFoundError:

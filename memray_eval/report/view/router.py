@@ -49,9 +49,9 @@ ENDING = web.AppKey("ending", asyncio.Event)  # set when the server ends, for st
 F = TypeVar("F", bound=Frozen)
 
 
-class Route(NamedTuple):
-    """Which handler answers at a path. A page may be linked to from another site, and shows its
-    errors as a page that links to `home`, a list of runs, if there is one."""
+class Endpoint(NamedTuple):
+    """A path and the handler that answers at it. A page may be linked to from another site, and
+    shows its errors as a page that links to `home`, a list of runs, if there is one."""
 
     path: str
     handler: Handler
@@ -62,7 +62,7 @@ class Route(NamedTuple):
 
 @asynccontextmanager
 async def serving_routes(
-    routes: Sequence[Route], port: int, guard: Guard = lambda request: None
+    routes: Sequence[Endpoint], port: int, guard: Guard = lambda request: None
 ) -> AsyncIterator[str]:
     """Serves the routes at 127.0.0.1 until the block ends, and yields the URL. Port 0 picks a free
     one. Raises ConfigError if the port is taken."""
@@ -143,7 +143,7 @@ def _refuse(request: web.Request, is_page: bool, methods: Sequence[str]) -> web.
     return None
 
 
-def _responding(route: Route) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
+def _responding(route: Endpoint) -> Callable[[web.Request], Awaitable[web.StreamResponse]]:
     """The route's handler with what it returns, and this package's errors, as responses."""
 
     async def respond(request: web.Request) -> web.StreamResponse:

@@ -131,7 +131,7 @@ class OpenedRuns:
         self._close(0)
 
     def _close(self, most_open: int) -> None:
-        """Closes those that nobody uses and that were looked at longest ago, until so many are
+        """Closes those that nobody uses and that were looked at longest ago, until this many are
         left."""
         with self._lock:
             unused = [name for name, opened in self._opened.items() if not opened.n_users]

@@ -1,5 +1,5 @@
-"""How a run stands, read from its folder alone: a row of the list of runs, and the head of the page
-of a run that goes on."""
+"""The state of a run, read from its folder alone: a row of the list of runs, and the head of the
+page of a run that goes on."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import digits_of, format_figure, mark, metric_mark, name_figure
 from memray_eval.benchmarks import all_suites
 from memray_eval.errors import DataError, EvalError
+from memray_eval.report.sections import metric_ends
 from memray_eval.report.view.figures_so_far import FiguresSoFar, Moments, scale_of, sort_like
 from memray_eval.results.holder_watch import HolderWatch
 from memray_eval.results.parts import Part
@@ -157,7 +158,7 @@ class RunReader:
         self._answered: dict[Part, int] = {}  # units by part of the responses
 
     def read(self, until: float = math.inf) -> RunRow | None:
-        """The row as the folder is now; None where it is no run's. What cannot be read makes a row
+        """The row as the folder is now; None if it is no run's. What cannot be read makes a row
         that says so. Scores of a run without a summary are read until `until` of time.monotonic;
         the next call goes on."""
         infos: Sequence[fs.FileInfo] = ()
@@ -170,11 +171,11 @@ class RunReader:
             if not self._is_settled or stamps != self._stamps:
                 has = {name for name, info in zip(_STAMPED, infos, strict=True)
                        if info.type == fs.FileType.File}  # fmt: skip
-                self._row, self._stamps = self._read_anew(has, stamps, until), stamps
+                self._row, self._stamps = self._read_again(has, stamps, until), stamps
             self._has_stumbled = False
             return self._row
         except (EvalError, OSError, pa.ArrowException, ValueError) as error:
-            # The parts of a run that ends are written anew: what fails once is tried again
+            # The parts of a run that ends are written again: what fails once is tried again
             if self._row is not None and self._row.is_live and not self._has_stumbled:
                 self._has_stumbled = True
                 return self._row
@@ -182,7 +183,7 @@ class RunReader:
             written = _last_written(infos)
             return RunRow(id=self.folder.run_id, status="damaged", note=problem, written_s=written)
 
-    def _read_anew(self, has: set[str], stamps: Stamps, until: float) -> RunRow | None:
+    def _read_again(self, has: set[str], stamps: Stamps, until: float) -> RunRow | None:
         self._is_settled = False
         if MANIFEST not in has:
             return self._row_without_manifest()
@@ -294,7 +295,7 @@ class RunReader:
         return self._config[1]
 
     def _count_answered(self) -> int | None:
-        """The units that have an answer kept for their judges; None where none is kept."""
+        """The units that have an answer kept for their judges; None if none is kept."""
         listed = self.folder.list_parts(RESPONSES)
         fresh = [part for part in listed if part not in self._answered]
         indexes = self.folder.read_indexes(fresh, RESPONSES)
@@ -359,12 +360,11 @@ def _names(suite: str, named: Sequence[tuple[str, str]]) -> dict[str, Any]:
 
 
 def _summary_figure(metric: MetricSummary) -> RowFigure:
-    interval, digits = _PLAIN.of_metric(metric), digits_of(metric.scale)
     return RowFigure(
         candidate=metric.candidate,
         metric=name_figure(metric),
         figure=format_figure(metric.figure, metric.scale),
-        between=f"{interval.low:z.{digits}f}, {interval.high:z.{digits}f}" if interval else "",
+        between=", ".join(metric_ends(metric) or ()),
         n=metric.n_scored,
         mark=metric_mark(metric),
         place=_place(metric.figure.value, metric.scale),

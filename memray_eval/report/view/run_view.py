@@ -17,11 +17,11 @@ from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
-from memray_eval.report.html.page import Run, ServedRun, render_served
+from memray_eval.report.html.page import RunSource, ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
-from memray_eval.report.view.parquet_parts import Part, list_parts
+from memray_eval.report.view.parquet_parts import RecordFile, list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
 from memray_eval.storage.paths import locate, readable
@@ -37,7 +37,7 @@ class View:
     """Answers questions about one run, from several threads at once. Parts that cannot be read are
     left out of the list and named in `problems`."""
 
-    def __init__(self, run: Run, index: Index, home: str = "") -> None:
+    def __init__(self, run: RunSource, index: Index, home: str = "") -> None:
         self._run, self._index, self._home = run, index, home
         self._reader, self._reading = RunReader(run.path), threading.Lock()
         self.every_s = self._reader.every_s
@@ -77,7 +77,7 @@ class View:
         return {"n": page.n, "rows": page.rows, "index": self._named(), "notice": self._notice()}
 
     def standing(self) -> RunRow | None:
-        """How the run stands, looked up at most once in STANDING_S, however many ask."""
+        """The state of the run, looked up at most once in STANDING_S, however many ask."""
         with self._reading:
             if time.monotonic() - self._standing[0] >= STANDING_S:
                 row = self._reader.read(until=time.monotonic() + SCORES_S)
@@ -129,10 +129,10 @@ class View:
 
 @contextmanager
 def viewing(
-    run: Run, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
+    run: RunSource, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
     """Opens a view of the run and indexes its records; calls `tell` with the number of units after
-    each file. The page links to `home`, a list of runs, where there is one. Raises DataError if
+    each file. The page links to `home`, a list of runs, if there is one. Raises DataError if
     this is not a run, has finished without records, or has a part or summary that cannot be
     read."""
     run.read_manifest()
@@ -159,8 +159,8 @@ def _as_written() -> Iterator[None]:
         ) from None
 
 
-def _list_parts(run: Run) -> list[Part]:
-    """The files of the records. Raises DataError where a run has finished without any."""
+def _list_parts(run: RunSource) -> list[RecordFile]:
+    """The files of the records. Raises DataError if a run has finished without any."""
     try:
         with readable(run.path):
             return list_parts(run.records())
@@ -170,7 +170,7 @@ def _list_parts(run: Run) -> list[Part]:
         raise
 
 
-def _has_summary(run: Run) -> bool:
+def _has_summary(run: RunSource) -> bool:
     with readable(run.path):
         filesystem, inner = locate(f"{run.path}/summary.json")
         return bool(filesystem.get_file_info(inner).type == fs.FileType.File)

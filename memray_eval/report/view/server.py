@@ -21,7 +21,7 @@ from memray_eval.report.html.samples import to_json
 from memray_eval.report.view.compared_runs import ComparedRuns
 from memray_eval.report.view.export import MIME, Form
 from memray_eval.report.view.queries import Query
-from memray_eval.report.view.router import ENDING, Route, json_response, parse, serving_routes
+from memray_eval.report.view.router import ENDING, Endpoint, json_response, parse, serving_routes
 from memray_eval.report.view.run_list import OpenedRuns, RunList
 from memray_eval.report.view.run_rows import RunRow
 from memray_eval.report.view.run_view import View
@@ -61,18 +61,18 @@ async def serving_runs(runs: RunList, port: int = 0) -> AsyncIterator[str]:
 
 
 class RunPages:
-    """The page of a run, its samples, and how it stands."""
+    """The page of a run, its samples, and its state."""
 
     def __init__(self, open_view: OpenView) -> None:
         self._open_view = open_view
 
-    def routes(self, path: str, home: str) -> list[Route]:
+    def routes(self, path: str, home: str) -> list[Endpoint]:
         return [
-            Route(f"{path}/", self._page, is_page=True, home=home),
-            Route(f"{path}/data/units", self._units),
-            Route(f"{path}/data/unit", self._unit),
-            Route(f"{path}/data/export", self._export),
-            Route(f"{path}/events", self._events),
+            Endpoint(f"{path}/", self._page, is_page=True, home=home),
+            Endpoint(f"{path}/data/units", self._units),
+            Endpoint(f"{path}/data/unit", self._unit),
+            Endpoint(f"{path}/data/export", self._export),
+            Endpoint(f"{path}/events", self._events),
         ]
 
     @asynccontextmanager
@@ -142,7 +142,7 @@ class RunPages:
             return response
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Says how the run stands whenever that has changed."""
+        """Sends the state of the run whenever that has changed."""
         async with self._viewed(request) as (view, _):
 
             def read(before: RunRow | None) -> tuple[Any, RunRow | None]:
@@ -158,12 +158,12 @@ class ListPages:
     def __init__(self, runs: RunList) -> None:
         self._runs, self._compared = runs, ComparedRuns(runs)
 
-    def routes(self) -> list[Route]:
+    def routes(self) -> list[Endpoint]:
         return [
-            Route("/", self._list, is_page=True, home="./"),
-            Route("/events", self._events),
-            Route("/compare", self._comparison, is_page=True, home="./"),
-            Route("/run/{run}", self._redirect_to_run, is_page=True, home="../"),
+            Endpoint("/", self._list, is_page=True, home="./"),
+            Endpoint("/events", self._events),
+            Endpoint("/compare", self._comparison, is_page=True, home="./"),
+            Endpoint("/run/{run}", self._redirect_to_run, is_page=True, home="../"),
         ]
 
     async def _list(self, request: web.Request) -> str:
@@ -186,7 +186,8 @@ class ListPages:
         raise web.HTTPFound(f"/run/{quote(run_id, safe='')}/")
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
-        """Says which rows of the list have changed, all of them first, and which are gone."""
+        """Sends the rows of the list that have changed, all of them first, and the names of those
+        gone."""
 
         def read(before: dict[str, RunRow] | None) -> tuple[Any, dict[str, RunRow]]:
             rows, known = self._runs.rows(), before or {}

@@ -37,7 +37,7 @@ from memray_eval.types import (
 from tests.runs import candidates, full_summary
 
 METRICS = pick(["memory_utilization", "groundedness", "coherence"])
-TWELVE = sorted(name for name, one in all_metrics().items() if one.family == "assistant")
+TWELVE = sorted(name for name, metric in all_metrics().items() if metric.family == "assistant")
 
 
 def scored(metric: str, value: float, judge: str = "openai/gpt-4o", **parts: float) -> Score:
@@ -103,14 +103,14 @@ def finished(path: Path, rows: list[Record]) -> RunFolder:
 
 
 def sums(rows: list[Record], candidate: str, metric: str) -> dict[str, float]:
-    found = [
+    counts = [
         score.parts
         for row in rows
         if row.candidate.name == candidate
         for score in row.scores
         if score.metric == metric
     ]
-    return {name: sum(parts[name] for parts in found) for name in found[0]}
+    return {name: sum(parts[name] for parts in counts) for name in counts[0]}
 
 
 def test_a_comparison_and_the_tasks_have_the_ratios_of_the_records(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_comparison_and_the_tasks_have_the_ratios_of_the_records(tmp_path: Pat
     for task in folder.read_summary().tasks:
         of_task = [row for row in rows if row.sample.task == task.task]
         counts = sums(of_task, task.candidate, "groundedness")
-        groundedness = next(each for each in task.metrics if each.metric == "groundedness")
+        groundedness = next(metric for metric in task.metrics if metric.metric == "groundedness")
         assert groundedness.mean == pytest.approx(counts["grounded"] / counts["claims"])
         assert groundedness.average == "micro"
 
@@ -194,7 +194,7 @@ def twelve(n_failed: int = 0) -> Summary:
         )
         for n in range(5)
     )
-    told = full_summary(50, candidates(1)).model_copy(
+    shown = full_summary(50, candidates(1)).model_copy(
         update={
             "metrics": metrics,
             "notes": tuple(f"a note of many words, {'word ' * 40}" for _ in range(4)),
@@ -203,7 +203,7 @@ def twelve(n_failed: int = 0) -> Summary:
             "causes": causes if n_failed else (),
         }
     )
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("n_failed", [0, 9])
@@ -217,22 +217,22 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     (row,) = [line for line in lines if line.startswith("relevance ")]
     assert row.endswith("rules est.")
     assert ("50/59" in row) == bool(n_failed)
-    said = "\n".join(lines)
-    assert "Micro: one ratio over all claims or keys" in " ".join(said.split())
-    assert "more lines of notes with --full" in said
-    assert ("9 of 50 units failed" in said) == bool(n_failed)
-    assert "The run is in results/memory-x" in said
+    screen = "\n".join(lines)
+    assert "Micro: one ratio over all claims or keys" in " ".join(screen.split())
+    assert "more lines of notes with --full" in screen
+    assert ("9 of 50 units failed" in screen) == bool(n_failed)
+    assert "The run is in results/memory-x" in screen
     assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2
-    assert ("memray-eval resume results/memory-x" in said) == bool(n_failed)
+    assert ("memray-eval resume results/memory-x" in screen) == bool(n_failed)
 
 
 def test_four_candidates_fit_the_width() -> None:
     summary = full_summary(400, candidates(4))
     lines = render_brief(summary, "results/x").splitlines()
     heads = [line for line in lines if line.startswith("metric")]
-    shown = [one.candidate for one in summary.candidates]
+    shown = [column.candidate for column in summary.candidates]
     assert [word for head in heads for word in head.split() if word != "metric"] == shown
-    for name in {one.metric for one in summary.metrics}:
+    for name in {column.metric for column in summary.metrics}:
         rows = [line for line in lines if line.startswith(name)]
         assert len(rows) == len(heads)
         assert max(map(len, (*rows, *heads))) <= 80
@@ -250,7 +250,7 @@ def test_four_candidates_fit_the_width() -> None:
 def test_how_many_were_scored_in_place_of_a_judge_and_why(
     judges: dict[str, int], told: str
 ) -> None:
-    (metric,) = (one for one in twelve().metrics if one.metric == "coherence")
+    (metric,) = (metric for metric in twelve().metrics if metric.metric == "coherence")
     causes = [
         Cause(cause=cause, n_units=n, example=cause, unit_id="u")
         for cause, n in (("Unavailable: h refused the connection", 3), ("Malformed: no verdict", 1))
@@ -259,11 +259,11 @@ def test_how_many_were_scored_in_place_of_a_judge_and_why(
     summary = twelve().model_copy(update={"metrics": (shown,), "replaced": tuple(causes)})
     screen = render_brief(summary, "r")
     assert screen.split("coherence ")[-1].splitlines()[0].endswith(told)
-    said = " ".join(screen.split())
+    words = " ".join(screen.split())
     assert (
         "Judge calls failed on 4 answers, which rules scored instead: 3 x Unavailable: h refused "
-        "the connection" in said
+        "the connection" in words
     )
-    assert "2 x" not in said
+    assert "2 x" not in words
     assert "1 x Malformed: no verdict" in render(summary)
     assert "Judge calls failed" not in render_brief(twelve(), "r")

@@ -79,10 +79,10 @@ def test_why_units_failed_stands_below_their_number() -> None:
 
 
 def test_answers_without_token_counts_are_told() -> None:
-    told = summary().model_copy(
+    uncounted = summary().model_copy(
         update={"candidates": (GENERATION.model_copy(update={"uncounted": 2}),)}
     )
-    assert "ended by: 2 stop; tokens unknown of 2 answers\n" in render(told)
+    assert "ended by: 2 stop; tokens unknown of 2 answers\n" in render(uncounted)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +275,10 @@ def test_a_run_with_tasks_has_a_table_a_candidate() -> None:
 def test_the_column_of_verdicts_is_named_after_who_judged(
     judges: dict[str, int], label: str
 ) -> None:
-    found = with_verdicts(judges)
-    assert judge_label(found, "gemma") == judge_label(found) == label
-    assert judge_label(found, "another") == "judge"
-    assert f"{label}, rule: mean x 100;" in render(found)
+    judged = with_verdicts(judges)
+    assert judge_label(judged, "gemma") == judge_label(judged) == label
+    assert judge_label(judged, "another") == "judge"
+    assert f"{label}, rule: mean x 100;" in render(judged)
 
 
 def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
@@ -308,10 +308,10 @@ def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
 
 def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
     outcomes = MetricColumns("c", {"not_applicable": 3}, {}, {"value": np.array([])})
-    told = summarise(all_metrics()["safety"], outcomes).model_copy(
+    idle = summarise(all_metrics()["safety"], outcomes).model_copy(
         update={"reason": "rules cannot tell: so it is"}
     )
-    lines = list(metric_lines(told))
+    lines = list(metric_lines(idle))
     assert not any("estimate" in line for line in lines)
     assert "  Average Safety: -  (higher is better)" in lines
     assert lines[-2:] == [

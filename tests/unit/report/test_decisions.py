@@ -41,15 +41,15 @@ def means(
     )
 
 
-def with_all(*found: ScenarioMeans) -> list[ScenarioMeans]:
+def with_all(*scenarios: ScenarioMeans) -> list[ScenarioMeans]:
     """These, and means like the last one's in every scenario that they leave out."""
-    there = {one.scenario for one in found}
+    names = {means.scenario for means in scenarios}
     return [
-        *found,
+        *scenarios,
         *(
-            found[-1].model_copy(update={"scenario": name})
+            scenarios[-1].model_copy(update={"scenario": name})
             for name in SCENARIOS
-            if name not in there
+            if name not in names
         ),
     ]
 
@@ -103,8 +103,8 @@ def test_the_guideline_in_one_scenario(found: ScenarioMeans, verdict: str, reaso
 
 
 def test_deploying_takes_every_scenario() -> None:
-    *each, every = decide(with_all(means(0.65, "small_talk"), means(0.9)))
-    assert [one.verdict for one in each] == ["ab_test", *["deploy"] * 5]
+    *scenarios, every = decide(with_all(means(0.65, "small_talk"), means(0.9)))
+    assert [decision.verdict for decision in scenarios] == ["ab_test", *["deploy"] * 5]
     assert every.average == pytest.approx((0.65 + 5 * 0.9) / 6)
     assert every.verdict == "ab_test"
     assert "small_talk: average 0.6500 is below 0.7" in every.reasons
@@ -112,8 +112,8 @@ def test_deploying_takes_every_scenario() -> None:
 
 def test_over_all_scenarios_a_metric_counts_by_its_mean_and_a_gap_leaves_it_open() -> None:
     low, high = means(0.8, trust_boundaries=0.4), means(0.8, "small_talk", trust_boundaries=0.7)
-    *each, every = decide(with_all(low, high))
-    assert [one.verdict for one in each] == ["needs_revision", *["deploy"] * 5]
+    *scenarios, every = decide(with_all(low, high))
+    assert [decision.verdict for decision in scenarios] == ["needs_revision", *["deploy"] * 5]
     assert every.verdict == "deploy"  # 0.65 on average
     assert decide(with_all(means(None, "basic"), high))[-1].verdict == "undecided"
 
@@ -131,38 +131,38 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans
 
 def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> None:
     def by_rules(fixed: int, scenario: str) -> ScenarioMeans:
-        found = means(0.65, scenario, emotional_intelligence=0.5)
+        scored = means(0.65, scenario, emotional_intelligence=0.5)
         counts = {
             "n": dict.fromkeys(METRICS, 13),
             "fixed": {"emotional_intelligence": fixed},
             "n_scored": 13,
             "estimates": 13,
         }
-        return found.model_copy(update=counts)
+        return scored.model_copy(update=counts)
 
-    one, other, *_, every = decide(
+    support, basic, *_, every = decide(
         with_all(by_rules(9, "emotional_support"), by_rules(13, "basic"))
     )
     why = ": their queries name no emotion that the rules know"
-    assert one.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
-    assert other.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
+    assert support.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
+    assert basic.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
     assert every.caveats == (f"emotional_intelligence could not move for 74 of 78 answers{why}",)
-    assert "to improve: emotional_intelligence 0.5000" in one.reasons
-    assert "to improve: emotional_intelligence 0.5000" not in other.reasons
-    said = lines((one,))
-    assert f"  - {one.caveats[0]}" in said
-    assert "and see neither the history nor the memory. A judge model sees both." in said
+    assert "to improve: emotional_intelligence 0.5000" in support.reasons
+    assert "to improve: emotional_intelligence 0.5000" not in basic.reasons
+    text = lines((support,))
+    assert f"  - {support.caveats[0]}" in text
+    assert "and see neither the history nor the memory. A judge model sees both." in text
 
 
 def test_a_judges_decision_says_nothing_of_rules() -> None:
-    found = decide(with_all(means(0.65)))
-    assert not any(one.caveats or one.is_by_rules for one in found)
-    assert not any("Scored by rules" in line for line in lines(found))
+    decisions = decide(with_all(means(0.65)))
+    assert not any(decision.caveats or decision.is_by_rules for decision in decisions)
+    assert not any("Scored by rules" in line for line in lines(decisions))
 
 
 def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions() -> None:
-    found = decide([means(0.8), means(0.5, candidate="b"), means(0.8, "small_talk")])
-    assert [(one.candidate, one.scenario) for one in found] == [
+    decisions = decide([means(0.8), means(0.5, candidate="b"), means(0.8, "small_talk")])
+    assert [(decision.candidate, decision.scenario) for decision in decisions] == [
         ("a", "basic"),
         ("a", "small_talk"),
         ("a", ""),
@@ -212,18 +212,18 @@ def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) ->
         "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
     }
     records = []
-    for place, (scenario, query) in enumerate(
-        (name, query) for name, each in queries.items() for query in each
+    for number, (scenario, query) in enumerate(
+        (name, query) for name, texts in queries.items() for query in texts
     ):
         sample, response = (
-            Sample(id=f"s{place}", query=query, task=scenario),
+            Sample(id=f"s{number}", query=query, task=scenario),
             Response(text="That sounds hard. What happened?"),
         )
         scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
         candidate = Candidate(name="a", model="m")
         records.append(
             Record(
-                unit_id=f"{place}",
+                unit_id=f"{number}",
                 sample=sample,
                 candidate=candidate,
                 response=response,
@@ -275,12 +275,12 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
 def test_a_decision_over_estimates_says_so() -> None:
     estimated = means(0.65).model_copy(update={"n_scored": 8, "estimates": 8})
     judged = means(0.75, "small_talk").model_copy(update={"n_scored": 8, "fallbacks": 2})
-    one, other, every = decide([estimated, judged])
-    assert (one.mark, other.mark) == ("estimate", "2 of 8 by fallback")
+    basic, small_talk, every = decide([estimated, judged])
+    assert (basic.mark, small_talk.mark) == ("estimate", "2 of 8 by fallback")
     assert every.mark == "estimate for 8 of 16, 2 of 16 by fallback"
-    told = lines([one])
-    assert told[1].endswith("A/B candidate (estimate)")
-    assert told[3] == "a, basic: A/B candidate (estimate)"
+    text = lines([basic])
+    assert text[1].endswith("A/B candidate (estimate)")
+    assert text[3] == "a, basic: A/B candidate (estimate)"
 
 
 @pytest.mark.parametrize("others", [dict.fromkeys(METRICS), {}])
@@ -294,17 +294,17 @@ def test_an_overall_score_alone_decides_and_the_decision_says_so(
     alone = ScenarioMeans(
         candidate="a", scenario="basic", means={OVERALL: overall, **others}, n_scored=4
     )
-    *each, every = decide(with_all(alone))
-    assert {one.verdict for one in (*each, every)} == {verdict}
-    assert {one.mark for one in (*each, every)} == {"by the overall score alone"}
+    *scenarios, every = decide(with_all(alone))
+    assert {decision.verdict for decision in (*scenarios, every)} == {verdict}
+    assert {decision.mark for decision in (*scenarios, every)} == {"by the overall score alone"}
     assert not any("no metric is below" in reason for reason in every.reasons)
     assert any("(by the overall score alone)" in line for line in lines([every]))
     failed = alone.model_copy(update={"failures": 1})
     if overall > 0.6 and others:
-        assert {one.verdict for one in decide([failed])} == {"undecided"}
+        assert {decision.verdict for decision in decide([failed])} == {"undecided"}
 
 
 def test_a_decision_names_what_its_average_is() -> None:
-    found = decide(with_all(means(0.55), means(0.615, "small_talk")))
-    assert found[0].reasons[0] == "average 0.5500 is below 0.6"
-    assert found[-1].reasons[0].startswith("the mean of the scenarios 0.6")
+    decisions = decide(with_all(means(0.55), means(0.615, "small_talk")))
+    assert decisions[0].reasons[0] == "average 0.5500 is below 0.6"
+    assert decisions[-1].reasons[0].startswith("the mean of the scenarios 0.6")

@@ -31,6 +31,6 @@ def test_a_responses_file_holds_its_models_rows_alone(record: Record, tmp_path: 
     for name in (record.candidate.name, "other"):
         path = tmp_path / f"responses_{name}.json"
         export_responses(str(path), [record, other], name, "20261125_000000")
-        found = json.loads(path.read_text())
-        assert found["model"] == name
-        assert [row["candidate"] for row in found["results"]] == [name]
+        exported = json.loads(path.read_text())
+        assert exported["model"] == name
+        assert [row["candidate"] for row in exported["results"]] == [name]

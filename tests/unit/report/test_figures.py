@@ -13,11 +13,11 @@ from tests.runs import candidates, chat_records, full_summary, write_summarised
 
 
 def metric(**fields: object) -> MetricSummary:
-    known = {
+    plain = {
         "metric": "safety", "candidate": "small", "title": "SAFETY", "scale": (0.0, 1.0), "n": 9,
         "n_scored": 9, "n_abstained": 0, "n_not_applicable": 0, "n_failed": 0, "coverage": 1.0,
     }  # fmt: skip
-    return MetricSummary.model_validate({**known, **fields})
+    return MetricSummary.model_validate({**plain, **fields})
 
 
 def test_a_cell_holds_the_figure_as_it_is_shown(tmp_path: Path) -> None:
@@ -27,16 +27,21 @@ def test_a_cell_holds_the_figure_as_it_is_shown(tmp_path: Path) -> None:
     table = tabulate_figures(summary)
     assert table.candidates == ("new", "old")
     empathy, coherence = table.rows
-    found = next(
-        one for one in summary.metrics if (one.metric, one.candidate) == ("empathy", "old")
+    summarised = next(
+        each_cell
+        for each_cell in summary.metrics
+        if (each_cell.metric, each_cell.candidate) == ("empathy", "old")
     )
-    assert found.figure.value is not None
+    assert summarised.figure.value is not None
     cell = empathy.cells[1]
     assert (cell.metric, cell.candidate, cell.n) == ("empathy", "old", "120")
-    assert cell.figure == f"{found.figure.value:.2f}"
-    assert (cell.low, cell.high) == (f"{found.figure.low:.2f}", f"{found.figure.high:.2f}")
-    assert [one.is_below for one in empathy.cells] == [False, True]
-    assert [one.is_below for one in coherence.cells] == [False, False]
+    assert cell.figure == f"{summarised.figure.value:.2f}"
+    assert (cell.low, cell.high) == (
+        f"{summarised.figure.low:.2f}",
+        f"{summarised.figure.high:.2f}",
+    )
+    assert [each_cell.is_below for each_cell in empathy.cells] == [False, True]
+    assert [each_cell.is_below for each_cell in coherence.cells] == [False, False]
     shown = f'data-figure="{cell.figure}" data-low="{cell.low}" data-high="{cell.high}"'
     assert f'data-metric="empathy" data-candidate="old" {shown} data-n="120"' in render_html(folder)
 
@@ -51,17 +56,17 @@ def test_no_claims_are_no_figure_and_a_candidate_without_the_metric_has_an_empty
     )
     (row,) = tabulate_figures(summary).rows
     assert row.name == "safety (micro)"
-    assert [(one.figure, one.low, one.n) for one in row.cells] == [
+    assert [(cell.figure, cell.low, cell.n) for cell in row.cells] == [
         ("no claims", "", "9"),
         ("-", "", ""),
     ]
 
 
 def test_who_judged_most_stands_first_and_empty_answers_last() -> None:
-    one = metric(judges={RULES_ON_EMPTY: 50, "openai/a": 3, "openai/b": 4})
-    found = list_judges([one, metric(judges={"openai/a": 6})])
-    assert (found.first, found.more) == ("openai/a", 2)
-    assert found.all == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
+    judged = metric(judges={RULES_ON_EMPTY: 50, "openai/a": 3, "openai/b": 4})
+    judges = list_judges([judged, metric(judges={"openai/a": 6})])
+    assert (judges.first, judges.more) == ("openai/a", 2)
+    assert judges.all == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
     assert list_judges([metric(n_scored=0, n_not_applicable=9)]).first == "not applicable"
     assert list_judges([metric(n_scored=0)]).first == "nobody"
     assert list_judges([metric(n=0, n_scored=0)]).first == "nobody"

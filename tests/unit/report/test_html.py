@@ -8,12 +8,12 @@ import hashlib
 import json
 import math
 import re
-import sys
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from memray_eval.analysis.intervals import Intervals, measure_intervals
 from memray_eval.analysis.scores import number_clusters, read_scores
@@ -24,7 +24,7 @@ from memray_eval.analysis.statistics import (
     standard_error,
     wilson_interval,
 )
-from memray_eval.cli import main
+from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.cost import measure_cost
@@ -96,9 +96,9 @@ def test_no_text_of_the_run_becomes_markup(page: Page) -> None:
 
 def test_texts_reach_the_browser_unchanged(page: Page) -> None:
     (index,), chunks = page.data("index"), page.data("chunk")
-    texts = [one.get("response") for chunk in chunks for one in chunk]
+    texts = [row.get("response") for chunk in chunks for row in chunk]
     assert len(texts) == len(index["rows"]) == 300
-    wanted = [one.response.text for one in hostile_records() if one.response]
+    wanted = [row.response.text for row in hostile_records() if row.response]
     assert all(text in texts for text in wanted)
     assert any(RTL in text for text in texts)
     assert f"A-{ATTACK}" in [row[0] for row in index["rows"]]
@@ -138,9 +138,9 @@ def test_the_first_records_are_embedded_and_the_page_says_so(tmp_path: Path) -> 
 
 
 def test_numbers_that_json_cannot_say_are_null() -> None:
-    one = record("S1", "x", candidates()[0])
-    broken = one.scores[0].model_copy(update={"parts": {"share": math.inf}, "value": math.nan})
-    (chunk,) = embed([one.model_copy(update={"scores": (broken,)})], METRICS).chunks
+    plain = record("S1", "x", candidates()[0])
+    broken = plain.scores[0].model_copy(update={"parts": {"share": math.inf}, "value": math.nan})
+    (chunk,) = embed([plain.model_copy(update={"scores": (broken,)})], METRICS).chunks
     (score,) = json.loads(chunk, parse_constant=pytest.fail)[0]["scores"]
     assert score["parts"] == {"share": None}
     assert score["v"] is None
@@ -170,8 +170,8 @@ def test_what_a_prompt_cache_held_and_saved_is_counted(tmp_path: Path) -> None:
     def cached(record: Record) -> Record:
         usage = Usage(input_tokens=400, output_tokens=9, cached_input_tokens=300)
         scores = (
-            one.model_copy(update={"usage": usage, "saved_usd": 0.5}) if one.judge else one
-            for one in record.scores
+            score.model_copy(update={"usage": usage, "saved_usd": 0.5}) if score.judge else score
+            for score in record.scores
         )
         return record.model_copy(update={"scores": tuple(scores)})
 
@@ -189,24 +189,26 @@ def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
     (judge,) = spent.judges
     assert (judge.scores, judge.cached) == (120, 30)
     assert judge.cost_usd == pytest.approx(
-        sum(score.cost_usd for one in records for score in one.scores)
+        sum(score.cost_usd for entry in records for score in entry.scores)
     )
     assert judge.input_tokens == 300 * 87  # three of 30 empathy scores failed
     assert judge.latency_s_mean == pytest.approx(0.8)
-    assert [(one.candidate, one.of, one.n) for one in spent.latencies][:2] == [
+    assert [(entry.candidate, entry.of, entry.n) for entry in spent.latencies][:2] == [
         ("small-t0", "first token", 10),
         ("small-t0", "whole answer", 10),
     ]
-    durations = sorted(one.response.duration_s or 0.0 for one in records[::3] if one.response)
+    durations = sorted(entry.response.duration_s or 0.0 for entry in records[::3] if entry.response)
     assert spent.latencies[1].seconds[0] == pytest.approx((durations[4] + durations[5]) / 2)
 
 
 def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answered() -> None:
     raw = "<think>Hm.</think>x"
-    said = Response(text="x", thinking="Hm.", thinking_blocks=1, raw=raw, served_model="m-2026")
-    one = record("S1", "x", candidates()[0])
-    scores = (one.scores[0].model_copy(update={"served_model": "j-2026"}),)
-    (chunk,) = embed([one.model_copy(update={"response": said, "scores": scores})], METRICS).chunks
+    response = Response(text="x", thinking="Hm.", thinking_blocks=1, raw=raw, served_model="m-2026")
+    plain = record("S1", "x", candidates()[0])
+    scores = (plain.scores[0].model_copy(update={"served_model": "j-2026"}),)
+    (chunk,) = embed(
+        [plain.model_copy(update={"response": response, "scores": scores})], METRICS
+    ).chunks
     (row,) = json.loads(chunk)
     assert (row["response"], row["thinking"], row["raw"], row["served"]) == (
         "x",
@@ -219,48 +221,52 @@ def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answer
 
 @given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6))
 def test_ticks_are_few_and_within_their_range(low: float, span: float) -> None:
-    found = ticks(low, low + span)
-    assert len(found) <= 7
-    assert all(low - span * 1e-6 - 1e-9 <= tick <= low + span * (1 + 1e-6) + 1e-9 for tick in found)
-    assert found == sorted(set(found))
+    marks = ticks(low, low + span)
+    assert len(marks) <= 7
+    assert all(low - span * 1e-6 - 1e-9 <= tick <= low + span * (1 + 1e-6) + 1e-9 for tick in marks)
+    assert marks == sorted(set(marks))
 
 
 def clustered_run(path: Path) -> RunFolder:
     """Twelve answers of each candidate, of three users, who differ a lot."""
     records = []
-    for place, one in enumerate(plain_records(36)):
-        about = one.sample.model_copy(
-            update={"metadata": {"user": f"u{place // 3 % 3}"}, "task": "money"}
+    for number, plain in enumerate(plain_records(36)):
+        about = plain.sample.model_copy(
+            update={"metadata": {"user": f"u{number // 3 % 3}"}, "task": "money"}
         )
         score = Score(
             metric="coherence",
             status="scored",
-            value=0.2 + 0.3 * (place // 3 % 3) + place // 9 / 100,
+            value=0.2 + 0.3 * (number // 3 % 3) + number // 9 / 100,
         )
-        records.append(one.model_copy(update={"sample": about, "scores": (score,)}))
+        records.append(plain.model_copy(update={"sample": about, "scores": (score,)}))
     return write_run(path, records, 36)
 
 
 def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -> None:
     folder = clustered_run(tmp_path / "run")
     summary = folder.read_summary()
-    found = measure_intervals(folder.records(), summary)
-    assert found.cluster == "user"
-    assert found.in_words().startswith(
+    intervals = measure_intervals(folder.records(), summary)
+    assert intervals.cluster == "user"
+    assert intervals.in_words().startswith(
         "95% intervals: Student's t with standard errors clustered by user (CR1, up to 3 clusters)"
     )
-    assert found.in_words().endswith("With fewer than 10 clusters they are rough.")
+    assert intervals.in_words().endswith("With fewer than 10 clusters they are rough.")
     scores = read_scores(folder.records(), "small-t0", "user")
     values, clusters = scores.values["coherence"], number_clusters(scores.units["cluster"])
     wanted = mean_interval(values, clusters)
     plain = figures_interval(float(values.mean()), standard_error(values), 12)
     for task in (None, "money"):
-        got = found.of(("small-t0", "coherence", task), float(values.mean()), 0.01, 12, (-9.0, 9.0))
+        got = intervals.of(
+            ("small-t0", "coherence", task), float(values.mean()), 0.01, 12, (-9.0, 9.0)
+        )
         assert got == pytest.approx(wanted)
     assert plain is not None
     assert wanted is not None
     assert wanted.high - wanted.low > 2 * (plain.high - plain.low)
-    assert found.of(("small-t0", "empathy", None), 0.5, 0.01, 90) == figures_interval(0.5, 0.01, 90)
+    assert intervals.of(("small-t0", "empathy", None), 0.5, 0.01, 90) == figures_interval(
+        0.5, 0.01, 90
+    )
     assert "clustered by user" in Page(render_html(folder)).text
 
 
@@ -269,12 +275,14 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
 ) -> None:
     def run(name: str, users: int) -> RunFolder:
         records = []
-        for place, one in enumerate(plain_records(18)):
+        for number, plain in enumerate(plain_records(18)):
             about = {
-                "metadata": {"user": f"u{place // 3 % users}"},
-                "task": ("sleep_and_energy", "money", "money")[place // 3 % 3],
+                "metadata": {"user": f"u{number // 3 % users}"},
+                "task": ("sleep_and_energy", "money", "money")[number // 3 % 3],
             }
-            records.append(one.model_copy(update={"sample": one.sample.model_copy(update=about)}))
+            records.append(
+                plain.model_copy(update={"sample": plain.sample.model_copy(update=about)})
+            )
         return write_run(tmp_path / name, records, 18)
 
     of_task = ("small-t0", "coherence", "sleep_and_energy")  # the first of three users
@@ -283,10 +291,10 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
         measure_intervals(folder.records(), folder.read_summary()).of(of_task, 3.0, 0.5, 6) is None
     )
     folder = run("one", 1)
-    found = measure_intervals(folder.records(), folder.read_summary())
-    assert found.cluster is None
-    assert found.of(of_task, 3.0, 0.5, 6, (1, 5)) == figures_interval(3.0, 0.5, 6)
-    cut = found.of(of_task, 4.6, 0.5, 6, (1, 5))
+    intervals = measure_intervals(folder.records(), folder.read_summary())
+    assert intervals.cluster is None
+    assert intervals.of(of_task, 3.0, 0.5, 6, (1, 5)) == figures_interval(3.0, 0.5, 6)
+    cut = intervals.of(of_task, 4.6, 0.5, 6, (1, 5))
     assert cut is not None
     assert cut.high == 5.0  # an interval ends at its scale's end
 
@@ -294,15 +302,15 @@ def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones
 def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_interval_on_their_scale() -> (  # noqa: E501
     None
 ):
-    told = full_summary(300, candidates())
+    whole = full_summary(300, candidates())
     unscored = tuple(
-        each.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for each in told.sweeps
+        sweep.model_copy(update={"means": (None,) * 3, "n": (0,) * 3}) for sweep in whole.sweeps
     )
-    assert len(list(curves(told))) == 4
-    assert list(curves(told.model_copy(update={"sweeps": unscored}))) == []
+    assert len(list(curves(whole))) == 4
+    assert list(curves(whole.model_copy(update={"sweeps": unscored}))) == []
     low, high = wilson_interval(0, 20)
-    found = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
-    assert found == pytest.approx((1 + 4 * low, 1 + 4 * high))
+    interval = Intervals().of(("small-t0", "empathy", None), 1.0, 0.0, 20, (1.0, 5.0))
+    assert interval == pytest.approx((1 + 4 * low, 1 + 4 * high))
 
 
 def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
@@ -358,10 +366,10 @@ def test_throughput_is_drawn_a_step_a_bin() -> None:
 
 
 def test_calls_are_counted_in_all_and_by_judge_and_what_never_happened_is_left_out() -> None:
-    found = calls(KEPT)
-    assert found is not None
-    assert found.heads == ("what", "all", "openai/gpt", ATTACK)
-    assert [(name, [cell.text for cell in cells]) for name, cells in found.rows] == [
+    grid = calls(KEPT)
+    assert grid is not None
+    assert grid.heads == ("what", "all", "openai/gpt", ATTACK)
+    assert [(name, [cell.text for cell in cells]) for name, cells in grid.rows] == [
         ("sent", ["1,207", "1,000", "207"]),
         ("ok", ["1,200", "1,000", "0"]),
         ("throttled", ["7", "0", "7"]),
@@ -382,26 +390,14 @@ def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:
     assert "&lt;b&gt;" in distribution({"<b>": 1})
 
 
-def test_the_command_writes_the_page_beside_the_run_or_where_it_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_command_writes_the_page_beside_the_run_and_a_place_needs_the_page(
+    tmp_path: Path,
 ) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
-
-    def report(*words: str) -> int:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "report", folder.path, *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0)
-
-    assert report("--html") == 0
+    assert CliRunner().invoke(app, ["report", folder.path, "--html"]).exit_code == 0
     assert (tmp_path / "run" / "report.html").exists()
-    assert report("--html", "--out", str(tmp_path / "page.html")) == 0
-    assert (tmp_path / "page.html").exists()
-    assert "The run is in" in capsys.readouterr().out
-    assert report("--full") == 0
-    assert "BENCHMARK EVALUATION SUMMARY" in capsys.readouterr().out
-    assert report("--out", str(tmp_path / "other.html")) == 2
-    assert "--out says where --html writes" in capsys.readouterr().err
+    refused = CliRunner().invoke(app, ["report", folder.path, "--out", f"{tmp_path}/other.html"])
+    assert isinstance(refused.exception, ConfigError)
 
 
 def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_path: Path) -> None:
@@ -417,11 +413,11 @@ def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_
 def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
     """Two of 90 scores of every metric are estimates."""
     estimated = [
-        one.model_copy(update={"judge": "rules"})
-        for one in record("S1", "x", candidates()[0]).scores
+        plain.model_copy(update={"judge": "rules"})
+        for plain in record("S1", "x", candidates()[0]).scores
     ]
-    one = record("S1", "x", candidates()[0]).model_copy(update={"scores": tuple(estimated)})
-    folder = write_run(tmp_path / "run", [one], 1)
+    plain = record("S1", "x", candidates()[0]).model_copy(update={"scores": tuple(estimated)})
+    folder = write_run(tmp_path / "run", [plain], 1)
     page = render_html(folder)
     # A card, and a row a metric
     assert page.count('<em class="mark">estimate for 2 of 90</em>') == 3 * (1 + len(METRICS))
@@ -430,9 +426,9 @@ def test_an_estimate_is_marked_beside_its_figure(tmp_path: Path) -> None:
         for row in tabulate_figures(folder.read_summary()).rows
         for cell in row.cells
     )
-    (row,) = json.loads(str(embed([one], METRICS).index))["rows"]
+    (row,) = json.loads(str(embed([plain], METRICS).index))["rows"]
     assert {tuple(score[3:]) for score in row[-1] if len(score) > 2} == {(1,)}
-    (chunk,) = embed([one], METRICS).chunks
+    (chunk,) = embed([plain], METRICS).chunks
     assert [score.get("estimate") for score in json.loads(chunk)[0]["scores"]] == [True] * 3 + [
         None
     ] * (len(estimated) - 3)

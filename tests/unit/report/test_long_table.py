@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,14 +16,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from memray_eval.cli import main
 from memray_eval.errors import ConfigError
 from memray_eval.report.long_table import FLAT_SCHEMA, to_long_rows, write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
-from tests.runs import plain_records, write_run
 
 
 def unit(sample_id: str, *scores: Score, unit_id: str = "", **sample: Any) -> Record:
@@ -72,17 +68,17 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
     folder = run(
         tmp_path / "run", [unit("1", RECALL, FAILED, task="x"), unit("2"), unit("3", RECALL)]
     )
-    found = rows(folder)
-    assert [(row["sample_id"], row["metric"], row["value"]) for row in found] == [
+    table = rows(folder)
+    assert [(row["sample_id"], row["metric"], row["value"]) for row in table] == [
         ("1", "recall", -0.25), ("1", "empathy", None), ("2", None, None), ("3", "recall", -0.25)
     ]  # fmt: skip
-    assert (found[1]["status"], found[1]["judge_error"], found[1]["judge_cost_usd"]) == (
+    assert (table[1]["status"], table[1]["judge_error"], table[1]["judge_cost_usd"]) == (
         "error",
         "-1: Throttled",
         0.5,
     )
-    assert (found[0]["task"], found[0]["output_tokens"], found[0]["judge_input_tokens"],
-    found[0]["judge_cached"]) == (
+    assert (table[0]["task"], table[0]["output_tokens"], table[0]["judge_input_tokens"],
+    table[0]["judge_cached"]) == (
         "x", 3, 5, True
     )  # fmt: skip
 
@@ -94,8 +90,8 @@ def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
         tmp_path / "run",
         [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")],
     )
-    found = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
-    assert found == [
+    marks = [(row["estimate"], row["fallback"], row["judge_calls"]) for row in rows(folder)]
+    assert marks == [
         (True, False, None),
         (False, True, None),
         (False, False, 3),
@@ -105,8 +101,8 @@ def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
-    one = unit("1", RECALL)
-    folder = run(tmp_path / "run", [one, unit("2", RECALL)], [one, unit("3", RECALL)])
+    twice = unit("1", RECALL)
+    folder = run(tmp_path / "run", [twice, unit("2", RECALL)], [twice, unit("3", RECALL)])
     assert sorted(row["sample_id"] for row in rows(folder)) == ["1", "2", "3"]
 
 
@@ -114,10 +110,10 @@ def test_parquet_holds_the_rows_with_their_types(tmp_path: Path) -> None:
     folder = run(tmp_path / "run", [unit("=1+1", RECALL, FAILED), unit("2")])
     path = tmp_path / "scores.parquet"
     write_parquet(path.as_uri(), folder.records())  # a URL, as of a cloud
-    found = pq.read_table(path)
-    assert found.schema.equals(FLAT_SCHEMA)
-    assert found.to_pylist() == rows(folder)
-    assert found["sample_id"][0].as_py() == "=1+1"
+    table = pq.read_table(path)
+    assert table.schema.equals(FLAT_SCHEMA)
+    assert table.to_pylist() == rows(folder)
+    assert table["sample_id"][0].as_py() == "=1+1"
 
 
 def read_back(path: Path) -> list[dict[str, Any]]:
@@ -126,13 +122,13 @@ def read_back(path: Path) -> list[dict[str, Any]]:
         column_types=FLAT_SCHEMA, strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     lines = pacsv.ParseOptions(newlines_in_values=True)
-    found = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
+    table = pacsv.read_csv(path, convert_options=text, parse_options=lines).to_pylist()
     return [
         {
             name: cell[1:] if isinstance(cell, str) and cell.startswith("'") else cell
             for name, cell in row.items()
         }
-        for row in found
+        for row in table
     ]
 
 
@@ -192,39 +188,8 @@ def test_what_was_there_stays_where_the_run_has_no_records(tmp_path: Path) -> No
     with pytest.raises(pa.ArrowInvalid):
         write_csv(str(path), records)
     assert path.read_text() == "before"
-    assert [one.name for one in tmp_path.iterdir() if "pending" in one.name] == []
+    assert [file.name for file in tmp_path.iterdir() if "pending" in file.name] == []
     with pytest.raises(ConfigError, match=r"cannot write .*; name another place"):
         write_csv(
             str(tmp_path / "none" / "scores.csv"), run(tmp_path / "other", [unit("1")]).records()
         )
-
-
-def test_the_command_writes_all_forms(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_run(tmp_path / "run", plain_records(6), 6)
-    paths = {
-        form: tmp_path / f"out.{form}" for form in ("csv", "parquet", "evaluation", "benchmark")
-    }
-    words = [word for form, path in paths.items() for word in (f"--{form}", str(path))]
-    monkeypatch.setattr(sys, "argv", ["memray-eval", "report", folder.path, *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    assert not ended.value.code
-    assert capsys.readouterr().err.split() == [
-        str(paths[form]) for form in ("benchmark", "evaluation", "csv", "parquet")
-    ]
-    assert pq.read_table(paths["parquet"]).num_rows == 24
-    assert len(list(csv.DictReader(io.StringIO(paths["csv"].read_text("utf-8"))))) == 24
-    evaluated = json.loads(paths["evaluation"].read_text("utf-8"))
-    assert {
-        score["estimate"] for row in evaluated["results"] for score in row["scores"].values()
-    } == {False}
-    assert len(evaluated["results"]) == 6
-    assert evaluated["results"][1]["scores"]["empathy"]["value"] == 4.0
-    assert evaluated["summary"]["metrics"][0]["metric"] == "memory_utilization"
-    assert [len(one["tests"]) for one in json.loads(paths["benchmark"].read_text("utf-8"))] == [
-        2,
-        2,
-        2,
-    ]

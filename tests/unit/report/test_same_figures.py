@@ -50,7 +50,7 @@ class Expected(NamedTuple):
 
 
 def records() -> Iterator[Record]:
-    for place, name in enumerate(CANDIDATES):
+    for position, name in enumerate(CANDIDATES):
         for number in range(N):
             candidate = Candidate(name=name, model="m")
             sample = Sample(
@@ -61,9 +61,9 @@ def records() -> Iterator[Record]:
                 sample=sample,
                 candidate=candidate,
                 response=Response(error="HTTP 500")
-                if number % 8 == place
+                if number % 8 == position
                 else Response(text="Sleep.", finish_reason="stop"),
-                scores=failed() if number % 8 == place else scores(number, place),
+                scores=failed() if number % 8 == position else scores(number, position),
             )
 
 
@@ -73,10 +73,10 @@ def failed() -> tuple[Score, ...]:
     )
 
 
-def scores(number: int, place: int) -> tuple[Score, ...]:
-    tp, fp, fn = number % 4, (number + place) % 3, (3 - place) * (number % 2)
-    claims = 0 if place == 2 else number % 7
-    grounded = min(claims, number % 3 + place)
+def scores(number: int, position: int) -> tuple[Score, ...]:
+    tp, fp, fn = number % 4, (number + position) % 3, (3 - position) * (number % 2)
+    claims = 0 if position == 2 else number % 7
+    grounded = min(claims, number % 3 + position)
     judge = "rules" if number % 2 else "openai/gpt-4o"
     cautious = Score(metric="coherence", status="abstained", judge="openai/gpt-4o", error="Refused")
     return (
@@ -90,18 +90,18 @@ def scores(number: int, place: int) -> tuple[Score, ...]:
             grounded / claims if claims else 1.0,
             judge, claims=claims, grounded=grounded, hallucinated=claims - grounded,
         ),
-        cautious if number % 5 == 4 else scored("coherence", min(5, 1 + number % 3 + place)),
+        cautious if number % 5 == 4 else scored("coherence", min(5, 1 + number % 3 + position)),
     )  # fmt: skip
 
 
 def by_hand() -> dict[tuple[str, str], Expected]:
-    found = {}
+    expected = {}
     for name in CANDIDATES:
-        mine = [row for row in records() if row.candidate.name == name]
+        rows = [row for row in records() if row.candidate.name == name]
         for metric in DIGITS:
             good = [
                 score
-                for row in mine
+                for row in rows
                 for score in row.scores
                 if score.metric == metric and score.value is not None
             ]
@@ -113,8 +113,8 @@ def by_hand() -> dict[tuple[str, str], Expected]:
             else:
                 part = sum(2 * score.parts["tp"] for score in good)
                 whole = part + sum(score.parts["fp"] + score.parts["fn"] for score in good)
-            found[metric, name] = Expected(part / whole if whole else None, len(good))
-    return found
+            expected[metric, name] = Expected(part / whole if whole else None, len(good))
+    return expected
 
 
 @pytest.fixture(scope="module")
@@ -131,8 +131,12 @@ def shown(metric: str, value: float | None) -> str:
 
 def test_the_run_has_what_makes_figures_hard() -> None:
     assert EXPECTED["groundedness", "silent"] == (None, 21)
-    assert {one.n for (metric, _), one in EXPECTED.items() if metric != "coherence"} == {21}
-    assert all(one.n < 21 for (metric, _), one in EXPECTED.items() if metric == "coherence")
+    assert {expected.n for (metric, _), expected in EXPECTED.items() if metric != "coherence"} == {
+        21
+    }
+    assert all(
+        expected.n < 21 for (metric, _), expected in EXPECTED.items() if metric == "coherence"
+    )
     for name in ("plain", "better"):
         micro = EXPECTED["groundedness", name].value
         mean = [
@@ -150,16 +154,18 @@ def test_the_summary_and_the_json_export(folder: RunFolder, tmp_path: Path) -> N
     export_evaluation(str(tmp_path / "eval.json"), folder.each(), summary)
     exported = json.loads((tmp_path / "eval.json").read_text())["summary"]["metrics"]
     assert len(exported) == len(EXPECTED)
-    for one in (*map(json.loads, (m.model_dump_json() for m in summary.metrics)), *exported):
-        wanted = EXPECTED[one["metric"], one["candidate"]]
-        assert one["figure"]["value"] == pytest.approx(wanted.value)
-        assert one["n_scored"] == wanted.n
-        assert (one["figure"]["low"] is None) == (wanted.value is None)
+    for metric in (*map(json.loads, (m.model_dump_json() for m in summary.metrics)), *exported):
+        wanted = EXPECTED[metric["metric"], metric["candidate"]]
+        assert metric["figure"]["value"] == pytest.approx(wanted.value)
+        assert metric["n_scored"] == wanted.n
+        assert (metric["figure"]["low"] is None) == (wanted.value is None)
 
 
 def test_pythons_table(folder: RunFolder) -> None:
     rows = me.Run(folder).table().to_pylist()
-    figures = {(one.metric, one.candidate): one.figure for one in folder.read_summary().metrics}
+    figures = {
+        (metric.metric, metric.candidate): metric.figure for metric in folder.read_summary().metrics
+    }
     assert len(rows) == len(EXPECTED)
     for row in rows:
         key = row["metric"], row["candidate"]
@@ -181,20 +187,20 @@ def test_csv_and_parquet_hold_what_the_figures_are_made_of(
     assert len(of_csv) == len(of_parquet) == N * len(CANDIDATES) * len(DIGITS)
     for (metric, candidate), wanted in EXPECTED.items():
         for rows in (of_csv, of_parquet):
-            mine = [
+            scored_rows = [
                 (float(row["part"]), float(row["whole"]))
                 for row in rows
                 if (row["metric"], row["candidate"]) == (metric, candidate)
                 and row["value"] not in ("", None)
             ]
-            part, whole = (sum(each) for each in zip(*mine, strict=True))
+            part, whole = (sum(column) for column in zip(*scored_rows, strict=True))
             assert (part / whole if whole else None) == pytest.approx(wanted.value)
-            assert len(mine) == wanted.n
+            assert len(scored_rows) == wanted.n
 
 
 def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
     summary = folder.read_summary()
-    found: dict[tuple[str, str], str] = {}
+    by_key: dict[tuple[str, str], str] = {}
     names: list[str] = []
     for line in render_brief(summary, "run").splitlines():
         cells = re.split(r"\s{2,}", line.strip())
@@ -203,12 +209,12 @@ def test_the_screen_of_several_candidates(folder: RunFolder) -> None:
         for metric, name in NAMES.items():
             is_estimate = metric == "groundedness"
             if cells[0] == name + " est." * is_estimate and len(cells) == len(names) + 1:
-                found |= {(metric, who): cell for who, cell in zip(names, cells[1:], strict=True)}
-    assert found.keys() == EXPECTED.keys()
-    for one in summary.metrics:
-        cell, figure = found[one.metric, one.candidate], one.figure
-        text = shown(one.metric, EXPECTED[one.metric, one.candidate].value)
-        between = f" [{bounds(one.metric, figure.low, figure.high)}]" if figure.low else ""
+                by_key |= {(metric, who): cell for who, cell in zip(names, cells[1:], strict=True)}
+    assert by_key.keys() == EXPECTED.keys()
+    for summarised in summary.metrics:
+        cell, figure = by_key[summarised.metric, summarised.candidate], summarised.figure
+        text = shown(summarised.metric, EXPECTED[summarised.metric, summarised.candidate].value)
+        between = f" [{bounds(summarised.metric, figure.low, figure.high)}]" if figure.low else ""
         assert cell.rstrip(" *") == text + between
 
 
@@ -223,22 +229,24 @@ def test_the_screen_of_one_candidate(folder: RunFolder, name: str) -> None:
     for metric, of_metric in NAMES.items():
         (line,) = [line for line in lines if line.startswith(f"{of_metric}  ")]
         _, figure, between, n, judge = re.split(r"\s{2,}", line)
-        one = next(one for one in summary.metrics if one.metric == metric)
+        summarised = next(
+            summarised for summarised in summary.metrics if summarised.metric == metric
+        )
         wanted = EXPECTED[metric, name]
         assert figure == shown(metric, wanted.value)
         assert n == f"{wanted.n}/{N}"
         if wanted.value is None:
             assert between == "-"
         else:
-            assert between == bounds(metric, one.figure.low, one.figure.high)
+            assert between == bounds(metric, summarised.figure.low, summarised.figure.high)
         assert judge.endswith("est.") == (metric == "groundedness")
 
 
 def of_candidate(summary: Summary, name: str) -> Summary:
     return summary.model_copy(
         update={
-            "candidates": tuple(one for one in summary.candidates if one.candidate == name),
-            "metrics": tuple(one for one in summary.metrics if one.candidate == name),
+            "candidates": tuple(entry for entry in summary.candidates if entry.candidate == name),
+            "metrics": tuple(entry for entry in summary.metrics if entry.candidate == name),
             "differences": (),
         }
     )
@@ -248,11 +256,14 @@ def test_the_full_text(folder: RunFolder) -> None:
     summary = folder.read_summary()
     sections = re.split(r"^\[\d+\] ", render(summary), flags=re.MULTILINE)[1:]
     assert len(sections) == len(EXPECTED)
-    for one, section in zip(summary.metrics, sections, strict=True):
-        value = EXPECTED[one.metric, one.candidate].value
-        assert section.splitlines()[0] == f"{one.title} - {one.candidate}"
+    for metric, section in zip(summary.metrics, sections, strict=True):
+        value = EXPECTED[metric.metric, metric.candidate].value
+        assert section.splitlines()[0] == f"{metric.title} - {metric.candidate}"
         if value is not None:
-            assert f"{value:.{DIGITS[one.metric] if one.metric == 'coherence' else 4}f}" in section
+            assert (
+                f"{value:.{DIGITS[metric.metric] if metric.metric == 'coherence' else 4}f}"
+                in section
+            )
         else:
             assert len(re.findall(r"(Score|Rate): +no claims", section)) == 4
             assert not re.search(r"\b[01]\.0000", section)

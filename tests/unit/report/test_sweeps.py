@@ -47,7 +47,7 @@ def test_every_metric_of_every_model_and_prompt_has_its_own() -> None:
         for prompt in ("a", "b")
         for temperature in (0.0, 0.5, 1.0)
     ]
-    metrics = [metric(name, one.name) for name in ("x", "y") for one in candidates]
+    metrics = [metric(name, swept.name) for name in ("x", "y") for swept in candidates]
     sweeps = temperature_sweeps(candidates, metrics)
     assert [(sweep.model, sweep.prompt, sweep.metric) for sweep in sweeps] == [
         (model, prompt, name)
@@ -80,7 +80,9 @@ def test_a_candidate_without_any_record_takes_its_sweep_away() -> None:
 
 def test_more_temperatures_than_fit_go_on_below() -> None:
     candidates = [candidate(f"c{step}", step / 10) for step in range(9)]
-    sweeps = temperature_sweeps(candidates, [metric("relevance", one.name) for one in candidates])
+    sweeps = temperature_sweeps(
+        candidates, [metric("relevance", swept.name) for swept in candidates]
+    )
     (section,) = sweep_sections(sweeps)
     lines = list(section.lines())
     heads = [line.split()[1:] for line in lines if line.startswith("temperature")]

@@ -12,7 +12,6 @@ from memray_eval.analysis.comparing import Comparison, compare
 from memray_eval.analysis.comparing.open_runs import find_split_field, pick_candidates
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
-from memray_eval.report.comparison_console import render
 from memray_eval.report.comparison_verdict import verdict
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
@@ -26,7 +25,7 @@ Effect = Callable[[str, str], float]  # of B against A, by metric and task
 def write_run(path: Path, candidate: str, effect: Effect, n: int = 200) -> str:
     """Answers with two metrics of 1 to 5 and a language; the same prompts have the same chance."""
     chance, rows = random.Random(11), []
-    one = Candidate(name=candidate, model="m")
+    answering = Candidate(name=candidate, model="m")
     for number in range(n):
         task = TASKS[number % len(TASKS)]
         sample = Sample(
@@ -44,9 +43,9 @@ def write_run(path: Path, candidate: str, effect: Effect, n: int = 200) -> str:
         )
         rows.append(
             Record(
-                unit_id=unit_id(sample.id, one, "chat"),
+                unit_id=unit_id(sample.id, answering, "chat"),
                 sample=sample,
-                candidate=one,
+                candidate=answering,
                 response=Response(text="So.", finish_reason="stop"),
                 scores=scores,
             )
@@ -65,7 +64,7 @@ def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Compariso
     ]
     opened = pick_candidates(runs)
     split = find_split_field(opened, by)
-    return compare([one.side(None, split) for one in opened], by=split, settings=QUICK)
+    return compare([run.side(None, split) for run in opened], by=split, settings=QUICK)
 
 
 def planted(metric: str, task: str) -> float:
@@ -77,47 +76,39 @@ def noise(metric: str, task: str) -> float:
 
 
 def test_a_planted_effect_is_told_with_its_task(tmp_path: Path) -> None:
-    found = compared(tmp_path, planted, "task")
-    said = verdict(found, found.common[0])
-    assert said.startswith("new is better than old on ")
-    assert "empathy +0.2" in said
-    assert "worse on none" in said
-    assert "most of it in task billing" in said or "empathy mostly in task billing" in said
+    comparison = compared(tmp_path, planted, "task")
+    sentence = verdict(comparison, comparison.common[0])
+    assert sentence.startswith("new is better than old on ")
+    assert "empathy +0.2" in sentence
+    assert "worse on none" in sentence
+    assert "most of it in task billing" in sentence or "empathy mostly in task billing" in sentence
     (largest,) = {
-        one.group for one in found.groups if one.metric == "empathy" and one.difference > 0.5
+        group.group
+        for group in comparison.groups
+        if group.metric == "empathy" and group.difference > 0.5
     }
     assert largest == "billing"
 
 
 def test_what_does_not_differ_is_not_told_as_different(tmp_path: Path) -> None:
-    found = compared(tmp_path, noise)
-    said = verdict(found, found.common[0])
-    assert said == "new is not told from old on any of 2 metrics."
-    assert found.by == "task"
+    comparison = compared(tmp_path, noise)
+    sentence = verdict(comparison, comparison.common[0])
+    assert sentence == "new is not told from old on any of 2 metrics."
+    assert comparison.by == "task"
 
 
 def test_an_effect_everywhere_is_in_no_place(tmp_path: Path) -> None:
-    found = compared(tmp_path, lambda metric, task: -0.6)
-    said = verdict(found, found.common[0])
-    assert said.startswith("new is worse than old on 2 of 2 (")
-    assert "better on none" in said
-    assert "billing" not in said
-
-
-def test_the_console_begins_with_the_sentence_and_lists_the_groups(tmp_path: Path) -> None:
-    found = compared(tmp_path, planted)
-    lines = render(found).splitlines()
-    assert lines[3].startswith("new is better than old on")
-    assert "empathy by task (* beyond chance, over all groups):" in lines
-    row = lines[lines.index("empathy by task (* beyond chance, over all groups):") + 1]
-    assert row.startswith("billing")
-    assert row.endswith("*")
+    comparison = compared(tmp_path, lambda metric, task: -0.6)
+    sentence = verdict(comparison, comparison.common[0])
+    assert sentence.startswith("new is worse than old on 2 of 2 (")
+    assert "better on none" in sentence
+    assert "billing" not in sentence
 
 
 def test_units_are_split_by_any_key_of_the_metadata(tmp_path: Path) -> None:
-    found = compared(tmp_path, planted, "plan")
-    assert {one.group for one in found.groups} == {"p0", "p1", "p2"}
-    assert sum(one.n for one in found.groups if one.metric == "empathy") == 200
+    comparison = compared(tmp_path, planted, "plan")
+    assert {group.group for group in comparison.groups} == {"p0", "p1", "p2"}
+    assert sum(group.n for group in comparison.groups if group.metric == "empathy") == 200
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,16 @@ def rows(run: RunFolder) -> Rows:
     records = list(run.each())
     embedded = json.loads(str(embed(records, METRICS).index))["rows"]
     return {
-        one.unit_id: Shown(row, tuple(_texts(one)))
-        for one, row in zip(records, embedded, strict=True)
+        entry.unit_id: Shown(row, tuple(_texts(entry)))
+        for entry, row in zip(records, embedded, strict=True)
     }
 
 
-def _texts(one: Record) -> Iterator[str]:
-    said = one.response or Response()
+def _texts(record: Record) -> Iterator[str]:
+    response = record.response or Response()
     yield from (
-        text.lower() for text in (one.sample.id, one.sample.query, said.text, said.error or "")
+        text.lower()
+        for text in (record.sample.id, record.sample.query, response.text, response.error or "")
     )
 
 
@@ -152,12 +153,14 @@ def plainly(query: Query, rows: Rows) -> list[str]:
             )
         return {"duration": row[6], "tokens": row[7]}[query.sort[:-1]]
 
-    found = [unit for unit in rows if fits(unit)]
+    matches = [unit for unit in rows if fits(unit)]
     if query.sort:
-        known = [unit for unit in found if figure(unit) is not None]
-        known.sort(key=lambda unit: (figure(unit) or 0.0) * (-1 if query.sort.endswith("-") else 1))
-        found = [*known, *(unit for unit in found if figure(unit) is None)]
-    return found
+        with_figure = [unit for unit in matches if figure(unit) is not None]
+        with_figure.sort(
+            key=lambda unit: (figure(unit) or 0.0) * (-1 if query.sort.endswith("-") else 1)
+        )
+        matches = [*with_figure, *(unit for unit in matches if figure(unit) is None)]
+    return matches
 
 
 def _fits(score: list[Any], query: Query) -> bool:
@@ -178,10 +181,10 @@ def test_any_question_is_answered_as_the_file_would(index: Index, rows: Rows) ->
     @settings(max_examples=100)
     @given(query=queries())
     def answered(query: Query) -> None:
-        found, wanted = select(index, query), plainly(query, rows)
-        assert found.n == len(wanted)
-        assert [unit for unit, _ in found.rows] == wanted[query.start : query.start + query.size]
-        assert [row for _, row in found.rows] == [rows[unit].row for unit, _ in found.rows]
+        page, wanted = select(index, query), plainly(query, rows)
+        assert page.n == len(wanted)
+        assert [unit for unit, _ in page.rows] == wanted[query.start : query.start + query.size]
+        assert [row for _, row in page.rows] == [rows[unit].row for unit, _ in page.rows]
 
     answered()
 
@@ -198,10 +201,10 @@ def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:
 def test_long_texts_are_cut_in_the_list_and_whole_when_opened(index: Index) -> None:
     ((unit, row),) = select(index, Query(text="needle-in-hay")).rows
     assert len(row[5]) == SNIPPET
-    found = index.record(unit)
-    assert found is not None
-    assert found.response is not None
-    assert len(found.response.text) > HUGE
+    whole = index.record(unit)
+    assert whole is not None
+    assert whole.response is not None
+    assert len(whole.response.text) > HUGE
     assert index.record("no such unit") is None
     assert index.record("' OR 1=1 --") is None
 
@@ -228,9 +231,9 @@ def test_a_question_that_makes_no_sense_is_refused(wrong: dict[str, Any]) -> Non
 
 
 def test_a_search_that_nobody_waits_for_finds_nothing_and_is_not_kept(index: Index) -> None:
-    asked = Query(text="this is answer 9")
-    assert select(index, asked, lambda: True).n == 0
-    assert select(index, asked).n == 11
+    query = Query(text="this is answer 9")
+    assert select(index, query, lambda: True).n == 0
+    assert select(index, query).n == 11
 
 
 def test_parts_that_come_go_and_change_are_followed(tmp_path: Path) -> None:
@@ -292,7 +295,7 @@ def test_a_part_written_anew_behind_the_index_is_not_mistaken(tmp_path: Path) ->
 
 def test_a_part_of_several_row_groups_reads_as_one(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(20), 20)
-    whole = {one.unit_id: one for one in folder.each()}
+    whole = {record.unit_id: record for record in folder.each()}
     (name,) = folder.parts()
     pq.write_table(folder.read_part(name), tmp_path / "run" / "records" / name, row_group_size=7)
     index = indexed(folder, tmp_path)
@@ -345,13 +348,15 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
 ) -> None:
     view, folder = growing
 
-    def answer(**asked: Any) -> dict[str, Any]:
-        return view.answer(Query(**asked), lambda: False)
+    def answer(**fields: Any) -> dict[str, Any]:
+        return view.answer(Query(**fields), lambda: False)
 
     assert "This run has no summary yet" in view.page()
     assert 'class="card"' not in view.page()
     assert (answer()["n"], answer()["notice"]) == (6, "")
-    assert {one["name"]: tuple(one["scale"]) for one in answer()["index"]["metrics"]} == METRICS
+    assert {
+        metric["name"]: tuple(metric["scale"]) for metric in answer()["index"]["metrics"]
+    } == METRICS
     folder.write_part(to_table([record("late", "x", candidates()[0], seed=5)]))
     assert answer()["n"] == 6
     assert answer(fresh=True)["n"] == answer()["index"]["total"] == 7

@@ -35,7 +35,9 @@ from tests.runs import candidates, hostile_records, plain_records, record, write
 
 CONFIG = {
     "suite": "memory",
-    "candidates": [{"name": one.name, "model": one.model} for one in candidates()],
+    "candidates": [
+        {"name": candidate.name, "model": candidate.model} for candidate in candidates()
+    ],
 }
 
 
@@ -78,14 +80,14 @@ def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> 
     assert (row.status, row.suite, row.n_units, row.n_failed) == ("finished", "memory", 30, 3)
     assert row.title == "small-t0, small-t0.5, small-t1 (small-model) on memory"
     assert (row.cost_usd, row.took_s, row.is_so_far) == (1.5, 60.0, False)
-    headline = [one for one in summary.metrics if one.metric == summary.headline]
-    assert [one.candidate for one in row.figures] == [one.candidate for one in headline]
-    for shown, one in zip(row.figures, headline, strict=True):
-        assert one.figure.value is not None
-        assert shown.figure == f"{one.figure.value:.3f}"
-        assert shown.n == one.n_scored
+    headline = [metric for metric in summary.metrics if metric.metric == summary.headline]
+    assert [metric.candidate for metric in row.figures] == [metric.candidate for metric in headline]
+    for shown, metric in zip(row.figures, headline, strict=True):
+        assert metric.figure.value is not None
+        assert shown.figure == f"{metric.figure.value:.3f}"
+        assert shown.n == metric.n_scored
         low, high = map(float, shown.between.split(", "))
-        assert low < one.figure.value < high
+        assert low < metric.figure.value < high
         assert shown.mark == "estimate for 2 of 90"
 
 
@@ -107,29 +109,29 @@ def test_the_figures_so_far_are_those_that_a_summary_of_these_units_has(
     records = list(plain_records(n))
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    for place in range(n_parts):
-        if rows := records[place::n_parts]:
+    for number in range(n_parts):
+        if rows := records[number::n_parts]:
             folder.write_part(to_table(rows))
-    found = FiguresSoFar(folder)
-    found.refresh(is_resumed=False)
-    assert (found.n_done, found.n_failed) == (n, sum(one.is_failed for one in records))
-    cost = sum(score.cost_usd for one in records for score in one.scores)
-    assert found.cost_usd == pytest.approx(cost)
+    so_far = FiguresSoFar(folder)
+    so_far.refresh(is_resumed=False)
+    assert (so_far.n_done, so_far.n_failed) == (n, sum(entry.is_failed for entry in records))
+    cost = sum(score.cost_usd for entry in records for score in entry.scores)
+    assert so_far.cost_usd == pytest.approx(cost)
     for candidate in candidates():
-        mine = [one for one in records if one.candidate.name == candidate.name]
+        of_candidate = [entry for entry in records if entry.candidate.name == candidate.name]
         for metric in ("memory_utilization", "coherence", "empathy"):
             values = [
                 score.value
-                for one in mine
-                for score in one.scores
+                for entry in of_candidate
+                for score in entry.scores
                 if score.metric == metric and score.value is not None
             ]
             key = (metric, candidate.name)
             if not values:
-                assert key not in found.moments() or found.moments()[key].n == 0
+                assert key not in so_far.moments() or so_far.moments()[key].n == 0
                 continue
-            figure = found.moments()[key].figure(metric)
-            assert found.moments()[key].n == len(values)
+            figure = so_far.moments()[key].figure(metric)
+            assert so_far.moments()[key].n == len(values)
             if metric == "memory_utilization":  # these records have no counts to make a ratio of
                 assert (figure.average, figure.value) == ("micro", None)
                 continue
@@ -154,10 +156,10 @@ def test_a_ratio_so_far_has_the_value_and_the_error_of_its_linearised_figures() 
             total = total.plus(Moments(1, 0, 0, a, b, a * a, a * b, b * b))
         figures = linearise_ratio(part, whole)
         assert figures is not None
-        found = total.figure("groundedness")
-        assert found.average == "micro"
-        assert found.value == pytest.approx(figures.mean())
-        assert found.stderr == pytest.approx(figures.std(ddof=1) / len(rows) ** 0.5, abs=1e-9)
+        figure = total.figure("groundedness")
+        assert figure.average == "micro"
+        assert figure.value == pytest.approx(figures.mean())
+        assert figure.stderr == pytest.approx(figures.std(ddof=1) / len(rows) ** 0.5, abs=1e-9)
 
     agrees()
 
@@ -168,32 +170,35 @@ def test_a_part_that_grows_is_read_again_and_no_other(tmp_path: Path) -> None:
     records = list(plain_records(9))
     folder.write_part(to_table(records[:3]), name="part-a.parquet")
     folder.write_part(to_table(records[3:5]), name="part-b.parquet")
-    found = FiguresSoFar(folder)
-    found.refresh(is_resumed=False)
-    assert (found.n_done, found.is_complete) == (5, True)
+    so_far = FiguresSoFar(folder)
+    so_far.refresh(is_resumed=False)
+    assert (so_far.n_done, so_far.is_complete) == (5, True)
     # A part that has not changed is not opened: this one can no longer be read
     whole = (tmp_path / "run" / "records" / "part-a.parquet").read_bytes()
     (tmp_path / "run" / "records" / "part-a.parquet").write_bytes(b"\0" * len(whole))
     folder.write_part(to_table(records[3:9]), name="part-b.parquet")
-    found.refresh(is_resumed=False, until=0.0)  # no time for scores
-    assert (found.n_done, found.is_complete, found.moments()) == (9, False, {})
-    found.refresh(is_resumed=False)
-    assert found.is_complete
-    assert sum(one.n for (metric, _), one in found.moments().items() if metric == "coherence") == 9
+    so_far.refresh(is_resumed=False, until=0.0)  # no time for scores
+    assert (so_far.n_done, so_far.is_complete, so_far.moments()) == (9, False, {})
+    so_far.refresh(is_resumed=False)
+    assert so_far.is_complete
+    assert (
+        sum(moments.n for (metric, _), moments in so_far.moments().items() if metric == "coherence")
+        == 9
+    )
 
 
 def test_a_unit_that_is_done_again_counts_once(tmp_path: Path) -> None:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    failed = next(one for one in plain_records(30) if one.is_failed)
+    failed = next(entry for entry in plain_records(30) if entry.is_failed)
     again = record(failed.sample.id, "better now", failed.candidate, seed=1)
     folder.write_part(to_table([failed]), name="part-a.parquet")
     folder.write_part(
         to_table([again.model_copy(update={"unit_id": failed.unit_id})]), name="part-b.parquet"
     )
-    found = FiguresSoFar(folder)
-    found.refresh(is_resumed=True)
-    assert (found.n_done, found.n_failed) == (1, 0)
+    so_far = FiguresSoFar(folder)
+    so_far.refresh(is_resumed=True)
+    assert (so_far.n_done, so_far.n_failed) == (1, 0)
 
 
 def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
@@ -205,10 +210,10 @@ def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
         assert (row.status, row.n_done, row.n_units, row.n_failed) == ("running", 12, 30, 2)
         assert row.is_so_far
         assert row.is_live
-        assert {one.metric for one in row.figures} == {"memory_utilization (micro)"}
-        assert [one.metric for one in row.all_figures][:4] == ["memory_utilization (micro)"] * 3 + [
-            "coherence"
-        ]
+        assert {figure.metric for figure in row.figures} == {"memory_utilization (micro)"}
+        assert [figure.metric for figure in row.all_figures][:4] == [
+            "memory_utilization (micro)"
+        ] * 3 + ["coherence"]
         assert row.took_s == pytest.approx(60.0, abs=5.0)
         assert row.units_per_s is None  # nothing to measure it by yet
         folder.write_part(to_table([record("late", "x", candidates()[0])]))
@@ -225,7 +230,7 @@ def test_a_running_run_says_how_far_it_is(tmp_path: Path) -> None:
 
 def test_a_run_whose_judges_are_behind_says_how_many_are_answered(tmp_path: Path) -> None:
     folder = unfinished(tmp_path / "run", "running", 3)
-    answers = [one.model_copy(update={"scores": ()}) for one in plain_records(9)]
+    answers = [entry.model_copy(update={"scores": ()}) for entry in plain_records(9)]
     folder.write_part(to_table(answers[:5]), "responses", "part-a.parquet")
     reader = RunReader(folder.path)
 
@@ -324,7 +329,7 @@ def test_any_manifest_makes_a_row(tmp_path: Path) -> None:
     values = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9)
     whole = st.recursive(
         values,
-        lambda one: st.lists(one, max_size=3) | st.dictionaries(st.text(max_size=9), one),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
         max_leaves=6,
     )
     fields = ["status", "error", "started", "sessions", "dataset", "judges", "calls"]
@@ -406,9 +411,9 @@ def test_a_folder_of_runs_is_told_from_a_run_and_from_nothing(tmp_path: Path) ->
     (tmp_path / "half" / "records").mkdir(parents=True)
     (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    found = {name: holds_runs(str(tmp_path / name))
+    folders = {name: holds_runs(str(tmp_path / name))
              for name in ("runs", "runs/run", "half", "file", "empty", "none")}  # fmt: skip
-    assert found == {"runs": True, "runs/run": False, "half": False, "file": False,
+    assert folders == {"runs": True, "runs/run": False, "half": False, "file": False,
                      "empty": True, "none": False}  # fmt: skip
 
 
@@ -469,9 +474,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
     folder = write_run(work / "run", [*plain_records(60), *hostile_records()], 64)
     formula = record("=cmd|' /C calc'!A0", "@SUM(1+1)", candidates()[0], query="\t=1+1")
     folder.write_part(to_table([formula]))
-    made = Index(folder.records().filesystem, str(work / "spill"))
-    assert made.refresh(list_parts(folder.records())) == []
-    return made
+    indexed = Index(folder.records().filesystem, str(work / "spill"))
+    assert indexed.refresh(list_parts(folder.records())) == []
+    return indexed
 
 
 csv.field_size_limit(10_000_000)
@@ -489,13 +494,13 @@ QUERIES = [
 def test_a_file_holds_the_rows_that_the_list_does(index: Index, query: Query) -> None:
     wanted = select(index, query.model_copy(update={"size": 200, "start": 0, "sort": ""}))
     lines = b"".join(export_rows(index, query, "jsonl")).decode().splitlines()
-    found = [json.loads(line) for line in lines]
-    assert [one["id"] for one in found] == [row[0] for _, row in wanted.rows]
+    exported = [json.loads(line) for line in lines]
+    assert [line["id"] for line in exported] == [row[0] for _, row in wanted.rows]
     text = b"".join(export_rows(index, query, "csv")).decode()
     rows = list(csv.DictReader(io.StringIO(text)))
-    assert [one["unit_id"] for one in rows] == [unit for unit, _ in wanted.rows]
-    for one, row in zip(found, rows, strict=True):
-        for metric, score in one["scores"].items():
+    assert [line["unit_id"] for line in rows] == [unit for unit, _ in wanted.rows]
+    for line, row in zip(exported, rows, strict=True):
+        for metric, score in line["scores"].items():
             assert row[f"{metric}_status"] == score["status"]
             assert row[metric] == ("" if score["value"] is None else f"{score['value']:g}") or (
                 float(row[metric]) == pytest.approx(score["value"])
@@ -509,8 +514,8 @@ def test_a_spreadsheet_takes_no_text_for_a_formula(index: Index) -> None:
     assert row["response"] == "'@SUM(1+1)"
     assert row["query"].startswith("'")
     everything = b"".join(export_rows(index, Query(), "csv")).decode()
-    for one in csv.DictReader(io.StringIO(everything)):
-        assert not [text for text in one.values() if text.startswith(("=", "+", "@", "\t"))]
+    for cells in csv.DictReader(io.StringIO(everything)):
+        assert not [text for text in cells.values() if text.startswith(("=", "+", "@", "\t"))]
 
 
 def test_the_name_of_a_file_says_run_and_filter(index: Index) -> None:
@@ -541,8 +546,8 @@ def test_two_runs_are_compared_and_the_page_is_made_once(tmp_path: Path) -> None
         folder = write_run(tmp_path / name, [], 0)
         folder.write_part(
             to_table([
-                one.model_copy(update={"unit_id": f"{name}{k}"})
-                for k, one in enumerate(
+                plain.model_copy(update={"unit_id": f"{name}{k}"})
+                for k, plain in enumerate(
                     record(f"S{k}", f"said by {name}", candidates()[0], seed=k + shift)
                     for k in range(30)
                 )

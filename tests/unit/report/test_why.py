@@ -27,43 +27,45 @@ def why(folder: RunFolder) -> Why | None:
 
 def test_the_rows_that_changed_most_stand_side_by_side(tmp_path: Path) -> None:
     rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.5})]
-    found = why(write_summarised(tmp_path / "run", rows, METRICS))
-    assert found is not None
-    assert found.says == "The 5 rows whose empathy differs most between old and new"
-    assert [row.task for row in found.rows] == ["billing"] * 5
-    first = found.rows[0]
-    assert [one.side for one in first.answers] == ["old", "new"]
-    assert [one.text.partition(" ")[0] for one in first.answers] == ["old", "new"]
+    reasons = why(write_summarised(tmp_path / "run", rows, METRICS))
+    assert reasons is not None
+    assert reasons.says == "The 5 rows whose empathy differs most between old and new"
+    assert [row.task for row in reasons.rows] == ["billing"] * 5
+    first = reasons.rows[0]
+    assert [answer.side for answer in first.answers] == ["old", "new"]
+    assert [answer.text.partition(" ")[0] for answer in first.answers] == ["old", "new"]
     assert first.direction == "up"
     assert "→" in first.change
     main = first.answers[1].main
     assert main is not None
     assert (main.metric, main.by) == ("empathy", "openai/gpt-4o")
     assert main.says[0].startswith("It ")
-    assert [one.metric for one in first.answers[1].others] == ["coherence"]
+    assert [answer.metric for answer in first.answers[1].others] == ["coherence"]
     assert first.address == f"#samples?candidate=new&id={first.sample_id}"
 
 
 def test_the_worst_rows_of_one_candidate_are_those_of_the_headline(tmp_path: Path) -> None:
     folder = write_summarised(tmp_path / "run", chat_records("small"), METRICS, "coherence")
-    found = why(folder)
-    assert found is not None
-    assert found.says == "The 5 rows with the lowest coherence, of small"
+    reasons = why(folder)
+    assert reasons is not None
+    assert reasons.says == "The 5 rows with the lowest coherence, of small"
     values = [
-        next(score.value for score in one.scores if score.metric == "coherence")
-        for one in folder.each()
+        next(score.value for score in record.scores if score.metric == "coherence")
+        for record in folder.each()
     ]
     worst = sorted(value for value in values if value is not None)[:5]
-    assert [float(row.change.partition(" of ")[0]) for row in found.rows] == pytest.approx(
+    assert [float(row.change.partition(" of ")[0]) for row in reasons.rows] == pytest.approx(
         worst, abs=0.005
     )
 
 
 def test_a_failed_answer_says_why_and_a_run_without_scores_has_no_reason(tmp_path: Path) -> None:
-    def failed(one: Record) -> Record:
-        return one.model_copy(update={"response": Response(error="Throttled: 429"), "scores": ()})
+    def failed(record: Record) -> Record:
+        return record.model_copy(
+            update={"response": Response(error="Throttled: 429"), "scores": ()}
+        )
 
-    rows = [failed(one) for one in chat_records("small", n=8)]
+    rows = [failed(record) for record in chat_records("small", n=8)]
     assert why(write_summarised(tmp_path / "none", rows, METRICS)) is None
     same = [*chat_records("a", n=1), *chat_records("b", n=1)]
     assert why(write_summarised(tmp_path / "one", same, METRICS)) is None  # nothing to split by
@@ -94,13 +96,13 @@ def test_a_judgment_is_told_explanation_first_without_its_numbers() -> None:
 def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_path: Path) -> None:
     folder = write_summarised(tmp_path / "run", chat_records("small", n=4), METRICS)
     manifest = folder.read_manifest()
-    found = find_prompts(manifest, [*METRICS, "relevance"])
-    assert list(found) == list(METRICS)
-    assert "{question}" in found["empathy"]
-    assert "{answer}" in found["empathy"]
-    assert found["empathy"].startswith("[system]\n")
+    prompts = find_prompts(manifest, [*METRICS, "relevance"])
+    assert list(prompts) == list(METRICS)
+    assert "{question}" in prompts["empathy"]
+    assert "{answer}" in prompts["empathy"]
+    assert prompts["empathy"].startswith("[system]\n")
     manifest["rubrics"] = {"empathy": "another", "coherence": manifest["rubrics"]["coherence"]}
     assert list(find_prompts(manifest, METRICS)) == ["coherence"]
     assert find_prompts({}, METRICS) == find_prompts({"rubrics": "broken"}, METRICS) == {}
-    judged = [name for name, one in all_metrics().items() if hasattr(one, "judgment")]
+    judged = [name for name, metric in all_metrics().items() if hasattr(metric, "judgment")]
     assert len(judged) > 10

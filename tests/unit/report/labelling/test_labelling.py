@@ -16,7 +16,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.labelling import LabelSession, open_labelling
 from memray_eval.report.labelling.choices import choices_for
 from memray_eval.report.labelling.queue import (
-    Verdict,
+    JudgedUnit,
     doubt_of,
     inclusion_probabilities,
     make_queue,
@@ -29,7 +29,7 @@ METRIC = "empathy"
 
 
 def judged(number: int, value: float | None = 3, text: str = "I hear you. Rest well.") -> Record:
-    told = json.dumps({"explanation": "SECRET", "supportive_elements": ["I hear you"]})
+    judgment = json.dumps({"explanation": "SECRET", "supportive_elements": ["I hear you"]})
     status = "scored" if value is not None else "error"
     return Record(
         unit_id=f"u{number:03}",
@@ -41,7 +41,9 @@ def judged(number: int, value: float | None = 3, text: str = "I hear you. Rest w
         ),
         candidate=Candidate(name="SECRET", model="SECRET", backend="given"),
         response=Response(text=text),
-        scores=(Score(metric=METRIC, status=status, value=value, judgment=told, judge="SECRET"),),
+        scores=(
+            Score(metric=METRIC, status=status, value=value, judgment=judgment, judge="SECRET"),
+        ),
     )
 
 
@@ -65,7 +67,7 @@ def test_a_rater_sees_the_sample_and_the_answer_and_nothing_of_the_judge(
     assert state["unit"]["memory"] == [["job", "nurse"], ["pets", "a cat, a dog"]]
     assert "SECRET" not in json.dumps(state)
     assert session.quotes(state["unit"]["id"]) == ["I hear you"]
-    assert [one.key for one in session.choices] == ["1", "2", "3", "4", "5"]
+    assert [choice.key for choice in session.choices] == ["1", "2", "3", "4", "5"]
 
 
 def test_labels_are_kept_one_by_one_and_a_new_session_goes_on(session: LabelSession) -> None:
@@ -75,16 +77,16 @@ def test_labels_are_kept_one_by_one_and_a_new_session_goes_on(session: LabelSess
     state = again.state("ana", "another tab")
     assert (state["labelled"], state["skipped"], state["total"]) == (1, 1, 12)
     assert state["unit"]["id"] not in (first, second)
-    assert [one.unit_id for one in again.queue] == [one.unit_id for one in session.queue]
+    assert [unit.unit_id for unit in again.queue] == [unit.unit_id for unit in session.queue]
 
 
 def test_two_tabs_of_a_rater_show_two_units_and_a_reload_the_same(session: LabelSession) -> None:
-    one, two = (session.state("ana", tab)["unit"]["id"] for tab in ("one", "two"))
-    assert one != two
-    assert session.state("ana", "one")["unit"]["id"] == one
-    assert session.state("bo", "three")["unit"]["id"] == one  # another rater has the same queue
+    first, second = (session.state("ana", tab)["unit"]["id"] for tab in ("one", "two"))
+    assert first != second
+    assert session.state("ana", "one")["unit"]["id"] == first
+    assert session.state("bo", "three")["unit"]["id"] == first  # another rater has the same queue
     give(session, 2, tab="two")
-    assert session.state("ana", "one")["unit"]["id"] == one
+    assert session.state("ana", "one")["unit"]["id"] == first
 
 
 def test_a_unit_that_a_closed_tab_had_comes_back_in_time(session: LabelSession) -> None:
@@ -140,11 +142,11 @@ def test_two_raters_agreement_is_calibrates(session: LabelSession) -> None:
     for value in (1, 2, 3, 4, 5):
         give(session, value, "ana")
         give(session, value if value != 5 else 4, "bo")
-    found = session.agreement()
-    assert found["raters"] == {"ana": 5, "bo": 5}
-    assert found["n_shared"] == 5
-    assert found["figures"]["exact"]["value"] == pytest.approx(0.8)
-    assert found["figures"]["kappa"]["value"] > 0.9
+    agreement = session.agreement()
+    assert agreement["raters"] == {"ana": 5, "bo": 5}
+    assert agreement["n_shared"] == 5
+    assert agreement["figures"]["exact"]["value"] == pytest.approx(0.8)
+    assert agreement["figures"]["kappa"]["value"] > 0.9
 
 
 def test_the_csv_is_read_by_calibrate(session: LabelSession, tmp_path: Path) -> None:
@@ -184,7 +186,7 @@ def test_an_answer_of_any_length_is_read_back(tmp_path: Path) -> None:
 def test_only_what_a_judge_was_asked_about_is_labelled(tmp_path: Path) -> None:
     records = [judged(0), judged(1, None), judged(2, text="  ")]
     session = open_labelling(write_run(tmp_path / "run", records, 3), METRIC)
-    assert {one.unit_id for one in session.queue} == {"u000", "u001"}
+    assert {unit.unit_id for unit in session.queue} == {"u000", "u001"}
     with pytest.raises(ConfigError, match="no judge scored 'safety'"):
         open_labelling(session.folder, "safety")
 
@@ -204,15 +206,15 @@ def test_a_line_that_a_crash_cut_is_skipped_and_the_next_one_is_whole(tmp_path: 
         file.write('{"id": "2", "kind": "lab')
     store = LabelStore(tmp_path, METRIC)
     store.add(event.model_copy(update={"id": "3", "unit_id": "v"}))
-    assert [one.id for one in LabelStore(tmp_path, METRIC).standing()] == ["1", "3"]
+    assert [label.id for label in LabelStore(tmp_path, METRIC).standing()] == ["1", "3"]
 
 
 def test_an_event_that_is_sent_twice_counts_once(tmp_path: Path) -> None:
     event = LabelEvent(id="1", kind="label", metric=METRIC, rater="ana", unit_id="u", value=1)
-    one, two = LabelStore(tmp_path, METRIC), LabelStore(tmp_path, METRIC)
-    one.add(event)
-    two.add(event)  # another server of the same run
-    one.add(event)
+    first, second = LabelStore(tmp_path, METRIC), LabelStore(tmp_path, METRIC)
+    first.add(event)
+    second.add(event)  # another server of the same run
+    first.add(event)
     assert len((tmp_path / FILE).read_text().splitlines()) == 1
 
 
@@ -241,10 +243,10 @@ def test_the_weights_make_sums_over_all_units_unbiased() -> None:
     values = random.random(60)
     sums = []
     for draw in range(800):
-        given = [Verdict(f"u{n}", "p", n, float(n % 10) / 10) for n in range(60)]
-        queue = make_queue(given, str(draw))
+        verdicts = [JudgedUnit(f"u{n}", "p", n, float(n % 10) / 10) for n in range(60)]
+        queue = make_queue(verdicts, str(draw))
         weights = 1 / inclusion_probabilities(queue, 15)
-        sums.append(sum(w * values[one.row] for w, one in zip(weights, queue, strict=False)))
+        sums.append(sum(w * values[unit.row] for w, unit in zip(weights, queue, strict=False)))
     error = np.std(sums) / np.sqrt(len(sums))
     assert abs(np.mean(sums) - values.sum()) < 3.5 * error
 
@@ -252,15 +254,15 @@ def test_the_weights_make_sums_over_all_units_unbiased() -> None:
 def test_uncertain_verdicts_come_earlier_and_sure_ones_too() -> None:
     first = [0, 0]
     for draw in range(50):
-        given = [Verdict(f"u{n}", "p", n, 1.0 if n < 20 else 0.0) for n in range(100)]
-        for one in make_queue(given, str(draw))[:20]:
-            first[one.row < 20] += 1
+        verdicts = [JudgedUnit(f"u{n}", "p", n, 1.0 if n < 20 else 0.0) for n in range(100)]
+        for unit in make_queue(verdicts, str(draw))[:20]:
+            first[unit.row < 20] += 1
     assert 0.4 < first[True] / 1000 < 0.75
     assert first[False] > 250
 
 
 def test_all_labelled_count_once_each() -> None:
-    queue = make_queue([Verdict(f"u{n}", "p", n, 0.5) for n in range(5)], "s")
+    queue = make_queue([JudgedUnit(f"u{n}", "p", n, 0.5) for n in range(5)], "s")
     assert list(inclusion_probabilities(queue, 5)) == [1.0] * 5
 
 
@@ -282,7 +284,7 @@ def test_what_makes_a_verdict_uncertain(score: dict[str, object], doubt: float) 
 
 def test_each_scale_has_its_keys() -> None:
     def told(*args: object) -> dict[str, float]:
-        return {one.key: one.value for one in choices_for(*args)}  # type: ignore[arg-type]
+        return {choice.key: choice.value for choice in choices_for(*args)}  # type: ignore[arg-type]
 
     assert told((1, 5), True, {3.0}) == {"1": 1, "2": 2, "3": 3, "4": 4, "5": 5}
     assert told((0, 1), False, {0.0, 1.0}) == {"0": 0, "1": 1}

@@ -2,7 +2,7 @@
 of bare vLLM at three lengths of prompts, what the order of prompts is worth, how long engines take
 to start, and what a judge on the same GPU costs.
 
-    python -m tests.gpu.engine_table [--minutes 8] [--logs FOLDER] [--cpu]
+    python -m tests.bench.engine_table [--minutes 8] [--logs FOLDER] [--cpu]
 
 The model has Llama-3-8B's shape, weights that vLLM makes up (`load_format: dummy`), and a tokenizer
 of numbered words: nothing is downloaded, and answers mean nothing. With --cpu its shape is small
@@ -34,7 +34,7 @@ from typing import Any
 
 import psutil
 
-from tests.gpu.engine_parts import CPU, GPU, PARTS, Part
+from tests.bench.engine_parts import CPU, GPU, PARTS, Part
 
 GOAL = 0.95
 # Each part's share of the time. An engine of 8B that nobody has compiled before is expected to take
