@@ -223,7 +223,7 @@ def test_two_accounts_of_a_provider_are_asked_by_their_own_keys(
 
     def keys_of(asking: Asking) -> str:
         judge = asking.asked._judges[0]._judge  # type: ignore[attr-defined]
-        return str(judge.key_of(judge.pose([Message(role="user", content="x")], Rating)))
+        return str(judge.call([Message(role="user", content="x")], Rating).key)
 
     async def main(urls: dict[str, str]) -> tuple[list[Any], set[str]]:
         account = {name: {"provider": provider} for name in urls}

@@ -17,22 +17,11 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
-from memray_eval.judges.judge_factory import FallbackJudge
+from memray_eval.judges.accounts import limits_of, may_bill, output_limit, price_of
+from memray_eval.judges.model_table import family, load_table
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import (
-    JudgeAssignment,
-    assign_judges,
-    calls_a_record,
-    family,
-    limits_of,
-    load_table,
-    may_bill,
-    output_limit,
-    price_of,
-    retiring_lines,
-    stand_in,
-    unpriced,
-)
+from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
+from memray_eval.judges.succession import FallbackJudge, retiring_lines, stand_in
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
@@ -302,8 +291,16 @@ def test_a_task_has_a_judge_and_a_rubric_of_its_own() -> None:
         "empathy": ("rules", "", ""),
     }
     assert calls_a_record(choices, repeats=2) == 2
-    # No suite says which
+    # No suite names its tasks
     assert "semantic_correctness/other" in routed({"semantic_correctness/other": "rules"}, tasks=())
+
+
+def test_metrics_that_share_a_judgment_make_one_call_a_record() -> None:
+    suite = pick(all_suites()["companion"].metrics)
+    request = JudgeRequest(judge=["openai/a", "openai/b"], judging=JudgingConfig(**EVERYWHERE))
+    choices = assign_judges([*suite, *pick(["empathy"])], request, load_table(None))
+    n_judged = sum(choice.shares_call_of == metric for metric, choice in choices.items())
+    assert (len(choices), n_judged, calls_a_record(choices, repeats=3)) == (8, 2, 2 * 2 * 3)
 
 
 def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
