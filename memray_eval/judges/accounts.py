@@ -172,10 +172,12 @@ def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[Rate
 def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
     """What a pool's members allow together: nothing is known of a kind that one of them leaves
     open."""
-    each = [one.model_dump() for one in limits]
+    members = [member.model_dump() for member in limits]
     return RateLimits(
         **{
-            kind: None if None in (found := [one[kind] for one in each]) else sum(found)
+            kind: None
+            if None in (amounts := [member[kind] for member in members])
+            else sum(amounts)
             for kind in RateLimits.model_fields
         }
     )
@@ -184,7 +186,7 @@ def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
 def price_of(
     name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
 ) -> Price | None:
-    """What a judge's tokens cost today, or on a `day`: by the config, else by the table; None where
+    """What a judge's tokens cost today, or on a `day`: by the config, else by the table; None if
     neither says. The run's own code and embedded judge are free. Of a pool, what its dearest
     member's do."""
     if is_embedded(name):
@@ -196,10 +198,10 @@ def price_of(
     if server is not None and server.code is not None:
         return FREE
     if members := pool_members(name, config):
-        each = [price_of(one, config, table, day) for one in members]
-        known = [price for price in each if price is not None]
-        dearest = max(known, key=lambda one: one.input_usd + one.output_usd, default=None)
-        return dearest if len(known) == len(each) else None
+        prices = [price_of(member, config, table, day) for member in members]
+        priced = [price for price in prices if price is not None]
+        dearest = max(priced, key=lambda price: price.input_usd + price.output_usd, default=None)
+        return dearest if len(priced) == len(prices) else None
     return entry_of(name, config, table).price_on(day or date.today())
 
 
@@ -219,15 +221,15 @@ def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[s
     """What a judge is asked with: the table's parameters, else temperature 0 (and seed 0 by
     OpenAI's protocol), which a server may refuse; over these the job's, of which null ones are not
     sent."""
-    entry, asked = entry_of(name, config, table), dict[str, Any](temperature=0)
+    entry, parameters = entry_of(name, config, table), dict[str, Any](temperature=0)
     if "parameters" in entry.model_fields_set:
-        asked = dict(entry.parameters)
+        parameters = dict(entry.parameters)
     elif provider_of(name, config) == "openai":
-        asked["seed"] = 0
-    given = config.parameters
-    asked |= {key: value for key, value in given.items() if "/" not in key}
-    asked |= given.get(name) or given.get(model_name(name, config)) or {}
-    return {key: value for key, value in asked.items() if value is not None}
+        parameters["seed"] = 0
+    own = config.parameters
+    parameters |= {key: value for key, value in own.items() if "/" not in key}
+    parameters |= own.get(name) or own.get(model_name(name, config)) or {}
+    return {key: value for key, value in parameters.items() if value is not None}
 
 
 def parameter_target(name: str, config: JudgingConfig) -> str:
@@ -271,7 +273,7 @@ def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
 
 def describe_account(name: str, config: JudgingConfig, table: JudgeTable) -> str:
     limits, is_firm = limits_of(name, config, table)
-    told = [server_address(provider_of(name, config), own_server(name, config))]
+    details = [server_address(provider_of(name, config), own_server(name, config))]
     if is_firm and limits.requests_per_min is not None:
-        told.append(f"{limits.requests_per_min:,.10g} requests/min")
-    return f"{name.partition('/')[0]} ({', '.join(told)})"
+        details.append(f"{limits.requests_per_min:,.10g} requests/min")
+    return f"{name.partition('/')[0]} ({', '.join(details)})"

@@ -15,9 +15,7 @@ from typing import Protocol
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.errors import (
-    BudgetSpent,
-)
+from memray_eval.errors import BudgetSpent
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.accounts import (
     cache_of,
@@ -136,8 +134,8 @@ def build_batch_lanes(
     """The judges that can be asked in batches, each once. Call it on the loop that will use
     them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
-    asked = [choice.judges for choice in choices.values() if choice.judge != RULES]
-    names = dict.fromkeys(name for judges in asked for name in judges)
+    juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
+    names = dict.fromkeys(name for judges in juries for name in judges)
     return [lane for name in names if (lane := factory.build_lane(name)) is not None]
 
 
@@ -205,7 +203,7 @@ class _JudgeFactory:
         return code_judge(spec, self._build_policy(name, admission, config), code)
 
     def build_lane(self, name: str) -> BatchLane | None:
-        """The judge in batches; None where it can only be asked call by call."""
+        """The judge in batches; None if it can only be asked call by call."""
         if not takes_batches(name, self._config, self._table):
             return None
         provider, spec = provider_of(name, self._config), self._provider_spec(name)
@@ -320,8 +318,8 @@ class _JudgeFactory:
         return openai_judge(spec, self._build_policy(name, admission, patient), is_small=True)
 
     def _cache_of(self, name: str) -> PromptCache:
-        known = cache_of(name, self._config, self._table)
-        return replace(known, secret=self._services.secret)
+        cache = cache_of(name, self._config, self._table)
+        return replace(cache, secret=self._services.secret)
 
     def _build_admission(
         self, endpoint: JudgeEndpoint, spec: JudgeSpec, config: JudgingConfig, pool: str = ""

@@ -90,9 +90,9 @@ class ModelEntry(PriceBand):
     kind: Literal["judge", "speech", "embeddings"] = "judge"
 
     def price_on(self, day: date) -> Price | None:
-        """The prices of a day; None where they are not known."""
+        """The prices of a day; None if they are not known."""
         bands = [band for band in self._bands if band.days[0] <= day <= band.days[1]]
-        known = [
+        prices = [
             (
                 band.above_tokens,
                 None
@@ -108,9 +108,9 @@ class ModelEntry(PriceBand):
             )
             for band in bands
         ]
-        if not known or known[0][1] is None:
+        if not prices or prices[0][1] is None:
             return None
-        return known[0][1]._replace(above=tuple(known[1:]))
+        return prices[0][1]._replace(above=tuple(prices[1:]))
 
     @property
     def _bands(self) -> list[PriceBand]:
@@ -120,7 +120,7 @@ class ModelEntry(PriceBand):
 
     @model_validator(mode="after")
     def _has_no_gap(self) -> ModelEntry:
-        periods = [(days, [*bands]) for days, bands in groupby(self._bands, lambda one: one.days)]
+        periods = [(days, [*bands]) for days, bands in groupby(self._bands, lambda band: band.days)]
         for (start, end), bands in periods:
             lengths = [band.above_tokens for band in bands]
             if lengths[0] or len(set(lengths)) < len(lengths) or start > end:

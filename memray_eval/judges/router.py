@@ -86,13 +86,16 @@ class JudgeAssignment(Frozen):
     def __str__(self) -> str:
         if self.withheld:
             return f"nobody ({self.withheld})"
-        told = [self.why]
-        told += [f"in place of {one.role}, off since {one.since}" for one in self.successions]
+        details = [self.why]
+        details += [
+            f"in place of {succession.role}, off since {succession.since}"
+            for succession in self.successions
+        ]
         if self.asked_by:
-            told.append(f"rubric {self.asked_by}")
+            details.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
-            told.append(f"without a verdict {self.on_failure}")
-        return f"{' + '.join(self.judges)} ({'; '.join(told)})"
+            details.append(f"without a verdict {self.on_failure}")
+        return f"{' + '.join(self.judges)} ({'; '.join(details)})"
 
 
 def assign_judges(
@@ -152,14 +155,14 @@ def _check_parameters(
 ) -> None:
     """Refuses parameters of a judge that the run cannot ask: they would count nowhere. Judges of
     the table may take another's place."""
-    asked = {name for choice in choices for name in choice.judges if name != RULES}
-    known = {*asked, *judging.fallbacks, *table.models}
-    known |= {model_name(name, judging) for name in known if "/" in name}
+    judges = {name for choice in choices for name in choice.judges if name != RULES}
+    names = {*judges, *judging.fallbacks, *table.models}
+    names |= {model_name(name, judging) for name in names if "/" in name}
     for name in (key for key in judging.parameters if "/" in key):
-        if asked and name not in known:
+        if judges and name not in names:
             raise ConfigError(
                 f"judging.parameters: this run asks no judge {name!r}, it asks "
-                f"{', '.join(sorted(asked))}; write one of these"
+                f"{', '.join(sorted(judges))}; write one of these"
             )
 
 
@@ -203,9 +206,10 @@ def _check_keys(
             )
         if slash and (not task or (tasks and task not in tasks)):
             hint = nearest(task, tasks)
-            told = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
+            suggestion = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(tasks)}"
             raise ConfigError(
-                f"{where}: {key!r} names no task of this suite" + (f"; {told}" if tasks else "")
+                f"{where}: {key!r} names no task of this suite"
+                + (f"; {suggestion}" if tasks else "")
             )
 
 
@@ -245,10 +249,10 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     if name in metric.rubrics:
         return Rubric(name=name, text=metric.rubrics[name])
     if not names_a_file(name):
-        known = "".join(f"{one}, " for one in metric.rubrics)
+        listed = "".join(f"{rubric}, " for rubric in metric.rubrics)
         raise ConfigError(
-            f"rubrics: {key} has no rubric {name!r}; write {known and f'{known}or '}the path of a "
-            "text file"
+            f"rubrics: {key} has no rubric {name!r}; write {listed and f'{listed}or '}the path of "
+            "a text file"
         )
     try:
         text = Path(name).read_text("utf-8").strip()
@@ -293,14 +297,16 @@ class _JudgeAssigner:
             )
         if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
             raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
-        each = [self.judge(metric, juror) for juror in jurors]
-        names = list(dict.fromkeys(choice.judge for choice in each))  # two may have one successor
+        choices = [self.judge(metric, juror) for juror in jurors]
+        names = list(
+            dict.fromkeys(choice.judge for choice in choices)
+        )  # two may have one successor
         left_out = [juror for juror in wanted if juror not in jurors]
         why = f"jury, {self.config.vote}" + (
             f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
         )
-        successions = tuple(one for choice in each for one in choice.successions)
-        return each[0].model_copy(
+        successions = tuple(succession for choice in choices for succession in choice.successions)
+        return choices[0].model_copy(
             update={"others": tuple(names[1:]), "why": why, "successions": successions}
         )
 
@@ -380,8 +386,8 @@ def describe_pools(
     lines = []
     for name in asked_judges(choices, config):
         if members := pool_members(name, config):
-            told = ", ".join(describe_account(member, config, table) for member in members)
-            lines.append(f"{name} is a pool of {len(members)}: {told}")
+            accounts = ", ".join(describe_account(member, config, table) for member in members)
+            lines.append(f"{name} is a pool of {len(members)}: {accounts}")
     return lines
 
 
@@ -396,8 +402,8 @@ def unpriced(
 
 def asked_judges(choices: Iterable[JudgeAssignment], config: JudgingConfig) -> list[str]:
     """The judges that may be asked, fallbacks among them."""
-    asked = [name for choice in choices for name in choice.judges if name != RULES]
-    return list(dict.fromkeys([*asked, *config.fallbacks])) if asked else []
+    judges = [name for choice in choices for name in choice.judges if name != RULES]
+    return list(dict.fromkeys([*judges, *config.fallbacks])) if judges else []
 
 
 def embedded_model(choices: Mapping[str, JudgeAssignment]) -> str | None:
