@@ -18,7 +18,7 @@ FloatArray = NDArray[np.float64]
 Vectors = Mapping[str, FloatArray]  # text -> its unit vector
 # "UNIT METRIC" of the score that is being made. Calls of a batch are paid before their scores are
 # made; by this each is told in one score, however often that is made again.
-PAYER: ContextVar[str] = ContextVar("payer", default="")
+CURRENT_UNIT: ContextVar[str] = ContextVar("current_unit", default="")
 
 
 class Verdict(Frozen):

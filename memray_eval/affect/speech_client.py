@@ -17,10 +17,11 @@ from pydantic import BaseModel, Field, ValidationError, create_model
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import Count, Positive
 from memray_eval.errors import Malformed, Refused, Truncated
+from memray_eval.judges.adapter import Reply
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.providers.openai import read_completion
-from memray_eval.judges.structured_judge import CallPolicy, Reply
+from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.payload_logs import silence_payload_logs
@@ -107,7 +108,7 @@ class _Caller:
 
     @asynccontextmanager
     async def _admit(self, tokens: float) -> AsyncIterator[CallPermit]:
-        async with self._slots, self._access.gate.turn(tokens) as turn:
+        async with self._slots, self._access.admission.turn(tokens) as turn:
             yield turn
 
 

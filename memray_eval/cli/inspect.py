@@ -31,8 +31,8 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
+    from memray_eval.judges.model_table import ModelEntry, PriceBand
     from memray_eval.judges.prices import Price
-    from memray_eval.judges.router import ModelEntry, PriceBand
     from memray_eval.results.run_folder import RunFolder
 
 
@@ -203,7 +203,8 @@ def list_judges(
     models: str | None = option("Use this table of judges instead of the built-in one."),
 ) -> None:
     """List judge models: price per million tokens, preferred metrics, and if the key is set."""
-    from memray_eval.judges.router import KEYS, load_table
+    from memray_eval.config.environment import PROVIDERS
+    from memray_eval.judges.model_table import load_table
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
 
@@ -217,7 +218,12 @@ def list_judges(
         if entry.kind != "judge":
             continue
         variable = next(
-            (key for provider, key in KEYS.items() if name.startswith(f"{provider}/")), ""
+            (
+                facts.key_variable
+                for provider, facts in PROVIDERS.items()
+                if name.startswith(f"{provider}/")
+            ),
+            "",
         )
         state = "key set" if keys.get(variable) else "no key"
         limits = ", ".join(

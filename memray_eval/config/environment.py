@@ -6,23 +6,36 @@ import hashlib
 import ipaddress
 import os
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import urlsplit
 
 from memray_eval.config.sections import Provider
 from memray_eval.errors import ConfigError
 
-BASE_URL_VARIABLES = {
-    "openai": "OPENAI_BASE_URL",
-    "anthropic": "ANTHROPIC_BASE_URL",
-    "google": "GOOGLE_GEMINI_BASE_URL",
+
+class ProviderFacts(NamedTuple):
+    """A provider of judges: the environment variables of its key and of another server in its
+    place, its address, and the package of its SDK if that is an extra."""
+
+    key_variable: str
+    url_variable: str
+    address: str
+    extra: str = ""
+
+
+PROVIDERS: dict[Provider, ProviderFacts] = {
+    "openai": ProviderFacts("OPENAI_API_KEY", "OPENAI_BASE_URL", "api.openai.com/v1"),
+    "anthropic": ProviderFacts("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "api.anthropic.com"),
+    "google": ProviderFacts(
+        "GOOGLE_API_KEY",
+        "GOOGLE_GEMINI_BASE_URL",
+        "generativelanguage.googleapis.com",
+        "google.genai",
+    ),
 }
-API_KEY_VARIABLES = ("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "GOOGLE_API_KEY")
-_PROVIDER_ADDRESSES: dict[Provider, str] = {
-    "openai": "api.openai.com/v1",
-    "anthropic": "api.anthropic.com",
-    "google": "generativelanguage.googleapis.com",
-}
-_PROVIDER_HOSTS = tuple(address.partition("/")[0] for address in _PROVIDER_ADDRESSES.values())
+BASE_URL_VARIABLES = {name: provider.url_variable for name, provider in PROVIDERS.items()}
+API_KEY_VARIABLES = tuple(provider.key_variable for provider in PROVIDERS.values())
+_PROVIDER_HOSTS = tuple(provider.address.partition("/")[0] for provider in PROVIDERS.values())
 _ACCOUNT_SALT = "memray_eval account of a rate limit"
 _PRIVATE_ENDINGS = (".localhost", ".local", ".internal", ".lan", ".svc")
 
@@ -49,7 +62,7 @@ def api_key(variable: str) -> str | None:
 def environment_url(provider: Provider) -> str | None:
     """The server that an environment variable names instead of the provider; None if it is unset or
     names the provider itself."""
-    url = os.environ.get(BASE_URL_VARIABLES[provider], "").strip().rstrip("/")
+    url = os.environ.get(PROVIDERS[provider].url_variable, "").strip().rstrip("/")
     is_theirs = any(f".{host_of(url)}".endswith(f".{theirs}") for theirs in _PROVIDER_HOSTS)
     return url if url and not is_theirs else None
 
@@ -66,7 +79,7 @@ def server_address(provider: Provider, url: str | None) -> str:
     """Host, port and path of a server's URL, without what else may stand in it: a scheme, a user, a
     password, a query; the provider's own where there is no URL. "" for what is no URL."""
     if url is None:
-        return _PROVIDER_ADDRESSES[provider]
+        return PROVIDERS[provider].address
     try:
         parts = urlsplit(url)
         port = f":{parts.port}" if parts.port is not None else ""

@@ -30,16 +30,11 @@ from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.execution.schedule import count_siblings
+from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
-from memray_eval.judges.router import (
-    cache_of,
-    describe_pools,
-    limits_of,
-    price_of,
-    takes_batches,
-)
+from memray_eval.judges.router import describe_pools
 from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
@@ -415,19 +410,25 @@ def _judge_load(
     }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
     options = JudgingOptions(rubrics=rubrics, siblings=count_siblings(spec.candidates))
+    judgments = {
+        metric.name: metric.judgment for metric in spec.metrics if isinstance(metric, JudgedMetric)
+    }
     schema_tokens = {
-        metric.name: _tokens(str(metric.judgment.model_json_schema()))
-        for metric in spec.metrics
-        if isinstance(metric, JudgedMetric)
+        name: _tokens(str(judgment.model_json_schema())) for name, judgment in judgments.items()
     }
     loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
+        made = set[tuple[object, ...]]()
         asked = prompts_of_record(record, spec.metrics, juries, options)
         for metric, each in asked.items():
-            for judge, prompts in () if isinstance(each, Score) else each:
+            for place, (judge, prompts) in enumerate(() if isinstance(each, Score) else each):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
                 for prompt in prompts:
+                    # Metrics that share a judgment ask the same call, which is made once
+                    if (question := (judgments[metric], place, tuple(prompt))) in made:
+                        continue
+                    made.add(question)
                     tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
                     call = _Load(
                         1.0,

@@ -16,8 +16,9 @@ from memray_eval.config.sections import AffectConfig, EngineConfig, least_of, mo
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.run_plan import RunSpec
+from memray_eval.judges.accounts import limits_of
 from memray_eval.judges.judge_factory import IN_FLIGHT
-from memray_eval.judges.router import calls_a_record, limits_of
+from memray_eval.judges.router import calls_a_record
 from memray_eval.metric import RULES
 from memray_eval.types import EXISTING, Candidate, Frozen
 

@@ -16,14 +16,14 @@ from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.judges.router import (
-    asked_judges,
+from memray_eval.judges.accounts import (
     cache_of,
     code_of,
     is_embedded,
     parameter_target,
     parameters_of,
 )
+from memray_eval.judges.router import asked_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.results.run_folder import FORMAT

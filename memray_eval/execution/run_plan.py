@@ -38,14 +38,9 @@ from memray_eval.datasets.sources import sources_of
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stopping import StopRule, StopWatch
-from memray_eval.judges.router import (
-    JudgeAssignment,
-    JudgeTable,
-    Succession,
-    asked_judges,
-    embedded_model,
-    retiring_lines,
-)
+from memray_eval.judges.model_table import JudgeTable
+from memray_eval.judges.router import JudgeAssignment, asked_judges, embedded_model
+from memray_eval.judges.succession import Succession, retiring_lines
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import no_adaptation

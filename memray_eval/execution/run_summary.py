@@ -28,10 +28,10 @@ from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.spending import spending_so_far
+from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
-from memray_eval.judges.router import is_embedded
 from memray_eval.metric import RULES
 from memray_eval.report.served_models import count_unknown_marks, find_served_models, served_lines
 from memray_eval.report.sweeps import temperature_sweeps

@@ -75,7 +75,7 @@ _Amount = Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
 
 
 class CachedCall(Frozen):
-    """One judge call that was paid. `judgment` is the verdict as JSON, None where the judge
+    """One judge call that was paid. `judgment` is the verdict as JSON, None if the judge
     refused; `created` is in epoch seconds. The tokens are those of a Usage.
     `paid_for` is there of a call that was made in a batch: the run, unit and metric whose score
     says what it cost. `served_model` is the model that answered, "" if its server did not say."""
@@ -128,14 +128,14 @@ def call_key(
     `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
     that was the only one. Raises TypeError for parameters that are not JSON.
     """
-    asked = [
+    content = [
         judge,
         [message.model_dump() for message in messages],
         schema,
         dict(parameters),
         repeat,
     ]
-    return _digest([*asked, layout] if layout else asked)
+    return _digest([*content, layout] if layout else content)
 
 
 def _digest(value: dict[str, Any] | list[Any]) -> str:
@@ -158,7 +158,7 @@ class CallCache:
         self, path: Path | str, busy_s: float = BUSY_S, *, is_scratch: bool = False
     ) -> None:
         """Opens the file, made with its folders if need be. `is_scratch`: the file is a copy of
-        what lies elsewhere, so that a power cut may take it. Raises ConfigError where it cannot be
+        what lies elsewhere, so that a power cut may take it. Raises ConfigError if it cannot be
         opened, or holds something else."""
         self.path = Path(path)
         self._lock = threading.Lock()
@@ -180,14 +180,14 @@ class CallCache:
 
     def get(self, keys: Collection[str]) -> dict[str, CachedCall]:
         """The calls that are there, by key."""
-        wanted, found = list(keys), dict[str, CachedCall]()
+        wanted, calls = list(keys), dict[str, CachedCall]()
         for start in range(0, len(wanted), KEYS_A_QUERY):
             chunk = wanted[start : start + KEYS_A_QUERY]
             query = f"SELECT {_COLUMNS} FROM calls WHERE key IN ({', '.join('?' * len(chunk))})"
             with self._lock, _translate_errors(self.path):
                 rows = self._connection.execute(query, chunk).fetchall()
-            found |= {row[0]: CachedCall(**dict(zip(_FIELDS, row, strict=True))) for row in rows}
-        return found
+            calls |= {row[0]: CachedCall(**dict(zip(_FIELDS, row, strict=True))) for row in rows}
+        return calls
 
     def put(self, calls: Sequence[CachedCall]) -> None:
         """Keeps all the calls or, when it raises, none. A call whose key is there already changes
@@ -204,15 +204,15 @@ class CallCache:
         with self._lock, _translate_errors(self.path):
             self._connection.set_progress_handler(lambda: time.monotonic() > deadline, 100_000)
             try:
-                (found,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
+                (state,) = self._connection.execute("PRAGMA quick_check(1)").fetchone()
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode != sqlite3.SQLITE_INTERRUPT:
                     raise
-                found = "ok"
+                state = "ok"
             finally:
                 self._connection.set_progress_handler(None, 0)
-            if found != "ok":
-                raise _unusable(self.path, f"is damaged ({found.splitlines()[-1]})")
+            if state != "ok":
+                raise _unusable(self.path, f"is damaged ({state.splitlines()[-1]})")
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("ROLLBACK")
 
@@ -278,7 +278,7 @@ def check_file(path: Path | str) -> None:
 
 
 def discard(path: Path | str) -> None:
-    """Deletes the file of a cache that CallCache will not open. Raises ConfigError where it cannot
+    """Deletes the file of a cache that CallCache will not open. Raises ConfigError if it cannot
     be deleted."""
     try:
         for file in _files(Path(path)):
@@ -329,7 +329,7 @@ def _missing_columns(connection: sqlite3.Connection) -> list[str]:
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:
-    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError where it
+    """Whether the file is a cache of this version; False: it is empty. Raises ConfigError if it
     is neither."""
     query = (
         "SELECT (SELECT * FROM pragma_application_id), (SELECT * FROM pragma_user_version), "

@@ -1,8 +1,7 @@
-"""Counts a judge's calls: how many were sent, what became of each, their tokens and waits.
+"""Counts a judge's calls: how many were sent, the outcome of each, their tokens and waits.
 
-A client tells a `CallObserver`, which never waits and never raises. `CallMetrics` is the one that
-counts: it is read out now and then, so that a call costs some additions and a whole actor one
-message a second."""
+A `CallObserver` never waits and never raises. `CallMetrics` counts, and is read out now and then: a
+call costs some additions, and a whole actor one message a second."""
 
 from __future__ import annotations
 
@@ -10,7 +9,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Literal, Protocol, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
 
 from pydantic import Field
 
@@ -35,8 +34,7 @@ _BY_TYPE: dict[type[JudgeError], Outcome] = {
 
 
 def outcome_of(error: JudgeError) -> Outcome:
-    """What an error says of its call: `unavailable` is tried again and `throttled` waits; `error`
-    is final."""
+    """The outcome of a call that an error ended; `error` is final."""
     return _BY_TYPE.get(type(error), "error")
 
 
@@ -51,58 +49,34 @@ class BindingLimit(Frozen):
     source: LimitSource
 
 
-class CallObserver(Protocol):
-    """Hears of one judge's calls."""
+class CallObserver:
+    """Hears of one judge's calls; this one does nothing."""
 
     def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
-        """Who says which limit keeps calls back: asked when the calls are read out."""
-        ...
+        """Takes what says which limit keeps calls back: asked when the calls are read out."""
 
     def waiting(self) -> AbstractContextManager[None]:
         """Around a call's wait for its time slot, and for a judge that is down."""
-        ...
+        return nullcontext()
 
     def sent(self, is_again: bool) -> None:
-        """A call goes to the provider; `is_again` where it is not the first for its verdict."""
-        ...
+        """A call goes to the provider; `is_again`: it is not the first for its verdict."""
 
     def ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
         """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
-        None where nobody knows it. It is not counted where the provider did not tell its
-        tokens, or not as numbers that can be."""
-        ...
+        None if nobody knows it. It is not counted if the provider did not give its tokens, or not
+        as numbers that can be."""
 
     def looked_up(self, is_hit: bool) -> None:
         """A verdict was looked for among the calls that were paid."""
-        ...
 
     def settled(self, calls: int, is_failed: bool) -> None:
-        """A verdict came, or an abstention, or (`is_failed`) neither, after so many calls."""
-        ...
+        """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
 
 
-class _NoObserver:
-    """Hears nothing."""
-
-    def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None: ...
-
-    def waiting(self) -> AbstractContextManager[None]:
-        return nullcontext()
-
-    def sent(self, is_again: bool) -> None: ...
-
-    def ended(
-        self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
-    ) -> None: ...
-
-    def looked_up(self, is_hit: bool) -> None: ...
-
-    def settled(self, calls: int, is_failed: bool) -> None: ...
-
-
-NO_OBSERVER: CallObserver = _NoObserver()
+NO_OBSERVER = CallObserver()
 
 
 class Calls(Frozen):
@@ -142,8 +116,8 @@ _SUMMED = tuple(name for name in Calls.model_fields if name not in ("outcomes", 
 
 
 class CallMetricsSnapshot(Frozen):
-    """What one actor tells of one judge: the calls since it told last, what each of them waited,
-    how many are in flight or wait now, and the limit that keeps others back."""
+    """One judge's calls in one actor since the last snapshot, the wait of each, how many are in
+    flight or wait now, and the limit that keeps others back."""
 
     calls: Calls = Calls()
     waits_s: tuple[float, ...] = ()
@@ -153,8 +127,7 @@ class CallMetricsSnapshot(Frozen):
 
 
 class CallMetrics:
-    """The call counts of one actor: an observer for each judge, and what they have heard since they
-    were last read out."""
+    """The call counts of one actor since they were last read out, by judge."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -164,14 +137,13 @@ class CallMetrics:
         return self._counters.setdefault(judge, _JudgeCounters(self._clock))
 
     def take(self) -> dict[str, CallMetricsSnapshot]:
-        """What is new, by judge; a judge of which nothing is new, and of whose rest was told, is
-        left out."""
+        """The news by judge; judges without any are left out."""
         return {
             judge: counters.take() for judge, counters in self._counters.items() if counters.is_news
         }
 
 
-class _JudgeCounters:
+class _JudgeCounters(CallObserver):
     """The observer of one judge, which counts."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -236,7 +208,7 @@ class _JudgeCounters:
             cost_usd=self._cost_usd,
             waited_s=sum(self._waits_s),
         )
-        told = CallMetricsSnapshot(
+        snapshot = CallMetricsSnapshot(
             calls=calls,
             waits_s=tuple(self._waits_s),
             in_flight=self._in_flight,
@@ -244,4 +216,4 @@ class _JudgeCounters:
             limit=self._binding(),
         )
         self._reset()
-        return told
+        return snapshot

@@ -13,19 +13,27 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Protocol
 
-from pydantic import BaseModel
-
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.errors import (
-    BudgetSpent,
-    JudgeError,
-    JudgeStalled,
-    Refused,
-    UnknownModel,
-    cause_of,
-)
+from memray_eval.errors import BudgetSpent
 from memray_eval.extensions import OwnObject
+from memray_eval.judges.accounts import (
+    cache_of,
+    code_of,
+    is_embedded,
+    limits_of,
+    model_name,
+    output_limit,
+    own_server,
+    parameter_target,
+    parameters_of,
+    pool_members,
+    price_of,
+    provider_of,
+    server_of,
+    takes_batches,
+)
+from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.limits import limits_of_batches
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchLane, MoneyPort
@@ -41,49 +49,29 @@ from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.limits.pool import MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
+from memray_eval.judges.model_table import JudgeTable, load_table
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
-from memray_eval.judges.router import (
-    JudgeAssignment,
-    JudgeTable,
-    cache_of,
-    code_of,
-    embedded_model,
-    is_embedded,
-    limits_of,
-    load_table,
-    model_name,
-    output_limit,
-    own_server,
-    parameter_target,
-    parameters_of,
-    pool_members,
-    price_of,
-    provider_of,
-    server_of,
-    takes_batches,
-)
+from memray_eval.judges.router import JudgeAssignment, embedded_model
 from memray_eval.judges.structured_judge import (
     AdmissionPort,
     CallPolicy,
     CallStore,
-    JudgeSpec,
     NoAdmission,
     RepeatedJudge,
     StructuredJudge,
-    judge_key,
 )
+from memray_eval.judges.succession import FallbackJudge, GoneModels, SucceedingJudge
 from memray_eval.metric import RULES
-from memray_eval.ports import Judge, Verdict
+from memray_eval.ports import Judge
 from memray_eval.provider_http.parameters import (
     LocalParameters,
     ParameterNegotiator,
     ParameterPort,
 )
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Message, Usage
 
 SERVER_MODEL = "judge"  # how the embedded judge's server calls its model
 EMBEDDED_OUTPUT_TOKENS = 1024
@@ -146,8 +134,8 @@ def build_batch_lanes(
     """The judges that can be asked in batches, each once. Call it on the loop that will use
     them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
-    asked = [choice.judges for choice in choices.values() if choice.judge != RULES]
-    names = dict.fromkeys(name for judges in asked for name in judges)
+    juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
+    names = dict.fromkeys(name for judges in juries for name in judges)
     return [lane for name in names if (lane := factory.build_lane(name)) is not None]
 
 
@@ -211,11 +199,11 @@ class _JudgeFactory:
             max_output_tokens=output_limit(name, config, self._table),
             price=price_of(name, config, self._table),
         )
-        gate = self._build_gate(JudgeEndpoint(name, identity), spec, config)
-        return code_judge(spec, self._build_policy(name, gate, config), code)
+        admission = self._build_admission(JudgeEndpoint(name, identity), spec, config)
+        return code_judge(spec, self._build_policy(name, admission, config), code)
 
     def build_lane(self, name: str) -> BatchLane | None:
-        """The judge in batches; None where it can only be asked call by call."""
+        """The judge in batches; None if it can only be asked call by call."""
         if not takes_batches(name, self._config, self._table):
             return None
         provider, spec = provider_of(name, self._config), self._provider_spec(name)
@@ -232,8 +220,8 @@ class _JudgeFactory:
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)
-        gate = self._build_gate(self._endpoint_of(spec), spec, self._config)
-        policy = self._build_policy(name, gate, self._config, negotiates=True)
+        admission = self._build_admission(self._endpoint_of(spec), spec, self._config)
+        policy = self._build_policy(name, admission, self._config, negotiates=True)
         return self._builder_of(name)(spec, policy)
 
     def _build_pool(self, name: str, members: Sequence[str]) -> StructuredJudge:
@@ -241,7 +229,7 @@ class _JudgeFactory:
         a price of its own; parameters and the memory of calls are the model's."""
         config, services, whole = self._config, self._services, self._provider_spec(name)
         builder, judges = self._builder_of(name), list[StructuredJudge]()
-        gates: dict[str, AdmissionController] = {}
+        admissions: dict[str, AdmissionController] = {}
         for member in members:
             spec = replace(
                 self._provider_spec(member),
@@ -249,12 +237,14 @@ class _JudgeFactory:
                 cache=whole.cache,
                 price=price_of(member, config, self._table) or whole.price,
             )
-            gates[member] = self._build_gate(self._endpoint_of(spec), spec, config, pool=name)
-            policy = self._build_policy(member, gates[member], config)
+            admissions[member] = self._build_admission(
+                self._endpoint_of(spec), spec, config, pool=name
+            )
+            policy = self._build_policy(member, admissions[member], config)
             judges.append(builder(spec, policy))
         patience = PoolPatience(config.breaker.outage_s, config.ceiling_s)
         hooks = RunHooks(say=services.say, is_stopping=services.is_stopping)
-        pool = MemberPool(name, gates, patience, hooks)
+        pool = MemberPool(name, admissions, patience, hooks)
         access = self._build_policy(name, NoAdmission(), config, negotiates=True)
         return StructuredJudge.of_pool(whole, judges, pool, access)
 
@@ -324,14 +314,14 @@ class _JudgeFactory:
                 ),
             }
         )
-        gate = self._build_gate(endpoint, spec, patient)
-        return openai_judge(spec, self._build_policy(name, gate, patient), is_small=True)
+        admission = self._build_admission(endpoint, spec, patient)
+        return openai_judge(spec, self._build_policy(name, admission, patient), is_small=True)
 
     def _cache_of(self, name: str) -> PromptCache:
-        known = cache_of(name, self._config, self._table)
-        return replace(known, secret=self._services.secret)
+        cache = cache_of(name, self._config, self._table)
+        return replace(cache, secret=self._services.secret)
 
-    def _build_gate(
+    def _build_admission(
         self, endpoint: JudgeEndpoint, spec: JudgeSpec, config: JudgingConfig, pool: str = ""
     ) -> AdmissionController:
         """What lets calls through to a judge; to a member of a `pool`, which rests sooner, for the
@@ -366,7 +356,12 @@ class _JudgeFactory:
         )
 
     def _build_policy(
-        self, name: str, gate: AdmissionPort, config: JudgingConfig, *, negotiates: bool = False
+        self,
+        name: str,
+        admission: AdmissionPort,
+        config: JudgingConfig,
+        *,
+        negotiates: bool = False,
     ) -> CallPolicy:
         services, negotiator = self._services, None
         if negotiates:
@@ -374,7 +369,7 @@ class _JudgeFactory:
             negotiator = ParameterNegotiator(target, services.parameters)
         policy = RetryPolicy(tries=config.tries, ceiling_s=config.ceiling_s, sleep=self._sleep)
         watch, run = services.watch(name), services.run_id
-        return CallPolicy(policy, gate, services.calls, watch, run, negotiator)
+        return CallPolicy(policy, admission, services.calls, watch, run, negotiator)
 
     async def _sleep(self, delay_s: float) -> None:
         """Sleeps, but not past the stop of the run: a call that waits to be tried again must not
@@ -403,93 +398,3 @@ def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> 
     """What a call takes of a budget; one of unknown price its tokens alone."""
     usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
     return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))
-
-
-class GoneModels:
-    """The models that have answered one actor that they are no more. `say` is told of each once,
-    with who is asked instead."""
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say, self._causes = say, dict[str, UnknownModel]()
-
-    def first_of(self, line: Sequence[str]) -> str | None:
-        return next((name for name in line if name not in self._causes), None)
-
-    def add(self, name: str, cause: UnknownModel, find_heir: Callable[[], str | None]) -> None:
-        is_news, self._causes[name] = name not in self._causes, cause
-        if is_news:
-            after = (
-                f"{heir} judges in its place" if (heir := find_heir()) else "nobody is left to ask"
-            )
-            self._say(f"{name} is off ({cause_of(str(cause))}): {after}")
-
-
-class SucceedingJudge:
-    """Asks the first of a line of judges whose model is still there; the verdict names which.
-    `others` are the lines of the rest of the jury: who answers for one of them has its vote."""
-
-    def __init__(
-        self,
-        line: Sequence[str],
-        others: Sequence[Sequence[str]],
-        gone: GoneModels,
-        build: Callable[[str], Judge],
-    ) -> None:
-        self.name, self._line, self._others = line[0], line, others
-        self._gone, self._build = gone, build
-        self._built = {line[0]: build(line[0])}
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        while (name := self._first()) is not None:
-            judge = self._built.get(name) or self._built.setdefault(name, self._build(name))
-            try:
-                return await judge.judge(messages, judgment)
-            except UnknownModel as error:
-                self._gone.add(name, error, self._first)
-        line = ", ".join(self._line)
-        raise UnknownModel(f"404: no model is left of {line}; name another judge", status=404)
-
-    def _first(self) -> str | None:
-        voting = {self._gone.first_of(line) for line in self._others}
-        return self._gone.first_of(
-            [name for name in self._line if name == self.name or name not in voting]
-        )
-
-
-class FallbackJudge:
-    """Asks the next judge when one gives no verdict; the verdict names who gave it. A refusal is a
-    verdict of sorts: final. Where the last one lets no call through any more, JudgeStalled ends the
-    run, instead of one unit after the other."""
-
-    def __init__(self, judges: Sequence[Judge]) -> None:
-        self.name = " then ".join(judge.name for judge in judges)
-        self._judges = judges
-
-    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        lost, cost_usd, saved_usd, calls = Usage(), 0.0, 0.0, 0
-        for position, judge in enumerate(self._judges):
-            try:
-                verdict = await judge.judge(messages, judgment)
-            except Refused:
-                raise
-            except JudgeError as error:
-                lost = lost + Usage.of(error)
-                cost_usd, saved_usd = cost_usd + error.cost_usd, saved_usd + error.saved_usd
-                calls += error.calls
-                if position == len(self._judges) - 1:
-                    if error.is_stalled:
-                        raise JudgeStalled(f"{judge.name}: {error}") from None
-                    error.set_tokens(lost)
-                    error.cost_usd, error.saved_usd, error.calls = cost_usd, saved_usd, calls
-                    raise
-                continue
-            if not position:
-                return verdict
-            spent = {
-                "usage": verdict.usage + lost,
-                "cost_usd": verdict.cost_usd + cost_usd,
-                "saved_usd": verdict.saved_usd + saved_usd,
-                "calls": verdict.calls + calls,
-            }
-            return verdict.model_copy(update=spent)
-        raise JudgeError("no judge to ask")

@@ -126,7 +126,7 @@ class PaidCalls:
 
     def load(self) -> int:
         """Copies the log's calls into the cache, and begins to merge its small segments. Returns
-        how many segments could not be read. Raises ConfigError where the log cannot be listed."""
+        how many segments could not be read. Raises ConfigError if the log cannot be listed."""
         if self._log is None or self._merger is None:
             return 0
         small = list[Small]()
@@ -134,20 +134,20 @@ class PaidCalls:
             self._cache.put(segment.calls)
             if not _is_large(segment):
                 small.append(Small.of(segment))
-        for one in small:
-            self._merger.add(one)
+        for piece in small:
+            self._merger.add(piece)
         return self._log.n_unreadable
 
     async def get(self, keys: Sequence[str]) -> list[CachedCall | None]:
-        """The call of each key, None where there is none."""
-        found = {key: call for key in keys if (call := self._pending.get(key)) is not None}
-        if others := [key for key in keys if key not in found]:
+        """The call of each key, None if there is none."""
+        calls = {key: call for key in keys if (call := self._pending.get(key)) is not None}
+        if others := [key for key in keys if key not in calls]:
             loop = asyncio.get_running_loop()
-            found |= await loop.run_in_executor(self._lookups, self._reader.get, others)
-        return [found.get(key) for key in keys]
+            calls |= await loop.run_in_executor(self._lookups, self._reader.get, others)
+        return [calls.get(key) for key in keys]
 
     async def put(self, calls: Sequence[CachedCall]) -> None:
-        """Keeps the calls. Raises ResourceError or ConfigError where they cannot be kept for
+        """Keeps the calls. Raises ResourceError or ConfigError if they cannot be kept for
         good."""
         self._pending |= {call.key: call for call in calls}
         try:
@@ -251,8 +251,8 @@ class SegmentMerger:
         with self._lock:
             segments, self._gathered, self._merged = [*self._merged, *self._gathered], [], []
             last = list[Small]()
-            for one in segments:
-                last = self._add_to(last, one)
+            for small in segments:
+                last = self._add_to(last, small)
             self._begin(last)
         self._wait()
 
@@ -270,8 +270,8 @@ class SegmentMerger:
     def _add_to(self, segments: list[Small], other: Small) -> list[Small]:
         """The segments with another one; where they would be too large together, those before are
         merged and a new list begins with it. Call it with the lock held."""
-        n_calls = sum(one.n_calls for one in segments) + other.n_calls
-        n_bytes = sum(one.n_bytes for one in segments) + other.n_bytes
+        n_calls = sum(small.n_calls for small in segments) + other.n_calls
+        n_bytes = sum(small.n_bytes for small in segments) + other.n_bytes
         if n_calls <= MERGED_CALLS and n_bytes <= MERGED_BYTES:
             return [*segments, other]
         self._begin(segments)
@@ -299,11 +299,11 @@ class SegmentMerger:
             )
 
     def _merge(self, segments: list[Small]) -> None:
-        keys = dict.fromkeys(key for one in segments for key in one.keys.split("\n"))
+        keys = dict.fromkeys(key for small in segments for key in small.keys.split("\n"))
         calls = self._cache.get(keys)
         if len(calls) < len(keys):  # the cache is not whole: the segments stay
             raise ResourceError(f"{len(keys) - len(calls)} of their calls are not found here")
-        merged = self._log.merge(list(calls.values()), [one.path for one in segments])
+        merged = self._log.merge(list(calls.values()), [small.path for small in segments])
         if merged is not None and not _is_large(merged):
             with self._lock:
                 self._merged = self._add_to(self._merged, Small.of(merged))

@@ -13,7 +13,7 @@ class Price(NamedTuple):
 
     Tokens that were read from a prompt cache, or written into it for five minutes or an hour, are
     reckoned as any other input where their price is not known, and a batch's calls as live ones.
-    Prompts of more than so many tokens have the price that is named with them in `above`, in
+    Prompts of more than this many tokens have the price that is named with them in `above`, in
     ascending order; None: it is not known."""
 
     input_usd: float = 0.0
@@ -25,7 +25,7 @@ class Price(NamedTuple):
     above: tuple[tuple[int, Price | None], ...] = ()
 
     def of(self, spent: TokenCounts, is_batch: bool = False, calls: float = 1.0) -> float | None:
-        """US dollars for the tokens of so many calls of one length, None where their price is not
+        """US dollars for the tokens of this many calls of one length, None if their price is not
         known; `is_batch` where a batch's calls took them, whose cache writes last an hour."""
         price = self._for_length(spent.input_tokens / max(1.0, calls))
         return None if price is None else price._share(is_batch) * price._live(spent, is_batch)
@@ -45,7 +45,7 @@ class Price(NamedTuple):
         return all(price is not None for _, price in self.above)
 
     def band(self, tokens: float) -> int:
-        """Which price a prompt of so many tokens has: 0 the own one, 1 the first of `above`."""
+        """Which price a prompt of this many tokens has: 0 the own one, 1 the first of `above`."""
         return sum(tokens > most for most, _ in self.above)
 
     def _for_length(self, tokens: float) -> Price | None:

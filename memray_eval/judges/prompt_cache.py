@@ -73,7 +73,7 @@ class SharedStart(NamedTuple):
     @property
     def is_block_shared(self) -> tuple[bool, ...]:
         """Of each block, whether it is common."""
-        return tuple(place < self.shared for place in range(len(self.blocks)))
+        return tuple(position < self.shared for position in range(len(self.blocks)))
 
     @property
     def tokens(self) -> float:
@@ -81,12 +81,12 @@ class SharedStart(NamedTuple):
         return sum(map(len, self.blocks[: self.shared])) / CHARACTERS_A_TOKEN
 
 
-class Turn(NamedTuple):
-    """A call's turn behind others with its start: whether these have it cached by now, and the
-    way to say that this one was answered."""
+class QueuedStart(NamedTuple):
+    """The start of a call whose turn has come: if calls before it have it cached by now, and
+    `keep()`, for when this one was answered."""
 
     is_cached: bool
-    answered: Callable[[], None]
+    keep: Callable[[], None]
 
 
 class StartQueue:
@@ -104,20 +104,20 @@ class StartQueue:
         self._ahead = dict[str, asyncio.Future[None]]()
 
     @asynccontextmanager
-    async def turn(self, key: str) -> AsyncIterator[Turn]:
+    async def follow(self, key: str) -> AsyncIterator[QueuedStart]:
         """Waits until the start is cached, or nobody goes ahead with it."""
         while not self._is_kept(key) and (ahead := self._ahead.get(key)) is not None:
             await asyncio.wait([ahead])
         is_kept = self._is_kept(key)
-        mine = None
+        leads: asyncio.Future[None] | None = None
         if not is_kept:
-            mine = self._ahead[key] = asyncio.get_running_loop().create_future()
+            leads = self._ahead[key] = asyncio.get_running_loop().create_future()
         try:
-            yield Turn(is_kept, lambda: self._keep(key))
+            yield QueuedStart(is_kept, lambda: self._keep(key))
         finally:
-            if mine is not None:
+            if leads is not None:
                 del self._ahead[key]
-                mine.set_result(None)
+                leads.set_result(None)
 
     def _is_kept(self, key: str) -> bool:
         return self._kept_until.get(key, 0.0) > self._clock()

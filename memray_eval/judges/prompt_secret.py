@@ -30,7 +30,7 @@ _HEX = re.compile(rb"[0-9a-f]{64}\s*")
 
 
 def secret_beside(file: str) -> bytes:
-    """The secret beside the file of paid calls, made if there is none. Raises ResourceError where
+    """The secret beside the file of paid calls, made if there is none. Raises ResourceError if
     it cannot be read or written, ConfigError where it is none."""
     path = Path(f"{file}.secret")
     draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")

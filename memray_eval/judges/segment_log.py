@@ -95,7 +95,7 @@ class SegmentLog:
     def load(self) -> Iterator[Segment]:
         """The segments, earlier ones first. Skips one that cannot be read, and counts it; where one
         has gone since the folder was listed, because another process merged it, lists again.
-        Raises ConfigError where the folder cannot be listed; one that is not there holds nothing.
+        Raises ConfigError if the folder cannot be listed; one that is not there holds nothing.
         """
         self.n_unreadable = 0
         seen = set[str]()

@@ -161,22 +161,42 @@ class LocalParameters:
 
 
 class Attempt:
-    """A call whose parameters are negotiated."""
+    """A call whose parameters are negotiated: `asked` tells calls with others apart."""
 
-    def __init__(self, of: ParameterNegotiator, asked: frozenset[str]) -> None:
-        self._of, self._asked, self.changes, self.finds_out = of, asked, of.changes, ""
+    def __init__(
+        self, negotiator: ParameterNegotiator, parameters: Mapping[str, Any], asked: frozenset[str]
+    ) -> None:
+        self._negotiator, self._parameters, self._asked = negotiator, parameters, asked
+        self.changes, self.finds_out, self._name = negotiator.changes, "", ""
+        self._n_left = 2 * len(parameters) + len(LIMITS)  # refusals, after which it ends
+
+    async def start(self) -> None:
+        """Waits until the request may go."""
+        if self._n_left and not self.finds_out:
+            name, is_first = await self._negotiator.wait_to_go(self._asked)
+            self._name = name or self._name
+            self.finds_out = name if is_first else ""
 
     def latest(self) -> Changes:
         """What is to be sent otherwise, as it is known when the request goes out."""
-        self.changes = self._of.changes
+        self.changes = self._negotiator.changes
         return self.changes
+
+    async def adapts_to(self, error: JudgeError) -> bool:
+        """Leaves out the parameter that a refusal names; False if it names none."""
+        sent = changed_parameters(self._parameters, self.changes)
+        if not self._n_left or not (changes := find_change(error, sent, self.changes)):
+            return False
+        self._n_left -= 1
+        await self._negotiator.tell("refused", self._asked, self._name, changes)
+        return True
 
     async def end(self, event: Literal["taken", "failed"]) -> None:
         """Nobody need wait for this call any more: the server has taken its request, or it failed
         for another reason and is tried again later."""
         if self.finds_out:
             call, self.finds_out = self.finds_out, ""
-            await self._of.tell(event, self._asked, call)
+            await self._negotiator.tell(event, self._asked, call)
 
 
 class ParameterNegotiator:
@@ -189,6 +209,9 @@ class ParameterNegotiator:
         self._taken, self._learnt_at = set[frozenset[str]](), -math.inf
         self._asking, self._name, self._numbers = asyncio.Lock(), uuid4().hex, count()
 
+    def begin(self, parameters: Mapping[str, Any], asked: frozenset[str]) -> Attempt:
+        return Attempt(self, parameters, asked)
+
     async def ask(
         self,
         parameters: Mapping[str, Any],
@@ -198,20 +221,15 @@ class ParameterNegotiator:
         """What `call` returns, which says of its attempt when the server has answered. It is called
         again as long as the server refuses a parameter that it was sent, with that one left out:
         once for each name, so it ends."""
-        attempt, asker = Attempt(self, asked), ""
+        attempt = self.begin(parameters, asked)
         try:
-            for _ in range(2 * len(parameters) + len(LIMITS)):
-                if asked not in self._taken and not attempt.finds_out:
-                    asker = f"{self._name} {next(self._numbers)}"
-                    attempt.finds_out = asker if await self._wait_to_go(asked, asker) else ""
+            while True:
+                await attempt.start()
                 try:
                     return await call(attempt)
                 except JudgeError as error:
-                    sent = changed_parameters(parameters, attempt.changes)
-                    if not (found := find_change(error, sent, attempt.changes)):
+                    if not await attempt.adapts_to(error):
                         raise
-                    await self.tell("refused", asked, asker, found)
-            return await call(attempt)
         finally:
             await attempt.end("failed")
 
@@ -239,19 +257,23 @@ class ParameterNegotiator:
         known = await self._port.negotiate(Step(self._target, asked, call, event, dict(changes)))
         self.changes = {**self.changes, **changes, **known.changes}
 
-    async def _wait_to_go(self, asked: frozenset[str], call: str) -> bool:
-        """Waits until a call may go. Returns whether it finds out for others what is taken."""
+    async def wait_to_go(self, asked: frozenset[str]) -> tuple[str, bool]:
+        """Waits until a call may go. Returns its name, and if it finds out for others which
+        parameters are taken."""
+        if asked in self._taken:
+            return "", False
+        call = f"{self._name} {next(self._numbers)}"
         async with self._asking:  # one call of this worker asks at a time
             while asked not in self._taken:
-                known = await self._port.negotiate(Step(self._target, asked, call, "asks"))
-                self.changes = {**self.changes, **known.changes}
-                if known.finds_out:
-                    return True
-                if known.may_go:
+                standing = await self._port.negotiate(Step(self._target, asked, call, "asks"))
+                self.changes = {**self.changes, **standing.changes}
+                if standing.finds_out:
+                    return call, True
+                if standing.may_go:
                     self._taken.add(asked)
                     break
                 await asyncio.sleep(POLL_S)
-        return False
+        return call, False
 
 
 def asked_set(parameters: Mapping[str, Any]) -> frozenset[str]:

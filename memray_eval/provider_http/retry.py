@@ -8,8 +8,8 @@ import logging
 import math
 import random
 import time
-from collections.abc import Awaitable, Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -45,50 +45,72 @@ class RetryPolicy:
         """The call's result. Every try goes through `admission`, whose waiting does not count.
         Raises the call's JudgeError when tries or time are used up, and any other at once; what
         `admission` itself raises is final."""
-        left_s, failures, throttles = self.ceiling_s, 0, 0
+        retries = Retries(self)
         while True:
-            is_admitted = False
             try:
-                async with admission() as admitted:
-                    is_admitted, began = True, self.clock()
-                    try:
-                        return await asyncio.wait_for(call(admitted), max(0.001, left_s))
-                    except TimeoutError:
-                        raise Unavailable(f"no verdict within {self.ceiling_s:g} s") from None
-                    finally:
-                        left_s -= self.clock() - began
-            except Throttled as error:
-                if not is_admitted:
-                    raise
-                throttles += 1
-                said_s = error.retry_after_s
-                is_told = said_s is not None and said_s <= self.ceiling_s
-                delay_s = (
-                    max(SHORTEST_WAIT_S, said_s or 0.0) if is_told else self._backoff_s(throttles)
-                )
-                last: Throttled | Unavailable = error
-            except Unavailable as error:
-                delay_s, last = SHORTEST_WAIT_S, error
-                if not error.is_for_another:
-                    failures += 1
-                    if failures >= self.tries or not is_admitted:
-                        raise
-                    delay_s = self._backoff_s(failures)
-            left_s -= delay_s
-            if left_s <= 0:
-                raise last
-            logger.debug("a call is tried again in %.1f s: %s", delay_s, type(last).__name__)
-            await self.sleep(delay_s)
+                async with admission() as admitted, retries.timed():
+                    return await call(admitted)
+            except (Throttled, Unavailable) as error:
+                await retries.wait_after(error)
+
+
+class Retries:
+    """The tries of one call under a policy, and the time that is left for them."""
+
+    def __init__(self, policy: RetryPolicy) -> None:
+        self._policy, self._left_s = policy, policy.ceiling_s
+        self._failures = self._throttles = 0
+        self._is_admitted = False
+
+    @asynccontextmanager
+    async def timed(self) -> AsyncIterator[None]:
+        """Around a try that was admitted. Raises Unavailable when the time is used up."""
+        self._is_admitted, began = True, self._policy.clock()
+        try:
+            async with asyncio.timeout(max(0.001, self._left_s)):
+                yield
+        except TimeoutError:
+            raise Unavailable(f"no verdict within {self._policy.ceiling_s:g} s") from None
+        finally:
+            self._left_s -= self._policy.clock() - began
+
+    async def wait_after(self, error: Throttled | Unavailable) -> None:
+        """Waits until the next try may go. Raises the error if there is none."""
+        is_admitted, self._is_admitted = self._is_admitted, False
+        if isinstance(error, Throttled):
+            if not is_admitted:
+                raise error
+            self._throttles += 1
+            delay_s = self._delay_after(error)
+        elif error.is_for_another:
+            delay_s = SHORTEST_WAIT_S
+        else:
+            self._failures += 1
+            if self._failures >= self._policy.tries or not is_admitted:
+                raise error
+            delay_s = self._backoff_s(self._failures)
+        self._left_s -= delay_s
+        if self._left_s <= 0:
+            raise error
+        logger.debug("a call is tried again in %.1f s: %s", delay_s, type(error).__name__)
+        await self._policy.sleep(delay_s)
+
+    def _delay_after(self, error: Throttled) -> float:
+        wait_s = error.retry_after_s
+        if wait_s is None or wait_s > self._policy.ceiling_s:
+            return self._backoff_s(self._throttles)
+        return max(SHORTEST_WAIT_S, wait_s)
 
     def _backoff_s(self, count: int) -> float:
         """Full jitter: uniform between a tenth and all of the doubling delay."""
-        longest = min(self.longest_delay_s, self.first_delay_s * 2 ** (count - 1))
-        return self.chance.uniform(0.1 * longest, longest)
+        policy = self._policy
+        longest = min(policy.longest_delay_s, policy.first_delay_s * 2 ** (count - 1))
+        return policy.chance.uniform(0.1 * longest, longest)
 
 
 def parse_retry_after(value: str | None, now_s: float | None = None) -> float | None:
-    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None where there is none or
-    it cannot be read."""
+    """Seconds to wait by a Retry-After header: "1.5", or an HTTP date. None if there is none or it
+    cannot be read."""
     if value is None:
         return None
     try:

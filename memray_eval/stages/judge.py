@@ -28,7 +28,7 @@ from memray_eval.metric import (
     score_without_judge,
     unscorable,
 )
-from memray_eval.ports import PAYER, Judge, Verdict
+from memray_eval.ports import CURRENT_UNIT, Judge, Verdict
 from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     JURORS,
@@ -276,7 +276,7 @@ async def _ask_jury(
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
-    PAYER.set(f"{record.unit_id} {metric.name}")
+    CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
     if isinstance(asked, Score):
         return asked
     outcomes = await _gather_all(

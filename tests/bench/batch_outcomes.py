@@ -28,7 +28,7 @@ from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import Services, build_batch_lanes
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import StructuredJudge
-from memray_eval.ports import PAYER
+from memray_eval.ports import CURRENT_UNIT
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Message
@@ -413,7 +413,7 @@ async def run_batches(
 
     async def fill() -> None:
         for number in range(CALLS):
-            PAYER.set(f"unit{number} {METRIC}")
+            CURRENT_UNIT.set(f"unit{number} {METRIC}")
             with suppress(JudgeError):
                 await rehearsed.judge(question(number), Rating)
 
@@ -438,7 +438,7 @@ async def _play(case: Case, root: str, folder: Path, clock: FakeClock, lines: li
         judge, services = await run_batches(judging, MODELS[case.provider], folder, clock, lines)
         ends = {"verdict": 0, "refused": 0, "no verdict": 0}
         for number in range(CALLS):
-            PAYER.set(f"unit{number} {METRIC}")
+            CURRENT_UNIT.set(f"unit{number} {METRIC}")
             try:
                 await judge.judge(question(number), Rating)
                 ends["verdict"] += 1

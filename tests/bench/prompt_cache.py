@@ -21,8 +21,9 @@ from typing import Any
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.execution.prepare import run
+from memray_eval.judges.accounts import price_of
+from memray_eval.judges.model_table import load_table
 from memray_eval.judges.prices import Price
-from memray_eval.judges.router import load_table, price_of
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Summary, Usage

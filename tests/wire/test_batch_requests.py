@@ -38,10 +38,10 @@ def test_a_call_of_a_batch_is_the_live_one(
             judge = MODELS[provider]
             choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
             (lane,) = build_batch_lanes(choices, judging, connected)
-            planned = await lane.judge.plan(question(1), Rating)
-            body = await planned.request()
+            call = lane.judge.call(question(1), Rating, is_batch=True)
+            body = await call.request()
             await lane.judge.judge(question(1), Rating)
-            assert (await lane.judge.recall(planned.key, Rating)) is not None  # one key for both
+            assert (await call.recall()) is not None  # one key for both
             await services.end()
             lane.spool.discard()
             return body, lane.client

@@ -26,10 +26,12 @@ from memray_eval.errors import (
     Unavailable,
     UnknownModel,
 )
+from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.judges.prices import Price
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, Price, StructuredJudge
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -71,7 +73,7 @@ def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> Stru
         judge = openai_judge(
             JudgeSpec(name="openai/m", model="m", api_key_env="TEST_JUDGE_KEY", **spec), access
         )
-        judge._wire._client.base_url = server.base_url
+        judge.adapter._client.base_url = server.base_url
         return judge
     builder = {
         "openai-compatible": openai_judge,

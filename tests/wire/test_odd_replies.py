@@ -25,12 +25,13 @@ from memray_eval.errors import (
     Unreadable,
     cause_of,
 )
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, StructuredJudge
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.models import embeddings, openai_generator
 from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
@@ -155,7 +156,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(wire, server, CallPolicy(policy, calls=kept, watch=book.of("j")))
+        judge = judge_at(wire, server, CallPolicy(policy, calls=kept, observer=book.of("j")))
         throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
 
         async def ask(name: str) -> Any:

@@ -15,7 +15,8 @@ from tests.servers.provider import serving
 ASK = """
 import asyncio, importlib, logging, sys
 from pydantic import BaseModel
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.types import Message
 logging.basicConfig(level=logging.DEBUG)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from memray_eval.judges.adapter import Reply
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
-from memray_eval.judges.structured_judge import Reply
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.replies import HttpReply
 from memray_eval.provider_http.retry import RetryPolicy
@@ -128,11 +128,9 @@ def test_what_openai_is_sent() -> None:
 def test_a_batch_keeps_its_starts_for_an_hour() -> None:
     async def made(server: Provider) -> dict[str, Any]:
         judge = build("anthropic", server, RetryPolicy(), cache=MARKED)
-        question = judge.pose(prompt("Rest."), Rating, is_batch=True)
-        talk = [message.model_dump() for message in question.messages]
+        call = judge.call(prompt("Rest."), Rating, is_batch=True)
         await judge.aclose()
-        wire: Any = judge._wire
-        return dict(wire.body(question.prepared.request, talk, question.start))
+        return await call.request()
 
     with serving(lambda body: GOOD) as server:
         body = asyncio.run(made(server))
@@ -166,7 +164,7 @@ def test_odd_counts_of_a_cache_are_no_counts(wire: str, usage: dict[str, Any]) -
     async def read(server: Provider) -> Reply:
         judge = build(wire, server, RetryPolicy())
         await judge.aclose()
-        return judge._wire.read(completion(wire, usage))
+        return judge.adapter.read(completion(wire, usage))
 
     with serving(lambda body: GOOD) as server:
         reply = asyncio.run(read(server))

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.providers.openai import openai_judge
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec
+from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.metrics import pick
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.stages.judge import JudgingOptions, judge_record

@@ -23,7 +23,8 @@ from memray_eval.execution.run_manifest import rubrics_of
 from memray_eval.execution.run_plan import PhaseChoice, RunPlan, RunSpec
 from memray_eval.execution.schedule import schedule
 from memray_eval.execution.services import check_calls
-from memray_eval.judges.router import is_embedded, may_bill, unpriced
+from memray_eval.judges.accounts import is_embedded, may_bill
+from memray_eval.judges.router import unpriced
 from memray_eval.metric import RULES
 from memray_eval.types import JURORS
 

@@ -28,15 +28,10 @@ from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
-from memray_eval.judges.router import (
-    JudgeAssignment,
-    JudgeTable,
-    assign_judges,
-    check_judge,
-    heirs_of,
-    load_table,
-    stand_in,
-)
+from memray_eval.judges.accounts import check_judge
+from memray_eval.judges.model_table import JudgeTable, load_table
+from memray_eval.judges.router import JudgeAssignment, assign_judges
+from memray_eval.judges.succession import heirs_of, stand_in
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics

@@ -14,6 +14,7 @@ import anthropic
 import httpx2
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
@@ -25,7 +26,6 @@ from memray_eval.judges.batches.port import (
     odd_answer,
 )
 from memray_eval.judges.providers.anthropic import open_client
-from memray_eval.judges.structured_judge import JudgeSpec
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,

@@ -15,6 +15,7 @@ from google import genai
 from google.genai import errors, types
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.files import read_objects, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
@@ -25,7 +26,6 @@ from memray_eval.judges.batches.port import (
     SentBatch,
     odd_answer,
 )
-from memray_eval.judges.structured_judge import JudgeSpec, judge_key
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.replies import Edge
 from memray_eval.provider_http.transport import client_options

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import openai
 
+from memray_eval.judges.adapter import JudgeSpec
 from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
@@ -20,7 +21,6 @@ from memray_eval.judges.batches.port import (
     odd_answer,
 )
 from memray_eval.judges.providers.openai import open_client
-from memray_eval.judges.structured_judge import JudgeSpec
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.replies import (
     InvalidReply,

@@ -9,12 +9,12 @@ from typing import TypeAlias
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
-from memray_eval.ports import PAYER, Verdict
+from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
+from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.types import Message
 
 # The judge, its call, and "UNIT METRIC" of the score that will tell its cost
-NoteCall: TypeAlias = Callable[[str, PlannedCall, str], Awaitable[None]]
+NoteCall: TypeAlias = Callable[[str, JudgeCall, str], Awaitable[None]]
 
 
 class NotYet(JudgeError):
@@ -29,8 +29,8 @@ class RehearsedJudge:
         self.name, self._judge, self._repeat, self._note = judge.name, judge, repeat, note
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        planned = await self._judge.plan(messages, judgment, self._repeat)
-        if (verdict := await self._judge.recall(planned.key, judgment)) is not None:
+        call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
+        if (verdict := await call.recall()) is not None:
             return verdict
-        await self._note(self.name, planned, PAYER.get())
+        await self._note(self.name, call, CURRENT_UNIT.get())
         raise NotYet("its call goes into a batch")

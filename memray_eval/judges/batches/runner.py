@@ -32,7 +32,7 @@ from memray_eval.judges.batches.port import (
 from memray_eval.judges.batches.spool import PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, Spending
-from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge
+from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.provider_http.replies import HttpReply
 from memray_eval.types import Usage
 
@@ -156,7 +156,7 @@ class BatchRunner:
             for lane in self._lanes.values():
                 lane.spool.discard()
 
-    async def note(self, judge: str, planned: PlannedCall, payer: str) -> None:
+    async def note(self, judge: str, planned: JudgeCall, payer: str) -> None:
         """Takes a call that is missing, unless a batch has it already or it is to go live."""
         lane = self._lanes.get(judge)
         if lane is None or lane.live_because:

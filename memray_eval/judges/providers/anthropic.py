@@ -9,15 +9,10 @@ import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import (
-    CallPolicy,
-    JudgeSpec,
-    Reply,
-    StructuredJudge,
-    judge_key,
-)
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.payload_logs import silence_payload_logs
@@ -58,10 +53,14 @@ class AnthropicAdapter:
         self.negotiable: Mapping[str, Any] = {k: v for k, v in parameters.items() if k not in fixed}
 
     def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
-        fixed = {name: one for name, one in prepared.items() if name not in self.negotiable}
+        fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
         return fixed | changed_parameters(self.negotiable, changes)
 
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+    def prepare(
+        self, judgment: type[BaseModel], system: str, shared_first: bool = False
+    ) -> dict[str, Any]:
+        if shared_first:
+            return {"model": self._model, **self.parameters, "system": system}
         schema = {"type": "json_schema", "schema": anthropic.transform_schema(judgment)}
         output = {**self.parameters.get("output_config", {}), "format": schema}
         request = {"model": self._model, **self.parameters, "output_config": output}
@@ -70,38 +69,31 @@ class AnthropicAdapter:
         arguments.pop("messages", None)
         return arguments
 
-    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        return {"model": self._model, **self.parameters, "system": system}
-
     def body(
         self,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
         start: SharedStart | None = None,
     ) -> dict[str, Any]:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the
         context, which other queries have too, and up to the query."""
-        turns: list[Mapping[str, Any]] = [turn for turn in talk if turn["role"] != "system"]
+        sent: list[Mapping[str, Any]] = [turn for turn in messages if turn["role"] != "system"]
         if start is not None and start.is_marked:
             mark = {"type": "ephemeral", **({"ttl": "1h"} if start.lasts_1h else {})}
             content: list[dict[str, Any]] = [
                 {"type": "text", "text": block, **({"cache_control": mark} if is_shared else {})}
                 for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
             ]
-            turns[0] = {**turns[0], "content": content}
-        return {**prepared, "messages": turns}
+            sent[0] = {**sent[0], "content": content}
+        return {**prepared, "messages": sent}
 
     async def send(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        messages: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> HttpReply:
-        return await self._post(prepared, self.body(prepared, talk))
-
-    async def send_shared(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
-    ) -> HttpReply:
-        return await self._post(prepared, self.body(prepared, talk, start))
-
-    async def _post(self, prepared: Mapping[str, Any], body: dict[str, Any]) -> HttpReply:
+        body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call. Raw: the SDK does not check what it reads.
         create = self._client.messages.with_raw_response.create
@@ -113,23 +105,23 @@ class AnthropicAdapter:
     async def batch_request(
         self,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
         start: SharedStart | None = None,
     ) -> dict[str, Any]:
-        return self.body(prepared, talk, start)
+        return self.body(prepared, messages, start)
 
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return self._edge.refusal(status, None, body)
 
     def read(self, completion: HttpReply) -> Reply:
-        said = self._edge.object(completion)
-        usage, known = read_usage(said.get("usage"), _TOKENS)
+        reply = self._edge.object(completion)
+        usage, known = read_usage(reply.get("usage"), _TOKENS)
         with self._edge.reading(completion, usage):
-            blocks = mappings_in(said, "content")
+            blocks = mappings_in(reply, "content")
             text = "".join(
                 text_in(block, "text") for block in blocks if block.get("type") == "text"
             )
-            ending, served = text_in(said, "stop_reason"), name_in(said, "model")
+            ending, served = text_in(reply, "stop_reason"), name_in(reply, "model")
             if ending == "refusal":
                 return Reply(text, usage, "refused", known, served)
             is_cut = ending == "max_tokens"
@@ -156,9 +148,9 @@ def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> anthropic.AsyncA
 
 
 def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    options = client_options(spec.timeout_s, access.admission.observe_headers)
     client = open_client(spec, options)
-    wire = AnthropicAdapter(
+    adapter = AnthropicAdapter(
         client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}
     )
-    return StructuredJudge(spec, wire, access, client.close)
+    return StructuredJudge(spec, adapter, access, client.close)

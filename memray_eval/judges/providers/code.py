@@ -5,7 +5,7 @@
 
 `messages` are mappings of role and content, `judgment` is the pydantic class of the verdict. What
 it returns is the verdict: an instance, a mapping, or text with its JSON; or a pair of that and
-{"input_tokens": N, "output_tokens": N}, by which it is paid for. It may raise what stands in
+{"input_tokens": N, "output_tokens": N}, by which it is paid for. It may raise the errors of
 memray_eval/errors.py (Throttled, Refused, ...); a time-out or a lost connection is tried again, and
 anything else is the error of its unit."""
 
@@ -20,13 +20,15 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, Reply, StructuredJudge
+from memray_eval.judges.adapter import JudgeSpec, Reply
+from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.replies import token_count
 from memray_eval.types import Usage
 
 
 class CodeAdapter:
-    assistant_role = "assistant"
+    assistant_role, schema_is_in_start = "assistant", None
 
     def __init__(self, code: OwnObject, timeout_s: float) -> None:
         self._ask, self._timeout_s, self._name = code.load(), timeout_s, code.attribute
@@ -36,33 +38,40 @@ class CodeAdapter:
     def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
         return prepared
 
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+    def prepare(
+        self, judgment: type[BaseModel], system: str, shared_first: bool = False
+    ) -> dict[str, Any]:
         return {"judgment": judgment}
 
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
-        asked = call_own(self._ask, [dict(turn) for turn in talk], prepared["judgment"])
-        return await asyncio.wait_for(asked, self._timeout_s)
+    async def send(
+        self,
+        prepared: Mapping[str, Any],
+        messages: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> Any:
+        verdict = call_own(self._ask, list(map(dict, messages)), prepared["judgment"])
+        return await asyncio.wait_for(verdict, self._timeout_s)
 
     def read(self, completion: Any) -> Reply:
-        said, spent = completion, None
+        verdict, spent = completion, None
         if isinstance(completion, tuple) and len(completion) == 2:
-            said, spent = completion
-        if isinstance(said, BaseModel):
-            text = said.model_dump_json()
-        elif isinstance(said, Mapping):
-            text = json.dumps(said, default=str)
-        elif isinstance(said, str):
-            text = said
+            verdict, spent = completion
+        if isinstance(verdict, BaseModel):
+            text = verdict.model_dump_json()
+        elif isinstance(verdict, Mapping):
+            text = json.dumps(verdict, default=str)
+        elif isinstance(verdict, str):
+            text = verdict
         else:
             raise JudgeError(
-                f"{self._name} returned {type(said).__name__}: no judgment, mapping or text"
+                f"{self._name} returned {type(verdict).__name__}: no judgment, mapping or text"
             )
-        told = [
+        tokens = [
             token_count(spent.get(name)) if isinstance(spent, Mapping) else None
             for name in ("input_tokens", "output_tokens")
         ]
-        usage = Usage(input_tokens=told[0] or 0, output_tokens=told[1] or 0)
-        return Reply(text, usage, "done", is_counted=None not in told)
+        usage = Usage(input_tokens=tokens[0] or 0, output_tokens=tokens[1] or 0)
+        return Reply(text, usage, "done", is_counted=None not in tokens)
 
     def translate(self, error: BaseException) -> JudgeError:
         # A user's exception may quote anything: its text is kept, as that of a metric's is

@@ -15,15 +15,10 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
+from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import (
-    CallPolicy,
-    JudgeSpec,
-    Reply,
-    StructuredJudge,
-    judge_key,
-)
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.payload_logs import silence_payload_logs
@@ -81,7 +76,9 @@ class GoogleAdapter:
         left_out = dict.fromkeys(self.negotiable.keys() - sent.keys())
         return {**prepared, "config": prepared["config"].model_copy(update=left_out)}
 
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
+    def prepare(
+        self, judgment: type[BaseModel], system: str, shared_first: bool = False
+    ) -> dict[str, Any]:
         request: dict[str, Any] = {"model": self._model}
         # instructor wants a question; the real ones come with each call.
         request["messages"] = [{"role": "user", "content": "?"}]
@@ -94,21 +91,24 @@ class GoogleAdapter:
         return {"model": arguments["model"], "config": config}
 
     async def send(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        messages: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> HttpReply:
-        return await self._send(self._client, prepared, talk)
+        return await self._send(self._client, prepared, messages)  # Google finds starts itself
 
     async def batch_request(
         self,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
         start: SharedStart | None = None,
     ) -> dict[str, Any]:
         # The SDK has no other way to say what it would send
         bodies = list[bytes]()
         token = _BODIES.set(bodies)
         try:
-            await self._send(self._unsent, prepared, talk)
+            await self._send(self._unsent, prepared, messages)
         finally:
             _BODIES.reset(token)
         return dict(json.loads(bodies[0]))
@@ -127,35 +127,27 @@ class GoogleAdapter:
         self,
         client: genai.Client,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
     ) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
-            for turn in talk
+            for turn in messages
             if turn["role"] != "system"
         ]
         completion = await client.aio.models.generate_content(contents=turns, **prepared)
         answer = completion.sdk_http_response  # as it came: the SDK does not check what it reads
         return HttpReply(200, (answer.body if answer is not None else None) or "")
 
-    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        return self.prepare(judgment, system)
-
-    async def send_shared(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
-    ) -> HttpReply:
-        return await self.send(prepared, talk)  # starts are found by Google itself
-
     def read(self, completion: HttpReply) -> Reply:
-        said = self._edge.object(completion)
-        usage, known = read_usage(said.get("usageMetadata"), _TOKENS)
+        reply = self._edge.object(completion)
+        usage, known = read_usage(reply.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
-            served = name_in(said, "modelVersion")
-            feedback = None if said.get("candidates") else said.get("promptFeedback")
+            served = name_in(reply, "modelVersion")
+            feedback = None if reply.get("candidates") else reply.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
             if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
                 return Reply("", usage, "refused", known, served)
-            candidate = first_in(said, "candidates")
+            candidate = first_in(reply, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
             text = ""
@@ -197,7 +189,7 @@ def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
     )
     client = genai.Client(api_key=key, http_options=options)
     edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-    wire = GoogleAdapter(
+    adapter = GoogleAdapter(
         client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge
     )
-    return StructuredJudge(spec, wire, access, http.aclose)
+    return StructuredJudge(spec, adapter, access, http.aclose)

@@ -10,15 +10,10 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
+from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import (
-    CallPolicy,
-    JudgeSpec,
-    Reply,
-    StructuredJudge,
-    judge_key,
-)
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
 from memray_eval.provider_http.parameters import Changes, changed_parameters
@@ -71,25 +66,23 @@ class OpenAIAdapter:
         self.negotiable: Mapping[str, Any] = self.parameters
 
     def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
-        fixed = {name: one for name, one in prepared.items() if name not in self.negotiable}
+        fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
         return fixed | changed_parameters(self.negotiable, changes)
 
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        request = {"model": self._model, **self.parameters}
+    def prepare(
+        self, judgment: type[BaseModel], system: str, shared_first: bool = False
+    ) -> dict[str, Any]:
+        request: dict[str, Any] = {"model": self._model, **self.parameters}
+        if shared_first and self._is_openai:  # the schema is in the prompt
+            return request | {"response_format": {"type": "json_object"}} | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
-        asked = arguments["response_format"]["json_schema"]
+        schema = arguments["response_format"]["json_schema"]
         if self._is_openai:
-            asked.update(strict=True, schema=to_strict_json_schema(judgment))
+            schema.update(strict=True, schema=to_strict_json_schema(judgment))
         elif self._is_small:
-            asked["schema"] = bound_schema(asked["schema"])
+            schema["schema"] = bound_schema(schema["schema"])
         arguments.pop("messages", None)
         return arguments | self._cache_options
-
-    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        if not self._is_openai:
-            return self.prepare(judgment, system)
-        request: dict[str, Any] = {"model": self._model, **self.parameters}
-        return request | {"response_format": {"type": "json_object"}} | self._cache_options
 
     @property
     def _cache_options(self) -> dict[str, Any]:
@@ -100,12 +93,12 @@ class OpenAIAdapter:
     def body(
         self,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
         start: SharedStart | None = None,
     ) -> dict[str, Any]:
         """A request's whole body. At OpenAI calls with one start have one key, which brings them to
         the machine that keeps it; a model that takes marks gets one at the start's ends."""
-        body: dict[str, Any] = {**prepared, "messages": talk}
+        body: dict[str, Any] = {**prepared, "messages": messages}
         if start is None or not self._is_openai:
             return body
         body["prompt_cache_key"] = start.key
@@ -115,20 +108,16 @@ class OpenAIAdapter:
                 {"type": "text", "text": block, **(mark if is_shared else {})}
                 for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
             ]
-            body["messages"] = [talk[0], {**talk[1], "content": content}, *talk[2:]]
+            body["messages"] = [messages[0], {**messages[1], "content": content}, *messages[2:]]
         return body
 
     async def send(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]
+        self,
+        prepared: Mapping[str, Any],
+        messages: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
     ) -> HttpReply:
-        return await self._post(self.body(prepared, talk))
-
-    async def send_shared(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
-    ) -> HttpReply:
-        return await self._post(self.body(prepared, talk, start))
-
-    async def _post(self, body: dict[str, Any]) -> HttpReply:
+        body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
         # call. Raw: the SDK does not check what it reads.
         create = self._client.chat.completions.with_raw_response.create
@@ -137,10 +126,10 @@ class OpenAIAdapter:
     async def batch_request(
         self,
         prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
+        messages: Sequence[Mapping[str, str]],
         start: SharedStart | None = None,
     ) -> dict[str, Any]:
-        return self.body(prepared, talk, start)
+        return self.body(prepared, messages, start)
 
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return edge_for(self._client).refusal(status, None, body)
@@ -154,12 +143,12 @@ class OpenAIAdapter:
 
 def read_completion(edge: Edge, reply: HttpReply) -> Reply:
     """A chat completion. Raises JudgeError."""
-    said = edge.object(reply)
-    spent, is_counted = read_usage(said.get("usage"), _TOKENS)
+    completion = edge.object(reply)
+    spent, is_counted = read_usage(completion.get("usage"), _TOKENS)
     with edge.reading(reply, spent):
-        choice = first_in(said, "choices")
+        choice = first_in(completion, "choices")
         message, ending = mapping_in(choice, "message"), text_in(choice, "finish_reason")
-        served = name_in(said, "model")
+        served = name_in(completion, "model")
         if text_in(message, "refusal") or ending == "content_filter":
             return Reply("", spent, "refused", is_counted, served)
         text = (
@@ -198,11 +187,13 @@ def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> openai.AsyncOpen
 
 
 def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
-    options = client_options(spec.timeout_s, access.gate.observe_headers)
+    options = client_options(spec.timeout_s, access.admission.observe_headers)
     client = open_client(spec, options)
     is_own_server = spec.base_url is not None or spec.environment_url is not None
     is_openai = spec.is_providers or not is_own_server
     limit = "max_completion_tokens" if is_openai else "max_tokens"
     parameters = {limit: spec.max_output_tokens, **spec.parameters}
-    wire = OpenAIAdapter(client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked)
-    return StructuredJudge(spec, wire, access, client.close)
+    adapter = OpenAIAdapter(
+        client, spec.model, is_openai, parameters, is_small, spec.cache.is_marked
+    )
+    return StructuredJudge(spec, adapter, access, client.close)

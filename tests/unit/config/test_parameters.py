@@ -14,7 +14,8 @@ from pydantic import ValidationError
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, JudgingConfig
-from memray_eval.judges.router import JudgeTable, ModelEntry, load_table, parameters_of
+from memray_eval.judges.accounts import parameters_of
+from memray_eval.judges.model_table import JudgeTable, ModelEntry, load_table
 from memray_eval.types import Candidate, Sampling, unit_id
 from memray_eval.types.json_text import candidate_from_json
 

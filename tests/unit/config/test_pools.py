@@ -13,14 +13,11 @@ from memray_eval.config.sections import RateLimits
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare import resolve
 from memray_eval.execution.prepare.stored_config import read_config, write_config
-from memray_eval.judges.prices import Price
-from memray_eval.judges.router import (
+from memray_eval.judges.accounts import (
     cache_of,
     check_judge,
-    describe_pools,
     key_variable,
     limits_of,
-    load_table,
     may_bill,
     model_name,
     pool_members,
@@ -28,6 +25,9 @@ from memray_eval.judges.router import (
     provider_of,
     takes_batches,
 )
+from memray_eval.judges.model_table import load_table
+from memray_eval.judges.prices import Price
+from memray_eval.judges.router import describe_pools
 from memray_eval.results.run_folder import RunFolder
 
 EAST = {

@@ -7,23 +7,23 @@ from typing import Any
 
 import pytest
 
+from memray_eval.config.environment import PROVIDERS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import variables_of
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare import resolve
 from memray_eval.execution.prepare.stored_config import read_config, write_config
-from memray_eval.judges.prices import Price
-from memray_eval.judges.router import (
-    KEYS,
+from memray_eval.judges.accounts import (
     check_judge,
     key_variable,
     limits_of,
-    load_table,
     may_bill,
     own_server,
     price_of,
 )
+from memray_eval.judges.model_table import load_table
+from memray_eval.judges.prices import Price
 from memray_eval.results.run_folder import RunFolder
 
 SERVERS: dict[str, Any] = {
@@ -75,7 +75,7 @@ def test_a_judge_has_its_servers_address_key_limits_and_price(
         check_judge("lab/m", judging)
     monkeypatch.setenv("LAB_KEY", "k")
     check_judge("lab/m", judging)
-    with pytest.raises(ConfigError, match=f"one of: {', '.join(KEYS)}, local, lab"):
+    with pytest.raises(ConfigError, match=f"one of: {', '.join(PROVIDERS)}, local, lab"):
         check_judge("loca/m", judging)
 
 

@@ -4,15 +4,12 @@ twice."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
-from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics, Calls
 from memray_eval.judges.limits.admission import (
     AdmissionController,
@@ -23,73 +20,20 @@ from memray_eval.judges.limits.admission import (
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
-from memray_eval.judges.structured_judge import CallPolicy, JudgeSpec, Reply, StructuredJudge
-from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.types import Message, Usage
+from memray_eval.judges.structured_judge import StructuredJudge
+from memray_eval.types import Usage
+from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
 
-MESSAGES = (
-    Message(role="system", content="The rubric."),
-    Message(role="user", content="The data."),
-)
 GOOD, BAD = '{"score": 1}', "no JSON"
 IN, OUT = 100, 20
 
 
-class Rating(BaseModel):
-    score: float
-
-
-class Scripted:
-    """A provider that answers, or fails, as it is told, call by call."""
-
-    assistant_role = "assistant"
-    parameters: Mapping[str, Any] = {}
-
-    def __init__(self, *outcomes: str | JudgeError) -> None:
-        self.left = list(outcomes)
-
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        return {}
-
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> str:
-        outcome = self.left.pop(0)
-        if isinstance(outcome, JudgeError):
-            raise outcome
-        return outcome
-
-    def read(self, completion: str) -> Reply:
-        return Reply(completion, Usage(input_tokens=IN, output_tokens=OUT), "done")
-
-    def translate(self, error: BaseException) -> JudgeError | None:
-        return error if isinstance(error, JudgeError) else None
-
-
-class Kept:
-    def __init__(self) -> None:
-        self.calls: dict[str, CachedCall] = {}
-
-    async def get(self, key: str) -> CachedCall | None:
-        return self.calls.get(key)
-
-    async def put(self, call: CachedCall) -> None:
-        self.calls[call.key] = call
-
-
-async def at_once(delay_s: float) -> None:
-    return None
-
-
-async def close() -> None:
-    return None
-
-
 def judge_of(
-    book: CallMetrics, *outcomes: str | JudgeError, calls: Kept | None = None
+    book: CallMetrics, *outcomes: str | JudgeError, calls: MemoryStore | None = None
 ) -> StructuredJudge:
-    access = CallPolicy(RetryPolicy(tries=2, sleep=at_once), calls=calls, watch=book.of("a/b"))
-    return StructuredJudge(
-        JudgeSpec(name="a/b", model="b", price=Price(1.0, 2.0)), Scripted(*outcomes), access, close
-    )
+    adapter = ScriptedAdapter(*outcomes, usage=Usage(input_tokens=IN, output_tokens=OUT))
+    access = {"calls": calls, "observer": book.of("a/b")}
+    return scripted_judge(adapter, access, price=Price(1.0, 2.0))
 
 
 async def asked(judge: StructuredJudge, times: int = 1) -> None:
@@ -140,7 +84,7 @@ def test_every_call_is_counted_with_its_outcome(
 
 
 def test_a_verdict_that_was_remembered_is_no_call() -> None:
-    book, kept = CallMetrics(), Kept()
+    book, kept = CallMetrics(), MemoryStore()
     asyncio.run(asked(judge_of(book, GOOD, calls=kept), times=3))
     calls = book.take()["a/b"].calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
@@ -149,16 +93,14 @@ def test_a_verdict_that_was_remembered_is_no_call() -> None:
 def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
     book, under_way = CallMetrics(), asyncio.Event()
 
-    class Hanging(Scripted):
-        async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> str:
+    class Hanging(ScriptedAdapter):
+        async def send(self, *request: Any) -> str:
             under_way.set()
             await asyncio.Event().wait()
             return ""
 
     async def give_up() -> int:
-        judge = StructuredJudge(
-            JudgeSpec(name="a/b", model="b"), Hanging(), CallPolicy(watch=book.of("a/b")), close
-        )
+        judge = scripted_judge(Hanging(), {"observer": book.of("a/b")})
         asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
         await under_way.wait()
         in_flight = book.take()["a/b"].in_flight

@@ -4,34 +4,23 @@ nobody waits for ever."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
-from memray_eval.errors import BudgetSpent, JudgeError, Stopped, Unavailable
+from memray_eval.errors import BudgetSpent, Stopped, Unavailable
 from memray_eval.judges.limits.limiter_member import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
-from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, SharedStart, StartQueue
-from memray_eval.judges.structured_judge import (
-    CallPolicy,
-    JudgeSpec,
-    Reply,
-    StructuredJudge,
-)
-from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.judges.prompt_cache import LASTS_S, PromptCache, StartQueue
+from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import Usage
+from tests.fake_judges import Rating, ScriptedAdapter, scripted_judge
 
 LONG = {"MEMORY": "x" * 8000, "QUERY": "Why?"}
 CACHE = PromptCache(floor_tokens=1024, secret=b"s" * 32)
 GOOD = '{"score": 1}'
-
-
-class Rating(BaseModel):
-    score: float
 
 
 def prompt(text: str, readers: int = 9, **sections: str) -> JudgePrompt:
@@ -78,13 +67,13 @@ class Log:
     async def call(
         self, name: str, key: str = "k", steps: int = 3, fails: BaseException | None = None
     ) -> None:
-        async with self.queue.turn(key) as turn:
-            self.lines.append(f"{name} {'cached' if turn.is_cached else 'ahead'}")
+        async with self.queue.follow(key) as start:
+            self.lines.append(f"{name} {'cached' if start.is_cached else 'ahead'}")
             for _ in range(steps):
                 await asyncio.sleep(0)
             if fails is not None:
                 raise fails
-            turn.answered()
+            start.keep()
             self.lines.append(f"{name} done")
 
 
@@ -147,68 +136,10 @@ def test_a_start_that_nobody_used_for_long_is_written_again() -> None:
     assert through(lambda log: log.call("d"), queue=queue)[0] == "d ahead"
 
 
-class Caching:
-    """A provider that keeps starts, and takes `replies` in turn; the last for all that follow."""
-
-    assistant_role, schema_is_in_start = "assistant", True
-    parameters: Mapping[str, Any] = {}
-    negotiable: Mapping[str, Any] = {}
-
-    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
-        return prepared
-
-    def __init__(self, *replies: str | JudgeError) -> None:
-        self.replies = list(replies)
-        self.sent: list[tuple[str, SharedStart | None]] = []
-        self.in_flight = self.most_in_flight = 0
-
-    def prepare(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        return {"schema": "beside"}
-
-    def prepare_shared(self, judgment: type[BaseModel], system: str) -> dict[str, Any]:
-        return {"system": system}
-
-    async def send(self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]]) -> Any:
-        return await self._answer(prepared, talk, None)
-
-    async def send_shared(
-        self, prepared: Mapping[str, Any], talk: Sequence[Mapping[str, str]], start: SharedStart
-    ) -> Any:
-        return await self._answer(prepared, talk, start)
-
-    async def _answer(
-        self,
-        prepared: Mapping[str, Any],
-        talk: Sequence[Mapping[str, str]],
-        start: SharedStart | None,
-    ) -> str:
-        self.sent.append((talk[-1]["content"], start))
-        self.in_flight += 1
-        self.most_in_flight = max(self.most_in_flight, self.in_flight)
-        await asyncio.sleep(0.01)
-        self.in_flight -= 1
-        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
-        if isinstance(reply, JudgeError):
-            raise reply
-        return reply
-
-    def read(self, completion: str) -> Reply:
-        return Reply(completion, Usage(input_tokens=10, output_tokens=1), "done")
-
-    def translate(self, error: BaseException) -> JudgeError | None:
-        return None
-
-
-async def close() -> None:
-    return None
-
-
-def judge_of(wire: Caching, cache: PromptCache = CACHE, **access: Any) -> StructuredJudge:
-    async def at_once(delay_s: float) -> None:
-        return None
-
-    policy = CallPolicy(RetryPolicy(tries=2, sleep=at_once), **access)
-    return StructuredJudge(JudgeSpec(name="a/b", model="b", cache=cache), wire, policy, close)
+def judge_of(
+    adapter: ScriptedAdapter, cache: PromptCache = CACHE, **access: Any
+) -> StructuredJudge:
+    return scripted_judge(adapter, access, cache=cache)
 
 
 def ask(judge: StructuredJudge, *prompts: JudgePrompt) -> list[Any]:
@@ -221,39 +152,39 @@ def ask(judge: StructuredJudge, *prompts: JudgePrompt) -> list[Any]:
 
 
 def test_one_call_puts_the_start_into_the_cache_and_the_others_read_it() -> None:
-    wire = Caching(GOOD)
-    verdicts = ask(judge_of(wire), *(prompt(f"answer {number}") for number in range(5)))
+    adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
+    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(5)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 5
-    starts = {start.key for _, start in wire.sent if start is not None}
-    assert (len(wire.sent), len(starts)) == (5, 1)
-    assert wire.most_in_flight == 4  # all but the first at once
-    content, start = wire.sent[0]
+    starts = {start.key for _, start in adapter.sent if start is not None}
+    assert (len(adapter.sent), len(starts)) == (5, 1)
+    assert adapter.most_in_flight == 4  # all but the first at once
+    messages, start = adapter.sent[0]
     assert start is not None
-    assert content == "".join(start.blocks)
-    assert '"score"' in content  # the schema stands in the prompt
+    assert messages[-1]["content"] == "".join(start.blocks)
+    assert '"score"' in messages[-1]["content"]  # the schema stands in the prompt
 
 
 def test_short_prompts_and_such_as_share_nothing_go_at_once_with_the_rubric_first() -> None:
-    wire = Caching(GOOD)
-    ask(judge_of(wire), *(prompt(f"answer {number}", readers=1) for number in range(5)))
-    assert wire.most_in_flight == 5
-    assert {start for _, start in wire.sent} == {None}
+    adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
+    ask(judge_of(adapter), *(prompt(f"answer {number}", readers=1) for number in range(5)))
+    assert adapter.most_in_flight == 5
+    assert {start for _, start in adapter.sent} == {None}
     sent = [prompt(f"answer {number}")[1].content for number in range(5)]
-    assert [content for content, _ in wire.sent] == sent
+    assert [messages[-1]["content"] for messages, _ in adapter.sent] == sent
 
 
 def test_a_malformed_first_answer_has_filled_the_cache() -> None:
-    wire = Caching("no json", GOOD)
-    verdicts = ask(judge_of(wire), *(prompt(f"answer {number}") for number in range(3)))
+    adapter = ScriptedAdapter("no json", GOOD, lasts_s=0.01)
+    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
-    assert wire.most_in_flight == 3  # the second try and the two that waited
+    assert adapter.most_in_flight == 3  # the second try and the two that waited
 
 
 def test_while_the_first_waits_to_be_tried_again_the_next_goes_ahead() -> None:
-    wire = Caching(Unavailable("down"), GOOD)
-    verdicts = ask(judge_of(wire), *(prompt(f"answer {number}") for number in range(3)))
+    adapter = ScriptedAdapter(Unavailable("down"), GOOD, lasts_s=0.01)
+    verdicts = ask(judge_of(adapter), *(prompt(f"answer {number}") for number in range(3)))
     assert [verdict.judgment.score for verdict in verdicts] == [1.0] * 3
-    assert len(wire.sent) == 4
+    assert len(adapter.sent) == 4
 
 
 class NoMoney:
@@ -272,27 +203,27 @@ class NoMoney:
 
 
 def test_the_end_of_the_money_reaches_all_that_wait() -> None:
-    wire = Caching(GOOD)
-    ended = ask(judge_of(wire, gate=NoMoney()), *(prompt(f"answer {n}") for n in range(20)))
+    adapter = ScriptedAdapter(GOOD, lasts_s=0.01)
+    ended = ask(judge_of(adapter, admission=NoMoney()), *(prompt(f"answer {n}") for n in range(20)))
     assert {type(error) for error in ended} == {BudgetSpent}
-    assert wire.sent == []
+    assert adapter.sent == []
 
 
 def test_a_layout_is_a_part_of_the_call() -> None:
-    auto, first = judge_of(Caching(GOOD)), judge_of(Caching(GOOD), PromptCache())
-    shared, alone = auto.pose(prompt("a"), Rating), auto.pose(prompt("a", readers=1), Rating)
-    assert auto.key_of(shared) != auto.key_of(alone)
+    auto, first = judge_of(ScriptedAdapter(GOOD)), judge_of(ScriptedAdapter(GOOD), PromptCache())
+    shared, alone = auto.call(prompt("a"), Rating), auto.call(prompt("a", readers=1), Rating)
+    assert shared.key != alone.key
     # What was paid before there was a choice is found again
-    assert auto.key_of(alone) == first.key_of(first.pose(tuple(prompt("a")), Rating))
-    batch = auto.pose(prompt("a"), Rating, is_batch=True)
+    assert alone.key == first.call(tuple(prompt("a")), Rating).key
+    batch = auto.call(prompt("a"), Rating, is_batch=True)
     assert batch.start is not None
-    assert (batch.start.lasts_1h, auto.key_of(batch)) == (True, auto.key_of(shared))
+    assert (batch.start.lasts_1h, batch.key) == (True, shared.key)
 
 
 def test_a_machine_with_another_secret_asks_the_same_call_with_another_nonce() -> None:
-    here = judge_of(Caching(GOOD))
-    elsewhere = judge_of(Caching(GOOD), PromptCache(floor_tokens=1024, secret=b"t" * 32))
-    one, same = here.pose(prompt("a"), Rating), elsewhere.pose(prompt("a"), Rating)
-    assert here.key_of(one) == elsewhere.key_of(same)
-    assert one.messages != same.messages
-    assert here.key_of(one) != here.key_of(here.pose(prompt("b"), Rating))
+    judge = judge_of(ScriptedAdapter(GOOD))
+    other = judge_of(ScriptedAdapter(GOOD), PromptCache(floor_tokens=1024, secret=b"t" * 32))
+    call, same = judge.call(prompt("a"), Rating), other.call(prompt("a"), Rating)
+    assert call.key == same.key
+    assert call.messages != same.messages
+    assert call.key != judge.call(prompt("b"), Rating).key

@@ -17,51 +17,39 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgeRequest, JudgingConfig, NamedServer, RateLimits
 from memray_eval.errors import ConfigError, JudgeError, Refused, Unavailable
-from memray_eval.judges.judge_factory import FallbackJudge
+from memray_eval.judges.accounts import limits_of, may_bill, output_limit, price_of
+from memray_eval.judges.model_table import family, load_table
 from memray_eval.judges.prices import FREE, Price
-from memray_eval.judges.router import (
-    JudgeAssignment,
-    assign_judges,
-    calls_a_record,
-    family,
-    limits_of,
-    load_table,
-    may_bill,
-    output_limit,
-    price_of,
-    retiring_lines,
-    stand_in,
-    unpriced,
-)
-from memray_eval.metric import JudgedMetric
+from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
+from memray_eval.judges.succession import FallbackJudge, retiring_lines, stand_in
+from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
 
-OPUS, GPT4O = "anthropic/claude-opus-4-5", "openai/gpt-4o"
+OPUS, GPT4O, FLASH = "anthropic/claude-opus-4-5", "openai/gpt-4o", "google/gemini-2.0-flash"
 METRICS = pick(["memory_utilization", "empathy", "relevance"])
+CORRECTNESS = pick(["semantic_correctness", "empathy"])
+EVERYWHERE = {"base_urls": {"openai": "http://x/v1", "anthropic": "http://x", "google": "http://x"}}
+
+
+def assign(
+    judge: Any,
+    metrics: Sequence[Metric] = METRICS,
+    tasks: Sequence[str] = (),
+    table: Path | None = None,
+    model: str = "m",
+    **fields: Any,
+) -> dict[str, JudgeAssignment]:
+    candidates = [{"name": "a", "model": model}]
+    raw = {"dataset": "d", "candidates": candidates, "judge": judge, **fields}
+    request = RunConfig.model_validate(raw).judge_request
+    return assign_judges(metrics, request, load_table(str(table) if table else None), tasks)
 
 
 def chosen(judge: Any, **judging: Any) -> dict[str, tuple[str, str]]:
-    config = RunConfig.model_validate(
-        {
-            "dataset": "d",
-            "candidates": [{"name": "a", "model": "m"}],
-            "judge": judge,
-            "judging": judging,
-        }
-    )
-    return {
-        name: (choice.judge, choice.why)
-        for name, choice in assign_judges(METRICS, config.judge_request, load_table(None)).items()
-    }
-
-
-def test_parameters_of_a_judge_that_is_not_asked_are_refused() -> None:
-    own = {"base_urls": {"openai": "http://127.0.0.1:1/v1"}}
-    chosen("openai/mine", parameters={"openai/mine": {"top_p": 1}, GPT4O: {"top_p": 1}}, **own)
-    with pytest.raises(ConfigError, match=r"'openai/mime'.* openai/mine"):
-        chosen("openai/mine", parameters={"openai/mime": {"top_p": 1}}, **own)
+    choices = assign(judge, judging=judging)
+    return {metric: (choice.judge, choice.why) for metric, choice in choices.items()}
 
 
 def test_seed_000s_table_is_the_preference() -> None:
@@ -90,124 +78,108 @@ def test_seed_000s_table_is_the_preference() -> None:
     assert set(preferred.values()) <= set(load_table(None).models)
 
 
-def test_auto_without_a_key_estimates_and_says_why() -> None:
+def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key_else_the_rules(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     judges = chosen("auto")
     assert judges["empathy"] == ("rules", f"offline estimate: no key for {GPT4O} or any fallback")
     assert "relevance" not in judges
-
-
-def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+    mine = chosen({"empathy": "openai/mine"}, base_urls={"openai": "http://x/v1"})
+    assert mine["empathy"] == ("openai/mine", "as configured")
+    assert mine["memory_utilization"] == (GPT4O, f"fallback: no key for {OPUS}")
     monkeypatch.setenv("OPENAI_API_KEY", "k")
     judges = chosen("auto")
     assert judges["empathy"] == (GPT4O, "preferred")
     assert judges["memory_utilization"] == (GPT4O, f"fallback: no key for {OPUS}")
-
-
-def test_rules_ask_nobody_whatever_keys_are_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "k")
     assert {judge for judge, _ in chosen("rules").values()} == {"rules"}
 
 
 def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
-    """Why rules score a metric not, by the metrics that they do not score."""
-    raw = {
-        "dataset": "d",
-        "candidates": [{"name": "a", "model": "m"}],
-        "judge": judge,
-        "estimates": estimates,
-    }
-    metrics = pick(all_suites()["memory"].metrics)
-    choices = assign_judges(metrics, RunConfig.model_validate(raw).judge_request, load_table(None))
-    return {name: choice.withheld for name, choice in choices.items() if choice.withheld}
+    """The reasons of the metrics that rules do not score."""
+    choices = assign(judge, pick(all_suites()["memory"].metrics), estimates=estimates)
+    return {metric: choice.withheld for metric, choice in choices.items() if choice.withheld}
 
 
-def test_rules_that_were_found_blind_score_nothing_unless_asked() -> None:
-    blind = {name for name, metric in all_metrics().items() if isinstance(metric,
-    JudgedMetric) and metric.worth is not None
-             and metric.worth.cannot_tell}  # fmt: skip
+def test_rules_that_were_found_blind_score_nothing_unless_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
+    blind = {metric.name for metric in judged if metric.worth and metric.worth.cannot_tell}
     assert blind >= {"safety", "helpfulness", "coherence"}
     assert set(withheld()) == set(withheld("auto")) == blind
-    assert withheld()["safety"] == (
-        "rules cannot tell: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
-        "find dangerous ones; name a judge, or take the estimate with --set estimates.safety=true"
-    )
+    assert "recall 0.00, specificity 1.00, kappa 0.00 on 80" in withheld()["safety"]
     assert "safety" not in withheld(safety=True)
-    assert withheld(empathy=False)["empathy"] == "estimates.empathy is false, and no judge is named"
-
-
-def test_a_judge_is_never_withheld(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "estimates.empathy is false" in withheld(empathy=False)["empathy"]
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert withheld("auto") == withheld(GPT4O, empathy=False) == {}
-
-
-def test_an_estimate_of_no_metric_is_told() -> None:
-    with pytest.raises(
-        ConfigError, match=r"estimates: no judged metric 'saftey' in this run; there are: .*safety"
-    ):
-        withheld(saftey=True)
-
-
-def test_a_wrong_fallback_is_told_beforehand() -> None:
-    with pytest.raises(ConfigError, match="no judge 'gpt'"):
-        chosen("rules", fallbacks=["gpt"])
-
-
-def test_a_mapping_forces_some_and_leaves_the_others_to_auto() -> None:
-    judges = chosen({"empathy": "openai/mine"}, base_urls={"openai": "http://x/v1"})
-    assert judges["empathy"] == ("openai/mine", "as configured")
-    assert judges["memory_utilization"] == (GPT4O, f"fallback: no key for {OPUS}")
+    assert withheld("auto") == withheld(GPT4O, empathy=False) == {}, "a judge is never withheld"
 
 
 @pytest.mark.parametrize(
-    ("judge", "told"),
+    ("fields", "problem"),
     [
-        ("gpt-4o", "no judge 'gpt-4o'; write auto, rules, embedded or PROVIDER/MODEL"),
-        ("mistral/large", "no judge 'mistral/large'"),
-        (OPUS, f"judge {OPUS} needs a key in the environment variable ANTHROPIC_API_KEY"),
+        ({"judge": "gpt-4o"}, "no judge 'gpt-4o'.*PROVIDER/MODEL"),
+        ({"judge": "mistral/large"}, "no judge 'mistral/large'"),
+        ({"judge": OPUS, "judging": {}}, f"judge {OPUS} needs a key .*ANTHROPIC_API_KEY"),
+        ({"judge": {"relevance": GPT4O}}, "'relevance'.* empathy, semantic_correctness"),
+        ({"judge": {"empathy": ["rules", GPT4O]}}, "'rules' cannot sit on a jury"),
+        ({"judge": {"semantic_correctness/": "rules"}}, "'semantic_correctness/' names no task"),
+        ({"judge": "rules", "judging": {"fallbacks": ["gpt"]}}, "no judge 'gpt'"),
+        ({"judge": "rules", "estimates": {"saftey": True}}, "estimates: .*'saftey'.*empathy"),
+        ({"rubrics": {"semantic_correctnes": "strict"}}, "'semantic_correctnes'.*empathy"),
+        ({"rubrics": {"semantic_correctness/pasky": "strict"}}, "'semantic_.*pasky'.*'passkey'"),
+        ({"rubrics": {"semantic_correctness": "kind"}}, "'kind'; write strict, lenient, or"),
+        ({"rubrics": {"empathy": "strict"}}, "empathy has no rubric 'strict'; write the path"),
         (
-            {"relevance": GPT4O},
-            "no judged metric 'relevance' in this run; there are: empathy, memory_utilization",
+            {"judge": "openai/mine", "judging": {"parameters": {"openai/mime": {"top_p": 1}}}},
+            "'openai/mime'.* openai/mine",
         ),
     ],
 )
-def test_a_wrong_judge_is_named(judge: Any, told: str) -> None:
-    with pytest.raises(ConfigError) as raised:
-        chosen(judge)
-    assert told in str(raised.value)
+def test_a_wrong_name_is_refused_with_those_that_there_are(
+    fields: dict[str, Any], problem: str
+) -> None:
+    judging = {**EVERYWHERE, **fields["judging"]} if fields.get("judging") else EVERYWHERE
+    judging = {} if fields.get("judging") == {} else judging
+    wrong = {"judge": "openai/m", **fields, "judging": judging}
+    with pytest.raises(ConfigError, match=problem):
+        assign(metrics=CORRECTNESS, tasks=("passkey", "vt"), **wrong)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [(None, "cannot read"), (b" \n", "is empty"), (b"\xff\xfe\x00", "cannot read")],
+)
+def test_a_rubric_that_cannot_be_read_is_refused(
+    tmp_path: Path, content: bytes | None, problem: str
+) -> None:
+    path = tmp_path / "rubric.txt"
+    if content is not None:
+        path.write_bytes(content)
+    with pytest.raises(ConfigError, match=problem) as raised:
+        assign(
+            "openai/m",
+            CORRECTNESS,
+            judging=EVERYWHERE,
+            rubrics={"semantic_correctness": str(path)},
+        )
+    assert str(path) in str(raised.value)
+
+
+def test_parameters_of_judges_that_are_asked_or_known_are_taken() -> None:
+    parameters = {"openai/mine": {"top_p": 1}, GPT4O: {"top_p": 1}}
+    assert chosen("openai/mine", parameters=parameters, **EVERYWHERE)
 
 
 def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None:
-    everywhere = {"openai": "http://x/v1", "anthropic": "http://x", "google": "http://x"}
-    jury = [GPT4O, OPUS, "google/gemini-2.0-flash"]
-    assert chosen({"empathy": jury}, base_urls=everywhere)["empathy"] == (GPT4O, "jury, median")
-    config = {
-        "dataset": "d",
-        "candidates": [{"name": "a", "model": "gpt-4o-mini"}],
-        "judge": {"empathy": jury},
-    }
-    judging = {"base_urls": everywhere, "exclude_own_family": True, "vote": "majority"}
-    choice = assign_judges(
-        METRICS,
-        RunConfig.model_validate(config | {"judging": judging}).judge_request,
-        load_table(None),
-    )["empathy"]
-    assert choice.judges == (OPUS, "google/gemini-2.0-flash")
-    assert str(choice) == (
-        f"{OPUS} + google/gemini-2.0-flash (jury, majority; without {GPT4O}, of a candidate's "
-        "family)"
-    )
+    jury = [GPT4O, OPUS, FLASH]
+    assert chosen({"empathy": jury}, **EVERYWHERE)["empathy"] == (GPT4O, "jury, median")
+    judging = {**EVERYWHERE, "exclude_own_family": True, "vote": "majority"}
+    choice = assign({"empathy": jury}, model="gpt-4o-mini", judging=judging)["empathy"]
+    assert choice.judges == (OPUS, FLASH)
+    why = f"jury, majority; without {GPT4O}, of a candidate's family"
+    assert str(choice) == f"{OPUS} + {FLASH} ({why})"
     with pytest.raises(ConfigError, match="no juror is left for empathy"):
-        assign_judges(
-            METRICS,
-            RunConfig.model_validate(
-                config | {"judge": {"empathy": [GPT4O]}, "judging": judging}
-            ).judge_request,
-            load_table(None),
-        )
-    with pytest.raises(ConfigError, match="'rules' cannot sit on a jury"):
-        chosen({"empathy": ["rules", GPT4O]}, base_urls=everywhere)
+        assign({"empathy": [GPT4O]}, model="gpt-4o-mini", judging=judging)
 
 
 @pytest.mark.parametrize(
@@ -227,52 +199,22 @@ def test_a_jury_is_named_whole_and_may_leave_out_the_candidates_family() -> None
         ("acme/llama-o1", "meta"),
     ],
 )
-def test_a_family_is_told_by_whole_words(model: str, its_family: str) -> None:
+def test_a_family_goes_by_whole_words(model: str, its_family: str) -> None:
     assert family(model) == its_family
 
 
-def test_the_judge_table_names_a_family_that_the_name_does_not_tell(tmp_path: Path) -> None:
+def test_the_judge_table_has_a_family_that_the_name_does_not_show(tmp_path: Path) -> None:
     table = tmp_path / "judges.yaml"
     table.write_text("models: {openai/house-7b: {family: openai}}")
-    job = {
-        "dataset": "d",
-        "candidates": [{"name": "a", "model": "gpt-4o-mini"}],
-        "judge": {"empathy": ["openai/house-7b", OPUS]},
-        "judging": {
-            "base_urls": {"openai": "http://x/v1", "anthropic": "http://x"},
-            "exclude_own_family": True,
-        },
-    }
-    choices = assign_judges(
-        METRICS, RunConfig.model_validate(job).judge_request, load_table(str(table))
-    )
+    jury, judging = ["openai/house-7b", OPUS], {**EVERYWHERE, "exclude_own_family": True}
+    choices = assign({"empathy": jury}, table=table, model="gpt-4o-mini", judging=judging)
     assert choices["empathy"].judges == (OPUS,)
 
 
-EVERYWHERE = {"base_urls": {"openai": "http://x/v1"}}
-CORRECTNESS = pick(["semantic_correctness", "empathy"])
-
-
-def routed(
-    judge: Any = "openai/m", tasks: Sequence[str] = ("passkey", "vt"), **fields: Any
-) -> dict[str, JudgeAssignment]:
-    judging = EVERYWHERE | fields.pop("judging", {})
-    raw = {
-        "dataset": "d",
-        "candidates": [{"name": "a", "model": "m"}],
-        "judge": judge,
-        "judging": judging,
-        **fields,
-    }
-    return assign_judges(
-        CORRECTNESS, RunConfig.model_validate(raw).judge_request, load_table(None), tasks
-    )
-
-
-def told(**fields: Any) -> str:
-    with pytest.raises(ConfigError) as raised:
-        routed(**fields)
-    return str(raised.value)
+def routed(judge: Any = "openai/m", **fields: Any) -> dict[str, JudgeAssignment]:
+    judging = {**EVERYWHERE, **fields.pop("judging", {})}
+    tasks = fields.pop("tasks", ("passkey", "vt"))
+    return assign(judge, CORRECTNESS, tasks, judging=judging, **fields)
 
 
 def test_a_metric_with_rubrics_goes_by_its_first_unless_another_is_named() -> None:
@@ -302,8 +244,15 @@ def test_a_task_has_a_judge_and_a_rubric_of_its_own() -> None:
         "empathy": ("rules", "", ""),
     }
     assert calls_a_record(choices, repeats=2) == 2
-    # No suite says which
+    # No suite names its tasks
     assert "semantic_correctness/other" in routed({"semantic_correctness/other": "rules"}, tasks=())
+
+
+def test_metrics_that_share_a_judgment_make_one_call_a_record() -> None:
+    metrics = pick([*all_suites()["companion"].metrics, "empathy"])
+    choices = assign(["openai/a", "openai/b"], metrics, judging=EVERYWHERE)
+    n_judged = sum(choice.shares_call_of == metric for metric, choice in choices.items())
+    assert (len(choices), n_judged, calls_a_record(choices, repeats=3)) == (8, 2, 2 * 2 * 3)
 
 
 def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
@@ -333,82 +282,47 @@ def test_a_rubric_of_ones_own_is_a_file_beside_the_job(
     assert changed.rubrics["semantic_correctness/vt"] == f"{tmp_path}/law.txt"
 
 
-def test_a_wrong_rubric_is_named(tmp_path: Path) -> None:
-    empty, binary = tmp_path / "empty.txt", tmp_path / "binary.txt"
-    empty.write_text(" \n")
-    binary.write_bytes(b"\xff\xfe\x00")
-    assert told(rubrics={"semantic_correctnes": "strict"}) == (
-        "rubrics: no judged metric 'semantic_correctnes' in this run; there are: empathy, "
-        "semantic_correctness"
-    )
-    assert (
-        told(rubrics={"semantic_correctness/pasky": "strict"})
-        == "rubrics: 'semantic_correctness/pasky' names no task of this suite; did you mean "
-        "'passkey'?"
-    )
-    assert "judge: 'semantic_correctness/' names no task of this suite" in told(
-        judge={"semantic_correctness/": "rules"}
-    )
-    assert "has no rubric 'kind'; write strict, lenient, or the path of a text file" in told(
-        rubrics={"semantic_correctness": "kind"}
-    )
-    assert "empathy has no rubric 'strict'; write the path of a text file" in told(
-        rubrics={"empathy": "strict"}
-    )
-    for path, problem in (
-        (tmp_path / "absent.txt", "cannot read"),
-        (tmp_path, "cannot read"),
-        (binary, "cannot read"),
-        (empty, "is empty"),
-    ):
-        message = told(rubrics={"semantic_correctness": str(path)})
-        assert str(path) in message
-        assert problem in message
-
-
 def test_a_run_that_only_generates_does_not_mind_rubrics() -> None:
-    raw = {"dataset": "d", "candidates": [{"name": "a", "model": "m"}], "judge": "rules"}
-    config = RunConfig.model_validate(raw | {"rubrics": {"semantic_correctness": "lenient"}})
-    assert assign_judges((), config.judge_request, load_table(None)) == {}
+    assert assign("rules", (), rubrics={"semantic_correctness": "lenient"}) == {}
 
 
 def test_rules_that_need_embeddings_cannot_be_mixed_with_a_judge() -> None:
-    raw = {
-        "dataset": "d",
-        "candidates": [{"name": "a", "model": "m"}],
-        "judge": {"memory_utilization": "openai/m", "memory_utilization/x": "rules"},
-        "judging": EVERYWHERE,
-    }
+    judge = {"memory_utilization": "openai/m", "memory_utilization/x": "rules"}
     with pytest.raises(ConfigError, match="memory_utilization cannot go by rules for some tasks"):
-        assign_judges(METRICS, RunConfig.model_validate(raw).judge_request, load_table(None))
+        assign(judge, judging=EVERYWHERE)
 
 
-def test_what_stands_in_for_a_verdict_is_told_beforehand() -> None:
+def test_a_substitute_of_a_verdict_is_named_beforehand() -> None:
     choices = routed(judging={"on_judge_failure": "string_match"})
-    assert (
-        str(choices["semantic_correctness"])
-        == "openai/m (as configured; rubric strict; without a verdict string_match)"
-    )
+    assert str(choices["semantic_correctness"]).endswith("without a verdict string_match)")
     # It has no such way: its failures are errors
     assert str(choices["empathy"]) == "openai/m (as configured)"
-    with pytest.raises(
-        ConfigError, match="on_judge_failure: zero means nothing for memory_utilization, empathy"
-    ):
+    with pytest.raises(ConfigError, match="zero means nothing for memory_utilization, empathy"):
         chosen("rules", on_judge_failure="zero")
 
 
-def test_a_table_of_ones_own(tmp_path: Path) -> None:
-    path = tmp_path / "judges.yaml"
-    path.write_text(
-        "models: {openai/mine: {input_usd: 1, output_usd: 2, price_date: '2026-11-01', limits: "
-        "{requests_per_min: 5}}}\n"
-    )
-    assert load_table(str(path)).models["openai/mine"].output_usd == 2
-    path.write_text("models: {a/b: {price: 1}}\n")
-    with pytest.raises(ConfigError, match=r"models\.a/b\.price: no such key"):
-        load_table(str(path))
-    with pytest.raises(ConfigError, match="cannot read the judge table"):
-        load_table(str(tmp_path / "absent.yaml"))
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("models: {a/b: {price: 1}}", r"models\.a/b\.price: no such key"),
+        (
+            "models: {openai/a: {successor: openai/b}, openai/b: {successor: openai/a}}",
+            "openai/a -> openai/b -> openai/a: the line has no end",
+        ),
+        (
+            "models: {openai/a: {successor: b}}",
+            "the successor 'b' of openai/a is no PROVIDER/MODEL",
+        ),
+        (None, "cannot read the judge table"),
+    ],
+)
+def test_a_table_of_ones_own_that_is_wrong_is_refused(
+    tmp_path: Path, text: str | None, problem: str
+) -> None:
+    if text is not None:
+        (tmp_path / "judges.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=problem):
+        load_table(str(tmp_path / "judges.yaml"))
 
 
 class Nothing(BaseModel):
@@ -653,16 +567,6 @@ def test_a_resumed_run_keeps_its_judge_until_that_is_gone(with_keys: Callable[..
     assert judged_on(OFF_ON, kept=gone).judge == "openai/gpt-6-luna"
     with_rules = {"empathy": ["rules"]}
     assert judged_on(OFF_ON, kept=with_rules).judge == "openai/gpt-6-luna"
-
-
-def test_a_line_of_successors_without_an_end_is_refused(tmp_path: Path) -> None:
-    table = tmp_path / "judges.yaml"
-    table.write_text("models: {openai/a: {successor: openai/b}, openai/b: {successor: openai/a}}")
-    with pytest.raises(ConfigError, match="openai/a -> openai/b -> openai/a: the line has no end"):
-        load_table(str(table))
-    table.write_text("models: {openai/a: {successor: b}}")
-    with pytest.raises(ConfigError, match="the successor 'b' of openai/a is no PROVIDER/MODEL"):
-        load_table(str(table))
 
 
 @pytest.mark.parametrize(

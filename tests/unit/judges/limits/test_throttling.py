@@ -13,7 +13,6 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
-from memray_eval.judges.judge_factory import FallbackJudge
 from memray_eval.judges.limits.admission import (
     AdmissionController,
     AdmissionOptions,
@@ -22,6 +21,7 @@ from memray_eval.judges.limits.admission import (
 )
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.succession import FallbackJudge
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from tests.unit.judges.limits.test_admission import USED, settled

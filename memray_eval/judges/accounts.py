@@ -1,0 +1,279 @@
+"""How a judge is asked: its server, pool, key, limits, price and parameters, by the job's config,
+the environment and the judge table."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import date
+from typing import Any
+
+from memray_eval.config.environment import (
+    PROVIDERS,
+    api_key,
+    environment_url,
+    host_of,
+    is_private_host,
+    server_address,
+)
+from memray_eval.config.packages import is_installed, require_package
+from memray_eval.config.sections import (
+    EMBEDDED,
+    JudgingConfig,
+    NamedServer,
+    Provider,
+    RateLimits,
+)
+from memray_eval.errors import ConfigError
+from memray_eval.extensions import OwnObject
+from memray_eval.judges.model_table import JudgeTable, ModelEntry
+from memray_eval.judges.prices import FREE, Price
+from memray_eval.judges.prompt_cache import PromptCache
+
+THINKING_OUTPUT_TOKENS = 16_384  # of a judge that thinks first: its thinking counts, too
+DEFAULT_OUTPUT_TOKENS = 2048
+
+
+def is_embedded(judge: str) -> bool:
+    return judge == EMBEDDED or judge.startswith(f"{EMBEDDED}:")
+
+
+def provider_of(name: str, config: JudgingConfig) -> Provider:
+    """Whose protocol a judge speaks. Raises ConfigError for a name that is no judge."""
+    provider, _, model = name.partition("/")
+    if model and (server := config.servers.get(provider)) is not None:
+        members = server.pool or (provider,)
+        return config.servers[members[0]].provider or "openai"
+    if provider not in PROVIDERS or not model:
+        raise ConfigError(
+            f"no judge {name!r}; write auto, rules, embedded or PROVIDER/MODEL, with one of: "
+            f"{', '.join([*PROVIDERS, *config.servers])}"
+        )
+    return provider
+
+
+def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
+    """The named server whose model a judge is; None for a provider's."""
+    return config.servers.get(name.partition("/")[0])
+
+
+def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
+    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. None
+    for any other judge."""
+    server, (_, _, model) = server_of(name, config), name.partition("/")
+    if server is None or server.pool is None:
+        return ()
+    return tuple(f"{member}/{model}" for member in server.pool)
+
+
+def own_server(name: str, config: JudgingConfig) -> str | None:
+    """The address of the server that a judge is asked at, from the config or the environment, or
+    the code that it is; None: the provider's own."""
+    provider, server = provider_of(name, config), server_of(name, config)
+    if server is not None:
+        own = server.url or server.code
+        return environment_url(provider) if own is None and server.provider is not None else own
+    return config.base_urls.get(provider) or environment_url(provider)
+
+
+def code_of(name: str, config: JudgingConfig) -> OwnObject | None:
+    """The user's function that a judge is; None for one behind an address."""
+    server = server_of(name, config)
+    if server is None or server.source is None:
+        return None
+    return OwnObject(server.source, name.partition("/")[2])
+
+
+def model_name(name: str, config: JudgingConfig) -> str:
+    """What a judge's model is called, whichever account asks it: PROVIDER/MODEL where that is a
+    provider's own, else as the judge."""
+    server, (_, _, model) = server_of(name, config), name.partition("/")
+    if server is not None and server.pool is not None:
+        server = config.servers[server.pool[0]]
+    return f"{server.provider}/{model}" if server is not None and server.provider else name
+
+
+def key_variable(name: str, config: JudgingConfig) -> str | None:
+    """The environment variable with a judge's key; None for a named server that wants none."""
+    provider, server = provider_of(name, config), server_of(name, config)
+    if server is None:
+        return config.api_key_envs.get(provider, PROVIDERS[provider].key_variable)
+    # OpenAI's key goes to OpenAI only
+    is_theirs = server.provider is not None and (server.url is None or provider != "openai")
+    return server.api_key_env or (PROVIDERS[provider].key_variable if is_theirs else None)
+
+
+def is_reachable(name: str, config: JudgingConfig) -> bool:
+    sdk = PROVIDERS[provider_of(name, config)].extra
+    if sdk and not is_installed(sdk):
+        return False
+    variable = key_variable(name, config)
+    if variable is not None and api_key(variable) is not None:
+        return True
+    # A named server says itself whether it wants a key
+    named = server_of(name, config)
+    return own_server(name, config) is not None and (
+        variable is None or named is None or (named.url is None and named.api_key_env is None)
+    )
+
+
+def check_judge(name: str, config: JudgingConfig) -> None:
+    """Raises ConfigError for a name that is no judge, or whose key is not set."""
+    if sdk := PROVIDERS[provider_of(name, config)].extra:
+        require_package(sdk)
+    if members := pool_members(name, config):
+        if config.mode == "batch":
+            raise ConfigError(
+                f"judging.mode is batch and judge {name} is a pool, whose servers are accounts of "
+                "their own; a batch belongs to one account. Name one of them "
+                f"({', '.join(members)}), or ask the pool live (judging.mode: live)"
+            )
+        for member in members:
+            check_judge(member, config)
+        return
+    code = code_of(name, config)
+    if code is not None and not callable(code.load()):
+        raise ConfigError(
+            f"judge {name}: {code.attribute} of {code.source.place} is no function of messages and "
+            "a judgment"
+        )
+    if not is_reachable(name, config):
+        variable = key_variable(name, config)
+        raise ConfigError(
+            f"judge {name} needs a key in the environment variable {variable}, which is not set"
+        )
+
+
+def entry_of(name: str, config: JudgingConfig, table: JudgeTable) -> ModelEntry:
+    """What the table knows of a judge's model: of an account of a provider, and of a pool of such
+    accounts, what it knows of the provider's."""
+    if name in table.models:
+        return table.models[name]
+    return table.models.get(model_name(name, config), ModelEntry())
+
+
+def limits_of(name: str, config: JudgingConfig, table: JudgeTable) -> tuple[RateLimits, bool]:
+    """A judge's limits before anything is learnt, and whether they are firm: what the config says
+    is, the table's is not (and does not hold for a server of one's own). A local model's server has
+    none; a pool's are those of its members together."""
+    if is_embedded(name):
+        return RateLimits(), True
+    if members := pool_members(name, config):
+        of_each = [limits_of(member, config, table) for member in members]
+        return sum_limits(limits for limits, _ in of_each), all(firm for _, firm in of_each)
+    if name in config.limits:
+        return config.limits[name], True
+    server = server_of(name, config)
+    if server is not None and server.limits is not None:
+        return server.limits, True
+    is_theirs = own_server(name, config) is None
+    return (entry_of(name, config, table).limits if is_theirs else RateLimits()), False
+
+
+def sum_limits(limits: Iterable[RateLimits]) -> RateLimits:
+    """What a pool's members allow together: nothing is known of a kind that one of them leaves
+    open."""
+    members = [member.model_dump() for member in limits]
+    return RateLimits(
+        **{
+            kind: None
+            if None in (amounts := [member[kind] for member in members])
+            else sum(amounts)
+            for kind in RateLimits.model_fields
+        }
+    )
+
+
+def price_of(
+    name: str, config: JudgingConfig, table: JudgeTable, day: date | None = None
+) -> Price | None:
+    """What a judge's tokens cost today, or on a `day`: by the config, else by the table; None if
+    neither says. The run's own code and embedded judge are free. Of a pool, what its dearest
+    member's do."""
+    if is_embedded(name):
+        return FREE
+    server = server_of(name, config)
+    own = config.price.get(name) or (server.price if server is not None else None)
+    if own is not None:
+        return Price(**own.model_dump())
+    if server is not None and server.code is not None:
+        return FREE
+    if members := pool_members(name, config):
+        prices = [price_of(member, config, table, day) for member in members]
+        priced = [price for price in prices if price is not None]
+        dearest = max(priced, key=lambda price: price.input_usd + price.output_usd, default=None)
+        return dearest if len(priced) == len(prices) else None
+    return entry_of(name, config, table).price_on(day or date.today())
+
+
+def may_bill(name: str, config: JudgingConfig) -> bool:
+    """Whether a judge is asked at an address where somebody may bill for it: not on this machine or
+    its own network. Who brings a function knows what it costs."""
+    named = server_of(name, config)
+    if named is not None and named.code is not None:
+        return False
+    if members := pool_members(name, config):
+        return any(may_bill(member, config) for member in members)
+    server = own_server(name, config)
+    return server is None or not is_private_host(host_of(server))
+
+
+def parameters_of(name: str, config: JudgingConfig, table: JudgeTable) -> dict[str, Any]:
+    """What a judge is asked with: the table's parameters, else temperature 0 (and seed 0 by
+    OpenAI's protocol), which a server may refuse; over these the job's, of which null ones are not
+    sent."""
+    entry, parameters = entry_of(name, config, table), dict[str, Any](temperature=0)
+    if "parameters" in entry.model_fields_set:
+        parameters = dict(entry.parameters)
+    elif provider_of(name, config) == "openai":
+        parameters["seed"] = 0
+    own = config.parameters
+    parameters |= {key: value for key, value in own.items() if "/" not in key}
+    parameters |= own.get(name) or own.get(model_name(name, config)) or {}
+    return {key: value for key, value in parameters.items() if value is not None}
+
+
+def parameter_target(name: str, config: JudgingConfig) -> str:
+    """What a judge's refusals of parameters are kept by: its model at its address, or its pool."""
+    if pool_members(name, config):
+        return name
+    address = server_address(provider_of(name, config), own_server(name, config))
+    return f"{name.partition('/')[2]} at {address}"
+
+
+def output_limit(name: str, config: JudgingConfig, table: JudgeTable) -> int:
+    """How many tokens a verdict may have: as configured, else by whether the judge thinks first."""
+    if config.max_output_tokens is not None:
+        return config.max_output_tokens
+    thinks = not is_embedded(name) and entry_of(name, config, table).thinks
+    return THINKING_OUTPUT_TOKENS if thinks else DEFAULT_OUTPUT_TOKENS
+
+
+def cache_of(name: str, config: JudgingConfig, table: JudgeTable) -> PromptCache:
+    """What is known of a judge's prompt cache, without the secret. What it takes only at a price is
+    not put into it where that price is not known."""
+    entry = entry_of(name, config, table)
+    price = None if is_embedded(name) else price_of(name, config, table)
+    is_known = price is not None and price.cached_input_usd is not None
+    if entry.cache_marks:
+        is_known = is_known and price is not None and price.cache_write_usd is not None
+    return PromptCache(
+        floor_tokens=entry.cache_floor_tokens if is_known else None,
+        is_marked=entry.cache_marks,
+        layout=config.layout,
+    )
+
+
+def takes_batches(name: str, config: JudgingConfig, table: JudgeTable) -> bool:
+    """Whether a judge may be asked through its provider's batch API, as far as is known. A pool may
+    not: a batch belongs to one account, which alone can say what became of it."""
+    if is_embedded(name) or code_of(name, config) is not None or pool_members(name, config):
+        return False
+    return entry_of(name, config, table).takes_batches is not False
+
+
+def describe_account(name: str, config: JudgingConfig, table: JudgeTable) -> str:
+    limits, is_firm = limits_of(name, config, table)
+    details = [server_address(provider_of(name, config), own_server(name, config))]
+    if is_firm and limits.requests_per_min is not None:
+        details.append(f"{limits.requests_per_min:,.10g} requests/min")
+    return f"{name.partition('/')[0]} ({', '.join(details)})"

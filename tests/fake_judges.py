@@ -1,0 +1,101 @@
+"""A judge without a provider: an adapter that gives scripted replies, and a store in memory."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel
+
+from memray_eval.errors import JudgeError
+from memray_eval.judges.adapter import JudgeSpec, Reply
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
+from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.types import Message, Usage
+
+MESSAGES = (
+    Message(role="system", content="The rubric."),
+    Message(role="user", content="The data."),
+)
+
+
+class Rating(BaseModel):
+    score: float
+
+
+class ScriptedAdapter:
+    """Gives these replies in turn, the last one again and again; each takes `usage` and lasts
+    `lasts_s`. It keeps the messages that were sent, with their starts."""
+
+    assistant_role, schema_is_in_start = "assistant", True
+    parameters: Mapping[str, Any] = {"temperature": 0}
+    negotiable: Mapping[str, Any] = {}
+
+    def __init__(
+        self,
+        *replies: str | JudgeError,
+        usage: Usage = Usage(input_tokens=10, output_tokens=2),
+        lasts_s: float = 0.0,
+    ) -> None:
+        self.replies, self.usage, self.lasts_s = list(replies), usage, lasts_s
+        self.sent = list[tuple[Sequence[Mapping[str, str]], SharedStart | None]]()
+        self.in_flight = self.most_in_flight = 0
+
+    def prepare(
+        self, judgment: type[BaseModel], system: str, shared_first: bool = False
+    ) -> dict[str, Any]:
+        return {}
+
+    def adjust(self, prepared: dict[str, Any], changes: Mapping[str, str]) -> dict[str, Any]:
+        return prepared
+
+    async def send(
+        self,
+        prepared: Mapping[str, Any],
+        messages: Sequence[Mapping[str, str]],
+        start: SharedStart | None = None,
+    ) -> str:
+        self.sent.append((messages, start))
+        self.in_flight += 1
+        self.most_in_flight = max(self.most_in_flight, self.in_flight)
+        await asyncio.sleep(self.lasts_s)  # the others get their turn while it is under way
+        self.in_flight -= 1
+        reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
+        if isinstance(reply, JudgeError):
+            raise reply
+        return reply
+
+    def read(self, completion: str) -> Reply:
+        return Reply(completion, self.usage, "done")
+
+    def translate(self, error: BaseException) -> JudgeError | None:
+        return None
+
+
+class MemoryStore:
+    """Paid calls in a dict."""
+
+    def __init__(self) -> None:
+        self.calls: dict[str, CachedCall] = {}
+
+    async def get(self, key: str) -> CachedCall | None:
+        return self.calls.get(key)
+
+    async def put(self, call: CachedCall) -> None:
+        self.calls[call.key] = call
+
+
+def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) -> StructuredJudge:
+    """A judge that tries each call twice, without a pause; `access` are fields of its policy."""
+
+    async def no_pause(delay_s: float) -> None:
+        return None
+
+    async def close() -> None:
+        return None
+
+    policy = CallPolicy(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
+    return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy, close)
