@@ -29,7 +29,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Limiter,
     Reservation,
 )
-from memray_eval.judges.limits.slot_queue import CHUNK
+from memray_eval.judges.limits.limiter_member import CHUNK
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 MOST_UNDER_WAY = 64  # calls of one member that hold a slot or are being answered

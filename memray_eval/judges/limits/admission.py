@@ -3,6 +3,8 @@ limiter, the run's budget, and a circuit breaker."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
@@ -18,21 +20,20 @@ from memray_eval.judges.call_metrics import (
     CallObserver,
     LimitSource,
 )
-from memray_eval.judges.limits.admission_options import (
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.limiter_member import (
+    NOTHING,
     AdmissionOptions,
+    CallPermit,
     JudgeEndpoint,
+    LimiterMember,
     MemberRests,
     Rest,
     RunHooks,
+    SlotQueue,
 )
-from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.headers import limits_from_headers
-from memray_eval.judges.limits.limiter_member import NOTHING, CallPermit, LimiterMember
-from memray_eval.judges.limits.notices import Notices
+from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
-from memray_eval.judges.limits.semaphore import ResizableSemaphore
-from memray_eval.judges.limits.slot_queue import SlotQueue
-from memray_eval.judges.limits.stall_watch import StallWatch
 
 __all__ = [
     "AdmissionController",
@@ -279,3 +280,48 @@ class _CostEstimator:
         else:
             self._ratio += MEMORY * (ratio - self._ratio)
             self._output_tokens += MEMORY * (permit.used.output_tokens - self._output_tokens)
+
+
+class ResizableSemaphore:
+    """Calls in flight, at most a number that may change: asyncio's semaphore has a fixed one."""
+
+    def __init__(self, places: int) -> None:
+        self._places, self._taken = places, 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def places(self) -> int:
+        return self._places
+
+    @property
+    def is_full(self) -> bool:
+        """Whether somebody waits for a place."""
+        return bool(self._waiting)
+
+    def resize(self, places: int) -> None:
+        self._places = places
+        self._admit_waiting()
+
+    async def __aenter__(self) -> None:
+        if self._taken < self._places:
+            self._taken += 1
+            return
+        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(place)
+        try:
+            await place
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled():  # it got the place, and gives it back
+                await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._taken -= 1
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        while self._waiting and self._taken < self._places:
+            place = self._waiting.popleft()
+            if not place.done():
+                self._taken += 1
+                place.set_result(None)

@@ -21,7 +21,7 @@ from memray_eval.errors import (
     Unreadable,
     WrongAddress,
 )
-from memray_eval.judges.limits.admission_options import Rest
+from memray_eval.judges.limits.limiter_member import Rest
 
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)

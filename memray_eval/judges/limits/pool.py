@@ -11,9 +11,8 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled, Unavailable
-from memray_eval.judges.limits.admission_options import MemberRests, Rest, RunHooks
 from memray_eval.judges.limits.breaker import FATAL
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.limiter_member import CallPermit, MemberRests, Rest, RunHooks
 
 LOOK_S = 1.0  # how often a call looks whether a member is up again, where all rest
 # A member keeps the calls with its prompts' starts while it has no more than this share beyond its

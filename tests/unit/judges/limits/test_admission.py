@@ -27,8 +27,8 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.headers import limits_from_headers
-from memray_eval.judges.limits.limiter_member import REPORT_S
+from memray_eval.judges.limits.limiter_member import CHUNK, REPORT_S
+from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     HORIZON_S,
@@ -40,7 +40,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
     Standing,
 )
-from memray_eval.judges.limits.slot_queue import CHUNK
+from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     TICK,
@@ -517,7 +517,11 @@ def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
     run(main())
 
 
-def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
+def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    forget_logged()
+
     async def main() -> None:
         limiter, call = Scripted(), Calls()
         gate = gate_to(limiter)
@@ -539,6 +543,10 @@ def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
         assert isinstance((await settled(refused))[0], Throttled)
 
     run(main())
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    causes = [(record.args[2], record.exc_info is not None) for record in warnings]
+    assert causes[:2] == [(1, True), (2, True)], "the limits, and the 429"
+    assert len({record.args[1] for record in warnings}) == len(warnings), "each effect once"
 
 
 def test_estimates_follow_what_calls_take() -> None:
