@@ -26,10 +26,9 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.extensions import OwnObject
-from memray_eval.judges.batches.limits import limits_of_batches
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchLane, MoneyPort
-from memray_eval.judges.batches.spool import Spool
+from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     AdmissionController,

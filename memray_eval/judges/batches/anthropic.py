@@ -14,7 +14,6 @@ import anthropic
 import httpx2
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -23,6 +22,10 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    save,
+    scratch_file,
+    to_line,
 )
 from memray_eval.judges.providers.anthropic import open_client
 from memray_eval.judges.structured_judge import JudgeSpec

@@ -15,7 +15,6 @@ from google import genai
 from google.genai import errors, types
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.batches.files import read_objects, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -24,6 +23,9 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    scratch_file,
+    to_line,
 )
 from memray_eval.judges.structured_judge import JudgeSpec, judge_key
 from memray_eval.provider_http.open_clients import keep_open

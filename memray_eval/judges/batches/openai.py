@@ -9,7 +9,6 @@ from typing import Any, Literal
 
 import openai
 
-from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -18,6 +17,10 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    save,
+    scratch_file,
+    to_line,
 )
 from memray_eval.judges.providers.openai import open_client
 from memray_eval.judges.structured_judge import JudgeSpec

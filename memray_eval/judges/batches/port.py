@@ -1,8 +1,12 @@
-"""What a provider's batch API is to a run: files, batches, their states and results."""
+"""A provider's batch API as a run sees it: batches, their states and results, and the files of
+requests and results on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+import json
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -134,3 +138,33 @@ def is_passing(error: JudgeError) -> bool:
 def odd_answer(host: str, what: str) -> Unreadable:
     """The error of an answer with a success status that is not what it has to be."""
     return Unreadable(f"{host} answered 200, but oddly: {what}", status=200)
+
+
+@contextmanager
+def scratch_file() -> Iterator[Path]:
+    """A path for a file that goes with the block."""
+    with tempfile.TemporaryDirectory(prefix="memray-eval-batch-") as folder:
+        yield Path(folder) / "file"
+
+
+async def save(pieces: AsyncIterator[bytes], path: Path) -> None:
+    with path.open("wb") as file:
+        async for piece in pieces:
+            file.write(piece)
+
+
+def read_objects(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The JSON objects of a file, one a line; what is none is left out. Lines end at \\n alone: a
+    model may write any other separator, and SDKs that read lines as text break there."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                said = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(said, dict):
+                yield said
+
+
+def to_line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

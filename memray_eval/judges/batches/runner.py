@@ -21,7 +21,6 @@ from pydantic import BaseModel
 from memray_eval.config.sections import BatchConfig
 from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
 from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
-from memray_eval.judges.batches.keys import KeyBook
 from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
@@ -29,7 +28,7 @@ from memray_eval.judges.batches.port import (
     is_passing,
     refuses_batches,
 )
-from memray_eval.judges.batches.spool import PackedFile, Spool
+from memray_eval.judges.batches.spool import KeyBook, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, Spending
 from memray_eval.judges.structured_judge import PlannedCall, StructuredJudge

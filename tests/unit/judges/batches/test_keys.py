@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from memray_eval.judges.batches.keys import KeyBook, KeyEntry
+from memray_eval.judges.batches.spool import KeyBook, KeyEntry
 
 
 def test_keys_stand_where_they_were_put_last() -> None:
