@@ -21,7 +21,7 @@ TRANSFER_S = 900.0  # for a file on its way
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """Where a batch stands. `state` is the provider's own word, `done` of `total` calls are through
+    """Progress of a batch. `state` is the provider's own word, `done` of `total` calls are through
     (None: it does not say). An `end` of "failed" means that no call was made, for `reason`;
     `is_full` that the account has too much in its queue, so that it may be sent again later, and
     `is_refused` that its model takes no batches. `files` are where results lie."""
@@ -55,7 +55,7 @@ class BatchResult(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A search for a batch whose submission was never answered: its id, "" where there is none.
+    """A search for a batch whose submission was never answered: its id, "" if there is none.
     `unsure`: batches that may be it, of a provider that shows what is in one only at its end."""
 
     id: str = ""
@@ -96,7 +96,7 @@ class BatchClient(Protocol):
         ...
 
     async def find_upload(self, sent: SentBatch) -> str:
-        """The id of a file that was uploaded whole; "" where there is none."""
+        """The id of a file that was uploaded whole; "" if there is none."""
         ...
 
     async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
@@ -104,7 +104,7 @@ class BatchClient(Protocol):
         ...
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
         """Looks for a batch that was submitted, by its tag or by the `keys` of its calls. `known`
         are ids of others."""
@@ -123,13 +123,13 @@ class BatchClient(Protocol):
 
 
 def refuses_batches(error: JudgeError) -> bool:
-    """Whether a provider says that it takes no batch of this model, or none at all: its calls are
+    """True if a provider says that it takes no batch of this model, or none at all: its calls are
     made one by one."""
     return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
 
 
 def is_passing(error: JudgeError) -> bool:
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
     if isinstance(error, Unreadable) or error.status is None:
         return True
     return error.status in _NO_REFUSAL or error.status >= 500 or error.status < 400
@@ -159,11 +159,11 @@ def read_objects(path: Path) -> Iterator[Mapping[str, Any]]:
     with path.open("rb") as file:
         for line in file:
             try:
-                said = json.loads(line)
+                value = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            if isinstance(said, dict):
-                yield said
+            if isinstance(value, dict):
+                yield value
 
 
 def to_line(value: Mapping[str, Any]) -> bytes:

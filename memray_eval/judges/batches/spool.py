@@ -19,7 +19,7 @@ from memray_eval.judges.limits.budget import NOTHING, Spending
 
 # held: it waits, or is in a batch under way; kept: its batch brought its verdict, in the store of
 # paid calls; live: it is asked one by one
-Standing = Literal["held", "kept", "live"]
+CallState = Literal["held", "kept", "live"]
 PAGES_KB = 4096
 
 
@@ -49,14 +49,14 @@ PUBLISHED: Mapping[Provider, BatchLimits] = {
 
 def limits_of_batches(options: BatchConfig, provider: Provider, judge: str) -> BatchLimits:
     """A judge's limits: what the job says for it or its provider, else what is published."""
-    own, known = options.limits.get(judge) or options.limits.get(provider), PUBLISHED[provider]
+    own, published = options.limits.get(judge) or options.limits.get(provider), PUBLISHED[provider]
     if own is None:
-        return known
+        return published
     return BatchLimits(
-        max_calls=own.calls or known.max_calls,
-        max_bytes=round(own.mb * 1e6) if own.mb else known.max_bytes,
-        enqueued_tokens=own.enqueued_tokens or known.enqueued_tokens,
-        at_once=own.at_once or known.at_once,
+        max_calls=own.calls or published.max_calls,
+        max_bytes=round(own.mb * 1e6) if own.mb else published.max_bytes,
+        enqueued_tokens=own.enqueued_tokens or published.enqueued_tokens,
+        at_once=own.at_once or published.at_once,
     )
 
 
@@ -82,7 +82,7 @@ class PackedFile:
 class Spool:
     """The files of one judge: one that is being filled, and those that wait to be sent. Memory does
     not grow with the calls: they are on the disk. `most_of` says what a call may cost that has a
-    prompt of so many tokens."""
+    prompt of this many tokens."""
 
     limits: BatchLimits
     most_of: Callable[[int], Spending]
@@ -173,13 +173,13 @@ class Spool:
         self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))
 
 
-class KeyEntry(NamedTuple):
-    standing: Standing
+class CallEntry(NamedTuple):
+    state: CallState
     tag: str
 
 
-class KeyBook:
-    """Keys of calls, with where they stand and the batch that they are in."""
+class CallStateIndex:
+    """Keys of calls, with their state and the batch that they are in."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="memray-eval-keys-")
@@ -189,16 +189,16 @@ class KeyBook:
         for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{PAGES_KB}"):
             self._connection.execute(f"PRAGMA {pragma}")
         self._connection.execute(
-            "CREATE TABLE keys (key TEXT PRIMARY KEY, standing TEXT, tag TEXT) WITHOUT ROWID"
+            "CREATE TABLE keys (key TEXT PRIMARY KEY, state TEXT, tag TEXT) WITHOUT ROWID"
         )
 
-    def get(self, key: str) -> KeyEntry | None:
-        query = "SELECT standing, tag FROM keys WHERE key = ?"
+    def get(self, key: str) -> CallEntry | None:
+        query = "SELECT state, tag FROM keys WHERE key = ?"
         row = self._connection.execute(query, (key,)).fetchone()
-        return None if row is None else KeyEntry(*row)
+        return None if row is None else CallEntry(*row)
 
-    def put(self, keys: Iterable[str], standing: Standing, tag: str = "") -> None:
-        rows = ((key, standing, tag) for key in keys)
+    def put(self, keys: Iterable[str], state: CallState, tag: str = "") -> None:
+        rows = ((key, state, tag) for key in keys)
         self._connection.execute("BEGIN")
         self._connection.executemany("REPLACE INTO keys VALUES (?, ?, ?)", rows)
         self._connection.execute("COMMIT")

@@ -52,7 +52,7 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 
 class JudgeBudget(Protocol):
     """The run's money, for one judge: a ticket for what a call may cost, settled with what it did.
-    Raises BudgetSpent where a call does not fit any more."""
+    Raises BudgetSpent if a call does not fit any more."""
 
     async def draw(self, most: CallCost) -> int: ...
 
@@ -135,8 +135,8 @@ class AdmissionController:
         are rough figures, corrected by what earlier calls turned out to take.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled where it lets no call through, MemberRests in
-        place of a wait where it is in a pool, BudgetSpent at the end of the money, Stopped when the
+        reach, Throttled that is marked as stalled if it lets no call through, MemberRests in
+        place of a wait if it is in a pool, BudgetSpent at the end of the money, Stopped when the
         run ends."""
         async with self._places:
             if self._hooks.is_stopping():
@@ -157,11 +157,11 @@ class AdmissionController:
         self._notices.report_implausible_headers(headers)
         if (in_headers := limits_from_headers(headers)) is None:
             return
-        before = self._member.told or RateLimits()
-        told = before.model_copy(update=in_headers.model_dump(exclude_none=True))
-        if told != self._member.told:
-            self._notices.report_lower_limits(told)
-            await self._member.learn(told)
+        before = self._member.provider_limits or RateLimits()
+        stated = before.model_copy(update=in_headers.model_dump(exclude_none=True))
+        if stated != self._member.provider_limits:
+            self._notices.report_lower_limits(stated)
+            await self._member.learn(stated)
 
     async def aclose(self) -> None:
         for part in (self._queue, self._member, self._stalls):
@@ -295,7 +295,7 @@ class ResizableSemaphore:
 
     @property
     def is_full(self) -> bool:
-        """Whether somebody waits for a place."""
+        """True if somebody waits for a place."""
         return bool(self._waiting)
 
     def resize(self, places: int) -> None:
@@ -306,12 +306,12 @@ class ResizableSemaphore:
         if self._taken < self._places:
             self._taken += 1
             return
-        place: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(place)
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
         try:
-            await place
+            await turn
         except asyncio.CancelledError:
-            if place.done() and not place.cancelled():  # it got the place, and gives it back
+            if turn.done() and not turn.cancelled():  # it got the place, and gives it back
                 await self.__aexit__()
             raise
 
@@ -321,7 +321,7 @@ class ResizableSemaphore:
 
     def _admit_waiting(self) -> None:
         while self._waiting and self._taken < self._places:
-            place = self._waiting.popleft()
-            if not place.done():
+            turn = self._waiting.popleft()
+            if not turn.done():
                 self._taken += 1
-                place.set_result(None)
+                turn.set_result(None)

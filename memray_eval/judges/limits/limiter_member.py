@@ -23,15 +23,15 @@ from memray_eval.judges.limits.rate_limiter import (
     Grant,
     LimiterPort,
     Reservation,
-    Standing,
+    StallStatus,
     known_lanes,
 )
 from memray_eval.log_once import log_once
 
 NOTHING = CallCost()
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
-CHUNK = 25  # slots are asked for so many at a time, and only for calls that wait
-# Where calls are to be gathered, for more, and where they are sent at once, also for those that are
+CHUNK = 25  # slots are asked for this many at a time, and only for calls that wait
+# If calls are to be gathered, for more, and if they are sent at once, also for those that are
 # expected before the next request; as long as a slot may be late, but for some leeway.
 LARGE_CHUNK, SPARE_LIFE = 250, 0.8
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
@@ -87,7 +87,7 @@ class AdmissionOptions:
 
 
 class Rest(NamedTuple):
-    """Why a judge takes no call for so long; `is_final` where no waiting is worth it."""
+    """Why a judge takes no call for this long; `is_final` if no waiting is worth it."""
 
     left_s: float
     error: JudgeError
@@ -124,7 +124,7 @@ class CallPermit:
 
 class LimiterMember:
     """Speaks to the limiter for one actor and one judge. Each reservation takes along what calls
-    took since the last one; where none comes, a report does."""
+    took since the last one; if none comes, a report does."""
 
     def __init__(
         self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
@@ -132,23 +132,26 @@ class LimiterMember:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._owed, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
-        self._told_at = -math.inf
+        self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         # What was learnt goes along with each reservation, for a limiter that was restarted.
-        self.told: RateLimits | None = None
+        self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
         self._found_per_min: float | None = None
 
     def calls_per_min(self, cost: CallCost) -> float | None:
         """How many calls of this cost the limits allow that are known; None: as many as one
         likes."""
-        told, set_first = known_lanes(self.told or RateLimits()), known_lanes(self._options.limits)
-        if not self._options.is_firm:
-            found = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
-            told, set_first = set_first, found | told
-        known = told | set_first
-        return min((limit / max(1.0, cost.of(lane)) for lane, limit in known.items()), default=None)
+        of_provider = known_lanes(self.provider_limits or RateLimits())
+        limits = known_lanes(self._options.limits)
+        if self._options.is_firm:
+            limits = of_provider | limits
+        else:
+            learnt = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
+            limits |= learnt | of_provider
+        rates = (limit / max(1.0, cost.of(lane)) for lane, limit in limits.items())
+        return min(rates, default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""
@@ -160,20 +163,20 @@ class LimiterMember:
         """Until when nobody may ask the judge, once that is later than `known_until`."""
         return await self._limiter.pause(self._judge, known_until, self._options.member)
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> StallStatus:
         return await self._limiter.standing(self._judge)
 
-    async def learn(self, told: RateLimits) -> None:
-        """Tells the limiter what the provider has told. Never raises: where the limiter is out of
-        reach, it is told again with the next answer."""
-        if self.told is None:
+    async def learn(self, limits: RateLimits) -> None:
+        """Passes the provider's limits on to the limiter. Never raises: if the limiter is out of
+        reach, the next answer passes them on."""
+        if self.provider_limits is None:
             self.learnt_at = self._hooks.clock()
-        self.told = told
+        self.provider_limits = limits
         try:
-            await self._limiter.learn(self._judge, told)
+            await self._limiter.learn(self._judge, limits)
         except Exception as error:
             self.note_failure("a provider's limits were not passed on", error)
-            self.told = None
+            self.provider_limits = None
 
     async def report_throttle(self, permit: CallPermit, retry_after_s: float | None) -> float:
         """Tells the limiter of a 429 at once; until when nobody may ask the judge."""
@@ -226,7 +229,7 @@ class LimiterMember:
                 await self._hooks.sleep(after_s)
             if not self._done and not self._answered and self._owed == NOTHING:
                 return
-            left_s = self._told_at + REPORT_S - self._hooks.clock()
+            left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
                 after_s = left_s
                 continue
@@ -239,7 +242,7 @@ class LimiterMember:
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         owed, done, answered = self._owed, self._done, self._answered
         self._owed, self._done, self._answered = NOTHING, 0, 0
-        self._told_at = self._hooks.clock()
+        self._reported_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
             member=self._options.member,
@@ -250,7 +253,7 @@ class LimiterMember:
             done=done,
             members=self._options.members,
             found_per_min=self._found_per_min,
-            told=self.told,
+            provider_limits=self.provider_limits,
             answered=answered,
             run=self._options.run,
         )
@@ -307,7 +310,7 @@ class SlotQueue:
 
     async def wait(self, cost: CallCost) -> float:
         """When the call may be sent: now. Slots that came too late, or before a pause, are dropped
-        and asked for anew."""
+        and asked for again."""
         clock = self._hooks.clock
         while True:
             now = clock()
@@ -360,12 +363,12 @@ class SlotQueue:
             if gather_s > 0:
                 await self._hooks.sleep(gather_s)
                 costs = self._waiting_costs()
-            asked = costs + self._spare_costs(costs, clock())
-            if not asked:
+            requested = costs + self._spare_costs(costs, clock())
+            if not requested:
                 return
             self._asked_at, self._n_arrived = clock(), 0
             try:
-                grant = await self._member.reserve(asked)
+                grant = await self._member.reserve(requested)
             except ServiceLost as error:  # the calls must hear of it, or they would wait for ever
                 self.fail_waiting(partial(type(error), str(error)))
                 return
@@ -375,7 +378,7 @@ class SlotQueue:
                 self.fail_waiting(partial(JudgeError, text))
                 return
             self._on_grant(grant)
-            self._hand_out(grant, asked)
+            self._hand_out(grant, requested)
 
     def _waiting_costs(self) -> tuple[CallCost, ...]:
         """Of the calls that wait, up to a chunk; those that were cancelled take no slot."""
@@ -385,7 +388,7 @@ class SlotQueue:
 
     def _spare_costs(self, costs: tuple[CallCost, ...], now: float) -> tuple[CallCost, ...]:
         """Costs, those of the last call, for as many calls as are expected while spare slots last;
-        none where calls wait anyway."""
+        none if calls wait anyway."""
         lasts_s = min(self._gather_s, SPARE_LIFE * self._late_s(now)) - self._lead_s
         period_s = now - self._asked_at
         if not costs or lasts_s <= 0 or self._paused_until > now:
@@ -394,7 +397,7 @@ class SlotQueue:
         return costs[-1:] * min(int(expected), LARGE_CHUNK - len(costs))
 
     def _take_spare(self, cost: CallCost, now: float) -> float | None:
-        """A spare slot that may still be used, where there is one; what its call takes beyond the
+        """A spare slot that may still be used, if there is one; what its call takes beyond the
         slot's cost is reported."""
         latest = max(now - self._late_s(now), self._paused_until)
         while self._spare:
@@ -409,7 +412,7 @@ class SlotQueue:
         is_start = now - self._member.learnt_at < START_S
         return LATE_AT_START_S if is_start else LATE_S
 
-    def _hand_out(self, grant: Grant, asked: Sequence[CallCost]) -> None:
+    def _hand_out(self, grant: Grant, requested: Sequence[CallCost]) -> None:
         """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
         now = self._hooks.clock()
         # What was free before a 429 is no more.
@@ -419,17 +422,17 @@ class SlotQueue:
         self._lead_s = max(0.0, times[0] - now) if times else 0.0
         if not times and grant.free_until:
             times = (now,) * len(self._waiting)
-        n_used = min(len(times), len(self._waiting))  # fewer wait where they were failed meanwhile
+        n_used = min(len(times), len(self._waiting))  # fewer wait if they were failed meanwhile
         for at in times[:n_used]:
             _, slot = self._waiting.popleft()
             if not slot.done():
                 slot.set_result(at)
         if grant.gather_s:
-            self._spare.extend(zip(times[n_used:], asked[n_used:], strict=False))
+            self._spare.extend(zip(times[n_used:], requested[n_used:], strict=False))
 
     async def _watch_pauses(self) -> None:
         """Hears of a 429 that another member got, so that nobody sends into a closed window. Ends
-        when the limiter is out of reach; the next reservation begins anew."""
+        when the limiter is out of reach; the next reservation begins again."""
         try:
             while True:
                 self.pause(await self._member.wait_for_pause(self._paused_until))

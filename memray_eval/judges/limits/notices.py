@@ -16,14 +16,14 @@ from memray_eval.judges.limits.limiter_member import (
     RunHooks,
     SlotQueue,
 )
-from memray_eval.judges.limits.rate_limiter import LANES, REQUESTS, HeldBy, Standing
+from memray_eval.judges.limits.rate_limiter import LANES, REQUESTS, HeldBy, StallStatus
 
 QUIET_S = 10.0  # a judge is reported after this long without an answer and with 429s alone
 LOOK_S = 1.0  # how often it looks, while calls wait, whether the judge lets any through
-LET_THROUGH_S = 3.0  # a call that is under way for so long was not refused: a 429 comes at once
-# A call that was refused comes back within so long, where the provider does not say when.
+LET_THROUGH_S = 3.0  # a call that is under way for this long was not refused: a 429 comes at once
+# A call that was refused comes back within this long, if the provider does not say when.
 LONGEST_BACKOFF_S = 60.0
-# A judge that was given up is asked again after so long, where the run goes on without it.
+# A judge that was given up is asked again after this long, if the run goes on without it.
 PROBE_S = 60.0
 # A limit outside of these is not believed.
 LEAST_REQUESTS_PER_MIN = 0.1
@@ -41,12 +41,12 @@ _LANE_OF_HEADER = {
 def limits_from_headers(headers: Mapping[str, str]) -> RateLimits | None:
     """The limits that OpenAI (x-ratelimit-limit-...) and Anthropic (anthropic-ratelimit-...-limit)
     send; None without any."""
-    found = {
+    limits = {
         lane: per_min
         for header, lane in _LANE_OF_HEADER.items()
         if (per_min := _parse_limit(headers, header)) is not None
     }
-    return RateLimits.model_validate(found) if found else None
+    return RateLimits.model_validate(limits) if limits else None
 
 
 def implausible_limits(headers: Mapping[str, str]) -> list[str]:
@@ -102,15 +102,15 @@ class Notices:
             "with `memray-eval resume`"
         )
 
-    def report_lower_limits(self, told: RateLimits) -> None:
+    def report_lower_limits(self, stated: RateLimits) -> None:
         """Reports limits that the provider tells lower than the user has set them."""
         for lane in LANES:
-            told_per_min, own_per_min = getattr(told, lane), getattr(self._options.limits, lane)
-            if not self._options.is_set_by_user(lane) or told_per_min is None:
+            stated_per_min, own_per_min = getattr(stated, lane), getattr(self._options.limits, lane)
+            if not self._options.is_set_by_user(lane) or stated_per_min is None:
                 continue
-            if told_per_min < own_per_min:
+            if stated_per_min < own_per_min:
                 self._say_once(
-                    f"its headers tell of {describe_limit(HeldBy(lane, told_per_min, False))}, "
+                    f"its headers tell of {describe_limit(HeldBy(lane, stated_per_min, False))}, "
                     f"less than judging.limits ({own_per_min:,.10g}), which is kept"
                 )
 
@@ -160,7 +160,7 @@ class StallWatch:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begins to watch, where it does not yet."""
+        """Begins to watch, if it does not yet."""
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._watch())
 
@@ -212,7 +212,7 @@ class StallWatch:
             else:
                 self._assess(standing, began, now)
 
-    def _assess(self, standing: Standing, began: float, now: float) -> None:
+    def _assess(self, standing: StallStatus, began: float, now: float) -> None:
         """Reports or gives up a judge by how long it has refused all calls, or held all back."""
         refused_s, slotless_s = (  # of this run: the limiter may know of an earlier one
             0.0 if since is None else now - max(since, began)

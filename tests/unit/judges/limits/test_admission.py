@@ -38,7 +38,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Limiter,
     LimiterPort,
     Reservation,
-    Standing,
+    StallStatus,
 )
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
@@ -108,9 +108,9 @@ class Scripted:
         self._reach()
         return await self.pauses.get()
 
-    async def standing(self, judge: str) -> Standing:
+    async def standing(self, judge: str) -> StallStatus:
         self._reach()
-        return Standing()
+        return StallStatus()
 
     def _reach(self) -> None:
         if self.is_down:
@@ -693,7 +693,7 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
         await call(gate)
         restarted, wanted = Limiter(clock=clock), limiter.asked[0]
         await restarted.reserve(wanted._replace(costs=()))
-        return restarted.known()["judge"]
+        return restarted.limits_by_judge()["judge"]
 
     assert run(main()) == RateLimits(
         requests_per_min=requests_per_min,
@@ -789,7 +789,7 @@ class Restarting:
     async def pause(self, judge: str, known: float, member: str = "") -> float:
         return await self._asked(lambda: self._limiter.pause(judge, known))
 
-    async def standing(self, judge: str) -> Standing:
+    async def standing(self, judge: str) -> StallStatus:
         return await self._limiter.standing(judge)
 
     async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -893,7 +893,7 @@ def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
         took_s = await Shedding(seed).takes_s(
             limiter, n_calls, members, limits=RateLimits(), is_firm=False
         )
-        assert limiter.known()["judge"].requests_per_min is None, "taken for a limit"
+        assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
         assert await limiter.pause("judge", 0.0) == 0.0, "paused"
         assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
 
