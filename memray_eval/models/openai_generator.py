@@ -49,12 +49,12 @@ from memray_eval.types import Candidate, Prompt, Response
 silence_payload_logs()
 logger = logging.getLogger(__name__)
 
-# A stream that broke or was odd is asked for once more, after about so long.
+# A stream that broke or was odd is asked for once more, after about this long.
 STREAM_TRIES, PAUSE_S = 2, 1.0
 NO_STREAM = (400, 404, 405, 415, 422, 501)  # the status of a server that refuses to stream
 LONGEST_ANSWER = 10  # times the time-out, which bounds the wait for the next piece
 FILTERED = "content_filter"
-# What a part is, by its type, where a content is a list of parts
+# What a part is, by its type, if a content is a list of parts
 PARTS = {
     **dict.fromkeys(("text", "output_text"), "text"),
     **dict.fromkeys(("thinking", "reasoning", "reasoning_text", "summary_text"), "thinking"),
@@ -66,11 +66,11 @@ HEAD = 8000  # bytes of a reply that is no event stream
 class OpenAIGenerator:
     """Asks one candidate's server, at most `max_in_flight` calls at a time. Replies stream, so that
     the time to the first token is known, unless the candidate says that its server does not. A
-    server that answers as a whole where a stream was asked for is understood; one that refuses to
+    server that answers as a whole if a stream was asked for is understood; one that refuses to
     stream is asked without from then on. Build it on the event loop that will use it.
 
     A parameter that the server refuses is left out from then on, in all workers that share `port`.
-    The SDK tries again where a call cannot be opened; a stream that breaks or is odd is asked for
+    The SDK tries again if a call cannot be opened; a stream that breaks or is odd is asked for
     again here. Whatever becomes of a call is a Response."""
 
     def __init__(
@@ -100,7 +100,7 @@ class OpenAIGenerator:
         message."""
         is_chat = prompt.is_chat or candidate.base_url is None
         parameters = {**prompt.sampling(candidate), **candidate.extra}
-        # Not OpenAI's own, but vLLM's and others': sent only where it is asked for
+        # Not OpenAI's own, but vLLM's and others': sent only if it is asked for
         if parameters.get("repetition_penalty") == 1.0:
             del parameters["repetition_penalty"]
         answer = partial(self._answer, prompt, candidate, is_chat, parameters)
@@ -120,7 +120,7 @@ class OpenAIGenerator:
         parameters: Mapping[str, Any],
         attempt: Attempt,
     ) -> Response:
-        """One answer, or what became of it. Raises JudgeError where the server refuses the request
+        """One answer, or what became of it. Raises JudgeError if the server refuses the request
         itself, which it may take with other parameters."""
         for left in reversed(range(STREAM_TRIES)):
             sent = changed_parameters(parameters, attempt.latest())
@@ -138,7 +138,7 @@ class OpenAIGenerator:
                 return answer.response()
             except Exception as raised:  # whatever it is, it is this answer's own
                 error = to_judge_error(self._client, raised)
-                if not answer.said and find_change(error, sent, attempt.changes):
+                if not answer.n_characters and find_change(error, sent, attempt.changes):
                     raise error from None
                 if FILTERED in (error.code, error.kind):  # Azure's, of a prompt
                     return answer.response(finish_reason=FILTERED)
@@ -189,12 +189,12 @@ class _StreamedAnswer:
         self._finish_reason: str | None = None
         self._usage: Any = None
         self._ttft_s: float | None = None
-        self._head = b""  # the first of what came, to be shown where it is no event stream
+        self._head = b""  # the first of what came, to be shown if it is no event stream
         self._is_whole, self._unheard, self._n_unheard = True, list[bytes](), 0
-        self.said = 0
+        self.n_characters = 0
 
     async def listen(self, stream: Any) -> None:
-        """Takes in a stream to its end. Raises JudgeError where it is odd, or ends before the
+        """Takes in a stream to its end. Raises JudgeError if it is odd, or ends before the
         answer does."""
         last: HttpReply | None = None
         async for data in _events(self._lines(stream.iter_bytes())):
@@ -207,10 +207,10 @@ class _StreamedAnswer:
         if last is None and self._hear_whole(stream.status_code):
             return
         if self._finish_reason is None:
-            said = last or HttpReply(stream.status_code, self._head)
+            reply = last or HttpReply(stream.status_code, self._head)
             if last is None:
-                self._edge.object(said)  # raises what an error object names
-            with self._edge.reading(said):
+                self._edge.object(reply)  # raises what an error object names
+            with self._edge.reading(reply):
                 raise InvalidReply(
                     "the stream ended before the answer was finished"
                     if last
@@ -218,15 +218,15 @@ class _StreamedAnswer:
                 )
 
     def _hear_whole(self, status: int) -> bool:
-        """Takes in a reply that came as a whole; False where it is none."""
+        """Takes in a reply that came as a whole; False if it is none."""
         body = b"\n".join(self._unheard)
         if not body.lstrip().startswith(b"{"):
             return False
-        said = HttpReply(status, body)
-        answer = self._edge.object(said)
+        reply = HttpReply(status, body)
+        answer = self._edge.object(reply)
         if "choices" not in answer:
             return False
-        with self._edge.reading(said):
+        with self._edge.reading(reply):
             self._hear(answer)
         self._ttft_s = None  # nobody saw the first token
         self._finish_reason = self._finish_reason or "stop"
@@ -280,18 +280,18 @@ class _StreamedAnswer:
         else:
             heard = {"text": _text_field(part, name)}
         thought = heard.get("thinking", "") + (_thinking_in(part) if self._is_chat else "")
-        said = heard["text"]
+        text = heard["text"]
         self._refusal.append(refused if isinstance(refused, str) else heard.get("refusal", ""))
         self._is_null = self._is_null and content is None
         self._calls_tool |= bool(part.get("tool_calls") or part.get("function_call"))
-        if said or thought:
+        if text or thought:
             self._ttft_s = (
                 self._ttft_s if self._ttft_s is not None else time.perf_counter() - self._started
             )
-        self.said += len(said) + len(thought) + len(self._refusal[-1])
-        if self.said > MOST_BYTES:
+        self.n_characters += len(text) + len(thought) + len(self._refusal[-1])
+        if self.n_characters > MOST_BYTES:
             raise JudgeError(f"the answer is longer than {MOST_BYTES / 1e6:g} MB, which is refused")
-        self._text.append(said)
+        self._text.append(text)
         self._thinking.append(thought)
         self._finish_reason = text_in(choice, "finish_reason") or self._finish_reason
 

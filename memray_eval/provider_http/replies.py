@@ -25,7 +25,6 @@ from memray_eval.errors import (
     Unreadable,
     WrongAddress,
 )
-from memray_eval.provider_http.quota import quota_error
 from memray_eval.provider_http.retry import parse_retry_after
 from memray_eval.types import Usage
 
@@ -52,6 +51,18 @@ _STATUS_OF = (
         400,
     ),
 )
+# Of a used-up quota, which is no rate limit
+PAYMENT_REQUIRED = 402
+_QUOTA_CODES = frozenset(
+    {
+        "insufficient_quota",
+        "billing_hard_limit_reached",
+        "billing_not_active",
+        "billing_error",
+        "insufficient_credits",
+        "insufficient_balance",
+    }
+)
 
 
 class InvalidReply(Exception):
@@ -59,7 +70,7 @@ class InvalidReply(Exception):
 
 
 class ErrorDetails(NamedTuple):
-    """What a provider says of an error: its own code and type, "" where it names none, the start of
+    """What a provider says of an error: its own code and type, "" if it names none, the start of
     its reply, and the parameter that it objects to."""
 
     code: str = ""
@@ -116,12 +127,12 @@ def error_of_status(
 
 
 def _error_of(
-    status: int, retry_after: str | None, said: Mapping[str, Any], details: ErrorDetails
+    status: int, retry_after: str | None, content: Mapping[str, Any], details: ErrorDetails
 ) -> JudgeError:
     """The error of a status and of what the provider said: a used-up quota is no rate limit, and a
     gateway's page knows nothing of models."""
-    error: JudgeError | None = quota_error(status, said)
-    if status == 404 and not said.keys() & {"message", "code", "type", "status", "error"}:
+    error: JudgeError | None = quota_error(status, content)
+    if status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
         error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
     if error is None:
         return error_of_status(status, retry_after, details)
@@ -131,7 +142,7 @@ def _error_of(
 
 
 def _with_words(error: JudgeError, status: int | None, body: bytes | str) -> JudgeError:
-    """An error that carries what the provider said, where it may name a parameter."""
+    """An error that carries what the provider said, if it may name a parameter."""
     if status in (400, 422):
         error.words = body.decode("utf-8", "replace") if isinstance(body, bytes) else body
     return error
@@ -146,7 +157,7 @@ class Edge:
 
     @property
     def host(self) -> str:
-        """With its port where the URL names one."""
+        """With its port if the URL names one."""
         return urlsplit(self.url).netloc.rpartition("@")[2] or self.url
 
     def lost(self, error: BaseException) -> JudgeError:
@@ -166,22 +177,26 @@ class Edge:
                 HttpReply(status, body),
             )
         try:
-            said = _error_in(_parse(body))
+            content = _error_in(_parse(body))
         except InvalidReply:
-            said = {}
-        error = _error_of(status, retry_after, said, self._details(said, body))
+            content = {}
+        error = _error_of(status, retry_after, content, self._details(content, body))
         return _with_words(error, status, body)
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
-        """A reply's JSON object. Raises Unreadable where it is none, and the error that it holds,
-        where it holds one."""
+        """A reply's JSON object. Raises Unreadable if it is none, and the error that it holds,
+        if it holds one."""
         with self.reading(reply):
-            said = _parse(reply.body)
-            error = _error_in(said)
-            if isinstance(said, dict) and not said.get("error") and said.get("type") != "error":
-                return said
-            if not isinstance(said, dict) and not error:
-                raise InvalidReply(f"the body is {kind_of(said)}")
+            content = _parse(reply.body)
+            error = _error_in(content)
+            if (
+                isinstance(content, dict)
+                and not content.get("error")
+                and content.get("type") != "error"
+            ):
+                return content
+            if not isinstance(content, dict) and not error:
+                raise InvalidReply(f"the body is {kind_of(content)}")
         details = self._details(error, reply.body)
         status = _status_of(error)
         raised = Unreadable("") if status is None else _error_of(status, None, error, details)
@@ -225,10 +240,11 @@ class Edge:
         shown as an escape."""
         start = body[: 40 * EXCERPT]  # a key that is cut off in the middle would not be found
         text = start.decode("utf-8", "replace") if isinstance(start, bytes) else start
-        said = " ".join(self._without_keys(valid_text(text)).split())
-        shown = said[:EXCERPT] + ("..." if len(said) > EXCERPT else "")
+        content = " ".join(self._without_keys(valid_text(text)).split())
+        shown = content[:EXCERPT] + ("..." if len(content) > EXCERPT else "")
         escaped = "".join(
-            one if one.isprintable() else one.encode("unicode_escape").decode() for one in shown
+            character if character.isprintable() else character.encode("unicode_escape").decode()
+            for character in shown
         )
         return escaped or "(nothing)"
 
@@ -262,34 +278,34 @@ class TokenFields(NamedTuple):
 def read_usage(usage: Any, fields: TokenFields) -> Counted:
     """The tokens of a usage object. One whose cached and written tokens are more than its input is
     not known: it contradicts itself."""
-    said = usage if isinstance(usage, Mapping) else {}
+    content = usage if isinstance(usage, Mapping) else {}
     sums, known = [], True
     for names, is_needed in zip(fields, (True, True, False, False), strict=True):
         counts = []
-        for place, name in enumerate(names):
-            value = _value_at(said, name)
-            is_missing = value is None and not (is_needed and place == 0)
+        for index, name in enumerate(names):
+            value = _value_at(content, name)
+            is_missing = value is None and not (is_needed and index == 0)
             counts.append(0 if is_missing else token_count(value))
         known = known and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     inputs, outputs, cached, written = sums
     if cached + written > inputs:
         known, cached, written = False, 0, 0
-    found = Usage(
+    total = Usage(
         input_tokens=inputs,
         output_tokens=outputs,
         cached_input_tokens=cached,
         cache_write_tokens=written,
     )
-    return Counted(found, known)
+    return Counted(total, known)
 
 
-def _value_at(said: Mapping[str, Any], name: str) -> Any:
-    """What stands at a name, or behind dots in objects within; None where nothing does."""
+def _value_at(content: Mapping[str, Any], name: str) -> Any:
+    """The value at a name, or behind dots in objects within; None if nothing does."""
     outer, dot, inner = name.partition(".")
     if not dot:
-        return said.get(name)
-    held = said.get(outer)
+        return content.get(name)
+    held = content.get(outer)
     return _value_at(held, inner) if isinstance(held, Mapping) else held
 
 
@@ -329,14 +345,14 @@ def first_in(holder: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def mappings_in(holder: Mapping[str, Any], name: str) -> Sequence[Mapping[str, Any]]:
     """An object's list whose entries are all objects. Raises InvalidReply."""
     entries = list_in(holder, name)
-    for place, entry in enumerate(entries):
+    for index, entry in enumerate(entries):
         if not isinstance(entry, Mapping):
-            raise InvalidReply(f"{name}[{place}] is {kind_of(entry)}")
+            raise InvalidReply(f"{name}[{index}] is {kind_of(entry)}")
     return entries
 
 
 def text_in(holder: Mapping[str, Any], name: str) -> str:
-    """An object's member that is a text, made valid; "" where it is null or missing. Raises
+    """An object's member that is a text, made valid; "" if it is null or missing. Raises
     InvalidReply."""
     value = holder.get(name)
     if value is not None and not isinstance(value, str):
@@ -345,7 +361,7 @@ def text_in(holder: Mapping[str, Any], name: str) -> str:
 
 
 def name_in(holder: Mapping[str, Any], name: str) -> str:
-    """A name that a reply may bear, such as its model's: "" where there is none, or no text."""
+    """A name that a reply may bear, such as its model's: "" if there is none, or no text."""
     value = holder.get(name)
     return valid_text(value).strip()[:EXCERPT] if isinstance(value, str) else ""
 
@@ -388,18 +404,18 @@ def _parse(body: bytes | str) -> Any:
         raise InvalidReply("the body is nested too deeply") from None
 
 
-def _error_in(said: Any) -> Mapping[str, Any]:
+def _error_in(content: Any) -> Mapping[str, Any]:
     """The error object of a reply, wherever providers put it: under `error`, in a list of one, or
-    as the whole; {} where there is none."""
-    is_list = isinstance(said, list)
+    as the whole; {} if there is none."""
+    is_list = isinstance(content, list)
     if is_list:
-        said = said[0] if said else None
-    if not isinstance(said, Mapping):
+        content = content[0] if content else None
+    if not isinstance(content, Mapping):
         return {}
-    error = said.get("error")
+    error = content.get("error")
     if isinstance(error, Mapping):
         return error
-    return {} if is_list and not error else said
+    return {} if is_list and not error else content
 
 
 def _status_of(error: Mapping[str, Any]) -> int | None:
@@ -419,3 +435,33 @@ def _short(value: Any) -> str:
         if isinstance(value, str | int) and not isinstance(value, bool)
         else ""
     )
+
+
+def quota_error(status: int, body: Any) -> QuotaExhausted | None:
+    """The error of a reply that says that the account's quota or credit is used up, by its status
+    and the provider's codes, never by its words; None for every other reply. `body` is what the SDK
+    read of it: OpenAI's error object, or the whole body of Anthropic and Google."""
+    inner = body.get("error", body) if isinstance(body, Mapping) else None
+    error = inner if isinstance(inner, Mapping) else {}
+    values = (error.get("code"), error.get("type"), *_daily_quotas(error))
+    codes = (value for value in values if isinstance(value, str))
+    reason = next((code for code in codes if code in _QUOTA_CODES or "PerDay" in code), None)
+    if reason is None and status == PAYMENT_REQUIRED:
+        reason = "payment required"
+    if reason is None:
+        return None
+    return QuotaExhausted(
+        f"{status} {reason[:80]}: the account's quota or credit is used up, so waiting does not "
+        "help; raise it at the provider, or name another model"
+    )
+
+
+def _daily_quotas(error: Mapping[str, Any]) -> Iterator[Any]:
+    """The quotas that Google says were passed: those of a minute come back by themselves, those of
+    a day do not."""
+    details = error.get("details")
+    for detail in details if isinstance(details, list) else ():
+        violations = detail.get("violations") if isinstance(detail, Mapping) else None
+        for violation in violations if isinstance(violations, list) else ():
+            if isinstance(violation, Mapping):
+                yield violation.get("quotaId")

@@ -38,9 +38,9 @@ def client_options(
     most_bytes: int = MOST_BYTES,
     streams: bool = False,
 ) -> dict[str, Any]:
-    """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and where it
+    """Options for an httpx2 client whose replies are bounded: by `most_bytes`, and if it
     `streams`, event streams by more. `on_headers` gets the headers of every reply. The client
-    raises Unreadable where a reply cannot be unpacked, and JudgeError where it is too large."""
+    raises Unreadable if a reply cannot be unpacked, and JudgeError if it is too large."""
 
     async def bound(response: httpx2.Response) -> None:
         is_stream = streams and response.headers.get("content-type", "").startswith(_EVENTS)
@@ -112,18 +112,18 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 def connection_error(error: BaseException, host: str) -> JudgeError | None:
-    """What happened on the way to `host`, by its name; one of our own errors, where that is what an
-    SDK wrapped. None where the exception says nothing of a connection."""
+    """What happened on the way to `host`, by its name; one of our own errors, if that is what an
+    SDK wrapped. None if the exception says nothing of a connection."""
     chain = list(_chain(error))
     for ours in chain:
         if isinstance(ours, JudgeError):
             return ours
     for is_cause, text in _CAUSES:
-        found = next((one for one in chain if is_cause(one)), None)
-        if found is not None:
+        cause = next((exception for exception in chain if is_cause(exception)), None)
+        if cause is not None:
             # What OpenSSL says: it names certificates and hosts, never what was sent.
-            detail = getattr(found, "verify_message", "") or getattr(found, "reason", "")
-            detail = str(detail or type(found).__name__)[:100]
+            detail = getattr(cause, "verify_message", "") or getattr(cause, "reason", "")
+            detail = str(detail or type(cause).__name__)[:100]
             return Unavailable(text.format(host=host, detail=detail))
     return None
 
@@ -133,15 +133,15 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
     waiting: list[BaseException | None] = [error]
     seen = set[int]()
     while waiting and len(seen) < _LONGEST_CHAIN:
-        one = waiting.pop(0)
-        if one is None or id(one) in seen:
+        exception = waiting.pop(0)
+        if exception is None or id(exception) in seen:
             continue
-        seen.add(id(one))
-        yield one
+        seen.add(id(exception))
+        yield exception
         # Also a context that was suppressed: httpcore2 does so.
-        waiting.append(one.__cause__ or one.__context__)
-        waiting.extend(one.exceptions if isinstance(one, BaseExceptionGroup) else ())
-        inner = getattr(one, "os_error", None)
+        waiting.append(exception.__cause__ or exception.__context__)
+        waiting.extend(exception.exceptions if isinstance(exception, BaseExceptionGroup) else ())
+        inner = getattr(exception, "os_error", None)
         waiting.append(inner if isinstance(inner, BaseException) else None)
 
 

@@ -89,7 +89,7 @@ class _Lease:
         self._beats += 1
 
     def is_ours(self) -> bool:
-        """Whether the lease is this holder's, or missing."""
+        """True if the lease is this holder's, or missing."""
         return bool(
             _read_holder(self._filesystem, self._path).get("token", self._token) == self._token
         )

@@ -131,7 +131,7 @@ def _make_filesystem(
 
 
 def is_object_store(filesystem: fs.FileSystem) -> bool:
-    """Whether uploads are atomic on this file system and folders need not be created."""
+    """True if uploads are atomic on this file system and folders need not be created."""
     return filesystem.type_name in (S3, GCS)
 
 
@@ -302,13 +302,13 @@ def whole_file(filesystem: fs.FileSystem, path: str) -> Iterator[IO[bytes]]:
     Locally it is written under a pending name, then moved; for an object store, where a move is a
     copy, it is buffered here and uploaded as one object. Overwrites. Raises OSError."""
     if is_object_store(filesystem):
-        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as made:
-            yield cast(IO[bytes], made)
-            made.seek(0)
+        with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY_BYTES) as buffer:
+            yield cast(IO[bytes], buffer)
+            buffer.seek(0)
             # compression=None: by default pyarrow compresses whatever is named .zst or .gz, even
             # if it is compressed already
             with filesystem.open_output_stream(path, compression=None) as stream:
-                shutil.copyfileobj(made, stream, IN_MEMORY_BYTES)
+                shutil.copyfileobj(buffer, stream, IN_MEMORY_BYTES)
         return
     # the random part: containers that share a folder may have equal process ids
     pending = f"{path}.pending-{os.getpid()}-{secrets.token_hex(3)}"

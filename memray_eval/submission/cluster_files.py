@@ -199,19 +199,21 @@ def _to_node_group(name: str, pods: _PodGroup, nodes: tuple[int, int], where: st
     resources = spec.containers[0].resources
     try:
         custom = _parse_custom_resources(pods.rayStartParams.get("resources", ""))
-        said = {
+        stated = {
             "CPU": pods.rayStartParams.get("num-cpus"),
             "GPU": pods.rayStartParams.get("num-gpus"),
             **pods.resources,
         }
         cpus = (
-            math.ceil(resources.of("cpu")) if said["CPU"] is None else _parse_quantity(said["CPU"])
+            math.ceil(resources.of("cpu"))
+            if stated["CPU"] is None
+            else _parse_quantity(stated["CPU"])
         )
-        gpus = resources.of("gpu") if said["GPU"] is None else _parse_quantity(said["GPU"])
+        gpus = resources.of("gpu") if stated["GPU"] is None else _parse_quantity(stated["GPU"])
         memory = _parse_quantity(pods.rayStartParams.get("memory", resources.of("memory")))
     except ValueError as error:
         raise ConfigError(f"{where}: {name}: {error}") from None
-    if said["CPU"] is None and not cpus:
+    if stated["CPU"] is None and not cpus:
         raise ConfigError(
             f"{where}: {name} does not say its CPUs; give its container limits (cpu), or "
             "rayStartParams num-cpus"
@@ -260,7 +262,9 @@ def _read_node_type(name: str, kind: _NodeType, launcher: _Launcher, where: str)
         kind.max_workers if kind.max_workers is not None else 0 if is_head else launcher.max_workers
     )
     attached = [
-        one for one in kind.node_config.get("guestAccelerators") or [] if isinstance(one, dict)
+        accelerator
+        for accelerator in kind.node_config.get("guestAccelerators") or []
+        if isinstance(accelerator, dict)
     ]
     named = {"accelerator": str(attached[0].get("acceleratorType", ""))} if attached else {}
     return NodeGroup(
@@ -303,11 +307,11 @@ def _find_accelerator(resources: Iterable[str], tags: Mapping[str, str]) -> str 
             return name.removeprefix(_TYPE_RESOURCE)
     return next(
         (
-            found
+            match
             for key, value in tags.items()
             if key.endswith(_TYPE_LABELS)
-            for found in value.rpartition("/")[2].upper().replace("_", "-").split("-")
-            if _GPU_NAME.fullmatch(found)
+            for match in value.rpartition("/")[2].upper().replace("_", "-").split("-")
+            if _GPU_NAME.fullmatch(match)
         ),
         None,
     )
@@ -319,22 +323,22 @@ def _parse_custom_resources(text: str) -> dict[str, Any]:
     if not text:
         return {}
     try:
-        found = json.loads(text.strip().strip("'").strip('"').replace('\\"', '"'))
+        resources = json.loads(text.strip().strip("'").strip('"').replace('\\"', '"'))
     except json.JSONDecodeError:
         raise ValueError(f"rayStartParams.resources is not JSON: {text}") from None
-    if not isinstance(found, dict):
+    if not isinstance(resources, dict):
         raise ValueError(f"rayStartParams.resources is no mapping: {text}")
-    return found
+    return resources
 
 
 def _parse_quantity(value: Scalar) -> float:
     """A Kubernetes quantity: 500m, 4, 64Gi. Raises ValueError for anything else."""
-    found = _QUANTITY.fullmatch(str(value).strip())
-    if found is None:
+    match = _QUANTITY.fullmatch(str(value).strip())
+    if match is None:
         raise ValueError(f"{value!r} is no quantity (such as 500m, 4 or 64Gi)")
-    if math.isinf(number := float(found["number"])):
+    if math.isinf(number := float(match["number"])):
         raise ValueError(f"{value!r} is more than there can be")
-    return number * _UNITS[found["unit"]]
+    return number * _UNITS[match["unit"]]
 
 
 def _check_distinct(groups: list[NodeGroup], where: str) -> tuple[NodeGroup, ...]:

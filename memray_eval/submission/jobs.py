@@ -38,7 +38,7 @@ _TOKEN = (
 
 class Jobs:
     """The jobs of the cluster whose dashboard is at `address` (http://HOST:8265). Every method
-    raises ResourceError where the cluster does not answer or does not take the token, ConfigError
+    raises ResourceError if the cluster does not answer or does not take the token, ConfigError
     for a job that it does not know."""
 
     def __init__(self, address: str | None) -> None:
@@ -55,7 +55,7 @@ class Jobs:
     def submit(self, package: Package) -> str:
         """Sends the package, unless the cluster has it already, and starts the job; returns its id.
         It gets no environment variable but the time it has to end when it is stopped: what the
-        nodes have, it has. Raises ConfigError where a job is at work on its run."""
+        nodes have, it has. Raises ConfigError if a job is at work on its run."""
         run_id = package.metadata["run_id"]
         if busy := [job.job_id for job in self.list() if job.run_id == run_id and not job.is_over]:
             raise ConfigError(
@@ -77,7 +77,7 @@ class Jobs:
         return _to_state(self._client.get_job_info(self._find_id(name)))
 
     def stop(self, name: str) -> bool:
-        """Asks the job to end; False where it has ended already."""
+        """Asks the job to end; False if it has ended already."""
         return bool(self._client.stop_job(self._find_id(name)))
 
     def log(self, name: str) -> str:
@@ -86,10 +86,10 @@ class Jobs:
 
     def list(self) -> list[JobState]:
         """The submitted jobs, oldest first."""
-        found = [
+        states = [
             _to_state(details) for details in self._client.list_jobs() if details.submission_id
         ]
-        return sorted(found, key=lambda job: job.started_s or float("inf"))
+        return sorted(states, key=lambda job: job.started_s or float("inf"))
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
         """What a job prints, from its first line on, in chunks as they come."""
@@ -120,9 +120,9 @@ def normalise_address(address: str | None) -> str:
     except ValueError:  # a bracket without its other one
         parts = urlsplit("")
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        given = f"--address {address!r} is" if address else "there is no --address, which is"
+        subject = f"--address {address!r} is" if address else "there is no --address, which is"
         raise ConfigError(
-            f"{given} not the address of a cluster's dashboard: http://HEAD:8265 (or set "
+            f"{subject} not the address of a cluster's dashboard: http://HEAD:8265 (or set "
             "RAY_API_SERVER_ADDRESS)"
         )
     return f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}"
@@ -151,8 +151,8 @@ class _Client(JobSubmissionClient):  # type: ignore[misc]  # Ray is untyped here
 
     def _raise_error(self, answer: Any) -> None:
         text = answer.text.strip().splitlines()[-1:] or ["no text"]
-        known = ConfigError if answer.status_code == 404 else ResourceError
-        raise known(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
+        error_type = ConfigError if answer.status_code == 404 else ResourceError
+        raise error_type(f"the cluster at {self._address} answered {answer.status_code}: {text[0]}")
 
 
 def _to_state(details: JobDetails) -> JobState:

@@ -116,11 +116,11 @@ class _PackedFiles:
     ) -> str:
         """Packs a local file or folder and returns its place in the package. Raises ConfigError if
         there is none."""
-        place = f"{folder}/{Path(path).name}"
-        found = [] if "://" in path else list(_files_below(Path(path)))
-        if not found:
+        target = f"{folder}/{Path(path).name}"
+        sources = [] if "://" in path else list(_files_below(Path(path)))
+        if not sources:
             raise ConfigError(f"{what}: there is no {path} here to be sent; {mend}")
-        for relative, file in found:
+        for relative, file in sources:
             try:
                 data = file.read_bytes()
             except OSError as error:
@@ -128,8 +128,8 @@ class _PackedFiles:
                     f"{what}: cannot read {file} to send it: {error.strerror}"
                 ) from None
             refuse_keys_in_file(f"{what}: {file}", data, self._held, is_text)
-            self.files[f"{place}/{relative}" if relative else place] = data
-        return place
+            self.files[f"{target}/{relative}" if relative else target] = data
+        return target
 
 
 def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
@@ -175,9 +175,9 @@ class _OwnFiles:
 
     def relocate(self, what: str, value: Any) -> Any:
         if isinstance(value, dict):
-            return {key: self.relocate(f"{what}.{key}", one) for key, one in value.items()}
+            return {key: self.relocate(f"{what}.{key}", item) for key, item in value.items()}
         if isinstance(value, list):
-            return [self.relocate(what, one) for one in value]
+            return [self.relocate(what, item) for item in value]
         if not isinstance(value, str):
             return value
         path, attribute = split_reference(value) or ("", "")
@@ -190,8 +190,8 @@ class _OwnFiles:
     def _put_code(self, what: str, path: str) -> str:
         file, folder = read_own_file(path), self._folder()
         for name, _ in file.sources:
-            place = (Path(folder) / name).parent.as_posix()
-            self._packed.put(f"{what}: {path}", str(Path(path).parent / name), place)
+            target = (Path(folder) / name).parent.as_posix()
+            self._packed.put(f"{what}: {path}", str(Path(path).parent / name), target)
         return f"{folder}/{file.name}"
 
     def _folder(self) -> str:

@@ -13,7 +13,7 @@ from memray_eval.errors import ResourceError
 from memray_eval.types import Frozen
 
 POLL_S = 2.0
-QUIET_S = 60.0  # a stream that is silent for so long may be dead: it is opened anew
+QUIET_S = 60.0  # a stream that is silent for this long may be dead: it is opened again
 PATIENCE_S = 120.0  # how long the cluster may be out of reach before we say so and go
 NO_EXIT_CODE = 3  # of a job whose driver never ran, or whose node was lost
 
@@ -39,7 +39,7 @@ class JobState(Frozen):
 
     @property
     def exit_code(self) -> int:
-        """0 for a job that succeeded; the driver's own code where it failed, 128 + n when signal n
+        """0 for a job that succeeded; the driver's own code if it failed, 128 + n when signal n
         ended it, NO_EXIT_CODE when there is none; 1 for one that was stopped, and while it runs."""
         if self.status == "SUCCEEDED":
             return 0

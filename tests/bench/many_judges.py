@@ -21,6 +21,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.config.sections import RateLimits
+from memray_eval.judges.limits.limiter_member import CHUNK
 from memray_eval.judges.limits.rate_limiter import (
     HORIZON_S,
     LATE_S,
@@ -29,7 +30,6 @@ from memray_eval.judges.limits.rate_limiter import (
     Limiter,
     Reservation,
 )
-from memray_eval.judges.limits.slot_queue import CHUNK
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 MOST_UNDER_WAY = 64  # calls of one member that hold a slot or are being answered

@@ -62,7 +62,7 @@ def test_two_accounts_have_a_pace_each_and_one_account_has_one(
         took_s = time.monotonic() - began
         for judge in judges:
             await judge._judges[0]._judge.aclose()  # type: ignore[attr-defined]
-        return took_s, list(limiter.known())
+        return took_s, list(limiter.limits_by_judge())
 
     with serving(lambda body: '{"score": 1}', limits=limits, by_key=True) as server:
         took_s, known = asyncio.run(ask_all(server.base_url))

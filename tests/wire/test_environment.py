@@ -55,7 +55,7 @@ async def asked(judge: str, config: JudgingConfig, store: Store) -> tuple[bool, 
         verdict = await one.judge(MESSAGES, Rating)
     finally:
         await one._judges[0]._judge.aclose()
-    return verdict.cached, next(iter(limiter.known().values()), RateLimits())
+    return verdict.cached, next(iter(limiter.limits_by_judge().values()), RateLimits())
 
 
 @pytest.fixture(autouse=True)

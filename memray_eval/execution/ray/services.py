@@ -34,7 +34,13 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
 from memray_eval.judges.limits.budget import BudgetLedger, Spending
-from memray_eval.judges.limits.rate_limiter import HORIZON_S, Grant, Limiter, Reservation, Standing
+from memray_eval.judges.limits.rate_limiter import (
+    HORIZON_S,
+    Grant,
+    Limiter,
+    Reservation,
+    StallStatus,
+)
 from memray_eval.models.batching import Batcher
 
 logger = logging.getLogger(__name__)
@@ -76,11 +82,11 @@ class LimiterActor:
     async def leave(self, run: str) -> None:
         await self._limiter.leave(run)
 
-    async def standing(self, judge: str) -> Standing:
+    async def standing(self, judge: str) -> StallStatus:
         return await self._limiter.standing(judge)
 
     async def known(self) -> dict[str, RateLimits]:
-        return dict(self._limiter.known())
+        return dict(self._limiter.limits_by_judge())
 
 
 @ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1, max_concurrency=_MANY)
@@ -271,8 +277,8 @@ class _RemoteLimiter:
     async def pause(self, judge: str, known: float, member: str = "") -> float:
         return float(await self._handle.pause.remote(judge, known, member))
 
-    async def standing(self, judge: str) -> Standing:
-        standing: Standing = await self._handle.standing.remote(judge)
+    async def standing(self, judge: str) -> StallStatus:
+        standing: StallStatus = await self._handle.standing.remote(judge)
         return standing
 
 

@@ -15,7 +15,6 @@ import httpx2
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -24,6 +23,10 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    save,
+    scratch_file,
+    to_line,
 )
 from memray_eval.judges.providers.anthropic import open_client
 from memray_eval.provider_http.replies import (
@@ -68,7 +71,7 @@ class AnthropicBatches:
         assert path is not None
         # As it lies in the file: a list of 100,000 requests would be in memory thrice. `post` is
         # the SDK's way to an endpoint with a body of one's own.
-        said = await self._asked(
+        answer = await self._asked(
             lambda: self._client.post(
                 "/v1/messages/batches",
                 cast_to=httpx2.Response,
@@ -76,19 +79,19 @@ class AnthropicBatches:
                 options={"timeout": TRANSFER_S},
             )
         )
-        if not (made := text_in(said, "id")):
+        if not (batch_id := text_in(answer, "id")):
             raise odd_answer(self._edge.host, "it names no id")
-        return made
+        return batch_id
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
         unsure = list[str]()
         async for batch in self._list():
             batch_id, created = text_in(batch, "id"), _seconds(batch.get("created_at"))
             if created is not None and created < sent.created_s - CLOCKS_S:
                 break  # the newest come first
-            if batch_id in known or sum(_counts(batch).values()) != sent.n_calls:
+            if batch_id in known_ids or sum(_counts(batch).values()) != sent.n_calls:
                 continue
             if text_in(batch, "processing_status") != "ended":
                 unsure.append(batch_id)
@@ -98,8 +101,8 @@ class AnthropicBatches:
 
     async def status(self, batch_id: str) -> BatchStatus:
         retrieve = self._client.messages.batches.with_raw_response.retrieve
-        said = await self._asked(lambda: retrieve(batch_id))
-        state, counts = text_in(said, "processing_status"), _counts(said)
+        answer = await self._asked(lambda: retrieve(batch_id))
+        state, counts = text_in(answer, "processing_status"), _counts(answer)
         has_ended = state == "ended"
         return BatchStatus(
             state=state,
@@ -107,7 +110,7 @@ class AnthropicBatches:
             total=sum(counts.values()),
             # A batch ends as a whole; each call says by itself whether it succeeded
             end="completed" if has_ended else "",
-            files=(batch_id,) if has_ended and said.get("results_url") else (),
+            files=(batch_id,) if has_ended and answer.get("results_url") else (),
         )
 
     async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
@@ -127,7 +130,7 @@ class AnthropicBatches:
         return
 
     async def _holds(self, batch_id: str, keys: Collection[str]) -> bool:
-        """Whether the results of a batch that has ended are those of these calls."""
+        """True if the results of a batch that has ended are those of these calls."""
         try:
             with scratch_file() as path:
                 await self._download(batch_id, path)
@@ -146,16 +149,16 @@ class AnthropicBatches:
 
     async def _asked(self, send: Callable[[], Any]) -> dict[str, Any]:
         try:
-            made = await send()
-            response: httpx2.Response = getattr(made, "http_response", made)
+            answer_of_sdk = await send()
+            response: httpx2.Response = getattr(answer_of_sdk, "http_response", answer_of_sdk)
             reply = HttpReply(response.status_code, response.content)
         except Exception as error:  # of the SDK: ours from here on
             raise self._translate(error) from None
-        said = self._edge.object(reply)
+        answer = self._edge.object(reply)
         with self._edge.reading(reply):
             for name in ("id", "processing_status"):
-                text_in(said, name)
-        return said
+                text_in(answer, name)
+        return answer
 
     def _translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, JudgeError):
@@ -174,8 +177,8 @@ class AnthropicBatches:
         for _ in range(MOST_PAGES):
             page = await self._asked(lambda: page_of(limit=PAGE, **after))  # noqa: B023
             try:
-                for one in mappings_in(page, "data"):
-                    yield one
+                for batch in mappings_in(page, "data"):
+                    yield batch
                 last = text_in(page, "last_id")
             except InvalidReply as odd:
                 raise odd_answer(self._edge.host, str(odd)) from None

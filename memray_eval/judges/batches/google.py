@@ -16,7 +16,6 @@ from google.genai import errors, types
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, judge_key
-from memray_eval.judges.batches.files import read_objects, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -25,6 +24,9 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    scratch_file,
+    to_line,
 )
 from memray_eval.provider_http.open_clients import keep_open
 from memray_eval.provider_http.replies import Edge
@@ -60,8 +62,10 @@ class GoogleBatches:
             mime_type="application/jsonl",
             http_options=types.HttpOptions(timeout=int(TRANSFER_S * 1000)),
         )
-        made = await self._asked(lambda: self._client.aio.files.upload(file=path, config=config))
-        return self._name_of(made)
+        resource = await self._asked(
+            lambda: self._client.aio.files.upload(file=path, config=config)
+        )
+        return self._name_of(resource)
 
     async def find_upload(self, sent: SentBatch) -> str:
         async def search() -> str:
@@ -78,13 +82,13 @@ class GoogleBatches:
     async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
         batches = self._client.aio.batches
         config = types.CreateBatchJobConfig(display_name=sent.tag)
-        made = await self._asked(
+        resource = await self._asked(
             lambda: batches.create(model=sent.model, src=file_id, config=config)
         )
-        return self._name_of(made)
+        return self._name_of(resource)
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
         async def search() -> FoundBatch:
             listed = 0
@@ -99,7 +103,7 @@ class GoogleBatches:
 
     async def status(self, batch_id: str) -> BatchStatus:
         job = await self._asked(lambda: self._client.aio.batches.get(name=batch_id))
-        # The SDK names them JOB_STATE_..., or as they came where it knows none
+        # The SDK names them JOB_STATE_..., or as they came if it knows none
         state = str(job.state.value if job.state is not None else "")
         end = _ENDS.get(state.rpartition("STATE_")[2], "")
         file = job.dest.file_name if job.dest is not None else None
@@ -126,10 +130,10 @@ class GoogleBatches:
     async def delete_upload(self, file_id: str) -> None:
         await self._asked(lambda: self._client.aio.files.delete(name=file_id))
 
-    def _name_of(self, made: Any) -> str:
-        if not isinstance(made.name, str) or not made.name:
+    def _name_of(self, resource: Any) -> str:
+        if not isinstance(resource.name, str) or not resource.name:
             raise odd_answer(self._edge.host, "it names no id")
-        return made.name
+        return resource.name
 
     async def _asked(self, send: Callable[[], Awaitable[T]]) -> T:
         try:

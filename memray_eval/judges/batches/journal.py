@@ -109,10 +109,10 @@ class BatchJournal:
     def write_left(self, tag: str, left: Mapping[str, str]) -> None:
         """Writes which calls of a batch got no verdict, and why."""
         lines = (json.dumps([key, why]) for key, why in left.items())
-        self._folder.write_batch_file(tag + LEFT, "".join(f"{one}\n" for one in lines).encode())
+        self._folder.write_batch_file(tag + LEFT, "".join(f"{line}\n" for line in lines).encode())
 
     def read_calls(self, tag: str) -> Iterator[BatchedCall]:
-        """Raises DataError where they cannot be read."""
+        """Raises DataError if they cannot be read."""
         try:
             for line in self._read(tag + CALLS).splitlines():
                 key, unit, metric, tokens = json.loads(line)
@@ -121,7 +121,7 @@ class BatchJournal:
             raise DataError(f"{self._folder.path}/batches/{tag}{CALLS} cannot be read") from None
 
     def read_left(self, tag: str) -> dict[str, str]:
-        """What write_left wrote; nothing where it did not."""
+        """What write_left wrote; nothing if it did not."""
         try:
             pairs = [json.loads(line) for line in self._read(tag + LEFT).splitlines()]
             return {str(key): str(why) for key, why in pairs}

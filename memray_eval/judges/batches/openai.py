@@ -10,7 +10,6 @@ from typing import Any, Literal
 import openai
 
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.batches.files import read_objects, save, scratch_file, to_line
 from memray_eval.judges.batches.port import (
     RESULT_BYTES,
     TRANSFER_S,
@@ -19,6 +18,10 @@ from memray_eval.judges.batches.port import (
     FoundBatch,
     SentBatch,
     odd_answer,
+    read_objects,
+    save,
+    scratch_file,
+    to_line,
 )
 from memray_eval.judges.providers.openai import open_client
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
@@ -80,7 +83,7 @@ class OpenAIBatches:
         )
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
         async for batch in self._list(self._client.batches.with_raw_response.list):
             metadata = batch.get("metadata")
@@ -90,24 +93,24 @@ class OpenAIBatches:
 
     async def status(self, batch_id: str) -> BatchStatus:
         retrieve = self._client.batches.with_raw_response.retrieve
-        said = await self._asked(lambda: retrieve(batch_id))
-        state = text_in(said, "status")
-        counts = said.get("request_counts")
+        answer = await self._asked(lambda: retrieve(batch_id))
+        state = text_in(answer, "status")
+        counts = answer.get("request_counts")
         counts = counts if isinstance(counts, Mapping) else {}
         through = [token_count(counts.get(name)) or 0 for name in ("completed", "failed")]
-        reasons = _errors_in(said)
-        told = " ".join(f"{one.get('code')} {one.get('message')}" for one in reasons).lower()
+        reasons = _errors_in(answer)
+        text = " ".join(f"{e.get('code')} {e.get('message')}" for e in reasons).lower()
         files = tuple(
-            name for kind in ("output_file_id", "error_file_id") if (name := said.get(kind))
+            name for kind in ("output_file_id", "error_file_id") if (name := answer.get(kind))
         )
         return BatchStatus(
             state=state,
             done=sum(through),
             total=token_count(counts.get("total")),
             end=_ENDS.get(state, ""),
-            reason="; ".join(str(one.get("message") or one.get("code"))[:200] for one in reasons),
-            is_full=any(word in told for word in _FULL),
-            is_refused=any(word in told for word in _REFUSED),
+            reason="; ".join(str(e.get("message") or e.get("code"))[:200] for e in reasons),
+            is_full=any(word in text for word in _FULL),
+            is_refused=any(word in text for word in _REFUSED),
             files=tuple(str(name) for name in files),
         )
 
@@ -140,17 +143,17 @@ class OpenAIBatches:
             reply = to_http_reply(await send())
         except Exception as error:  # of the SDK: ours from here on
             raise to_judge_error(self._client, error) from None
-        said = self._edge.object(reply)
+        answer = self._edge.object(reply)
         with self._edge.reading(reply):
             for name in ("id", "status"):
-                text_in(said, name)
-        return said
+                text_in(answer, name)
+        return answer
 
     async def _id_of(self, send: Callable[[], Any]) -> str:
-        said = await self._asked(send)
-        if not (made := text_in(said, "id")):
+        answer = await self._asked(send)
+        if not (batch_id := text_in(answer, "id")):
             raise odd_answer(self._edge.host, "it names no id")
-        return made
+        return batch_id
 
     async def _list(
         self, page_of: Callable[..., Any], **how: Any
@@ -160,10 +163,10 @@ class OpenAIBatches:
         for _ in range(MOST_PAGES):
             page = await self._asked(lambda: page_of(limit=PAGE, **after, **how))  # noqa: B023
             try:
-                found = mappings_in(page, "data")
-                for one in found:
-                    yield one
-                after = {"after": text_in(found[-1], "id")} if found else {}
+                entries = mappings_in(page, "data")
+                for entry in entries:
+                    yield entry
+                after = {"after": text_in(entries[-1], "id")} if entries else {}
             except InvalidReply as odd:
                 raise odd_answer(self._edge.host, str(odd)) from None
             if not page.get("has_more") or not after:
@@ -173,7 +176,8 @@ class OpenAIBatches:
 def _errors_in(batch: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     errors = batch.get("errors")
     data = errors.get("data") if isinstance(errors, Mapping) else None
-    return [one for one in data if isinstance(one, Mapping)] if isinstance(data, list) else []
+    errors = data if isinstance(data, list) else []
+    return [error for error in errors if isinstance(error, Mapping)]
 
 
 def _result_of(line: Mapping[str, Any]) -> BatchResult | None:

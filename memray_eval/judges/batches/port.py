@@ -1,8 +1,12 @@
-"""What a provider's batch API is to a run: files, batches, their states and results."""
+"""A provider's batch API as a run sees it: batches, their states and results, and the files of
+requests and results on this machine."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping
+import json
+import tempfile
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Protocol
@@ -17,7 +21,7 @@ TRANSFER_S = 900.0  # for a file on its way
 
 @dataclass(frozen=True)
 class BatchStatus:
-    """Where a batch stands. `state` is the provider's own word, `done` of `total` calls are through
+    """Progress of a batch. `state` is the provider's own word, `done` of `total` calls are through
     (None: it does not say). An `end` of "failed" means that no call was made, for `reason`;
     `is_full` that the account has too much in its queue, so that it may be sent again later, and
     `is_refused` that its model takes no batches. `files` are where results lie."""
@@ -51,7 +55,7 @@ class BatchResult(NamedTuple):
 
 
 class FoundBatch(NamedTuple):
-    """A search for a batch whose submission was never answered: its id, "" where there is none.
+    """A search for a batch whose submission was never answered: its id, "" if there is none.
     `unsure`: batches that may be it, of a provider that shows what is in one only at its end."""
 
     id: str = ""
@@ -92,7 +96,7 @@ class BatchClient(Protocol):
         ...
 
     async def find_upload(self, sent: SentBatch) -> str:
-        """The id of a file that was uploaded whole; "" where there is none."""
+        """The id of a file that was uploaded whole; "" if there is none."""
         ...
 
     async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
@@ -100,7 +104,7 @@ class BatchClient(Protocol):
         ...
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known: Collection[str]
+        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
         """Looks for a batch that was submitted, by its tag or by the `keys` of its calls. `known`
         are ids of others."""
@@ -119,13 +123,13 @@ class BatchClient(Protocol):
 
 
 def refuses_batches(error: JudgeError) -> bool:
-    """Whether a provider says that it takes no batch of this model, or none at all: its calls are
+    """True if a provider says that it takes no batch of this model, or none at all: its calls are
     made one by one."""
     return error.status is not None and 400 <= error.status < 500 and not is_passing(error)
 
 
 def is_passing(error: JudgeError) -> bool:
-    """Whether the same request may succeed later."""
+    """True if the same request may succeed later."""
     if isinstance(error, Unreadable) or error.status is None:
         return True
     return error.status in _NO_REFUSAL or error.status >= 500 or error.status < 400
@@ -134,3 +138,33 @@ def is_passing(error: JudgeError) -> bool:
 def odd_answer(host: str, what: str) -> Unreadable:
     """The error of an answer with a success status that is not what it has to be."""
     return Unreadable(f"{host} answered 200, but oddly: {what}", status=200)
+
+
+@contextmanager
+def scratch_file() -> Iterator[Path]:
+    """A path for a file that goes with the block."""
+    with tempfile.TemporaryDirectory(prefix="memray-eval-batch-") as folder:
+        yield Path(folder) / "file"
+
+
+async def save(pieces: AsyncIterator[bytes], path: Path) -> None:
+    with path.open("wb") as file:
+        async for piece in pieces:
+            file.write(piece)
+
+
+def read_objects(path: Path) -> Iterator[Mapping[str, Any]]:
+    """The JSON objects of a file, one a line; what is none is left out. Lines end at \\n alone: a
+    model may write any other separator, and SDKs that read lines as text break there."""
+    with path.open("rb") as file:
+        for line in file:
+            try:
+                value = json.loads(line)
+            except (ValueError, RecursionError):
+                continue
+            if isinstance(value, dict):
+                yield value
+
+
+def to_line(value: Mapping[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode() + b"\n"

@@ -21,7 +21,6 @@ from pydantic import BaseModel
 from memray_eval.config.sections import BatchConfig
 from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
 from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
-from memray_eval.judges.batches.keys import KeyBook
 from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
@@ -29,7 +28,7 @@ from memray_eval.judges.batches.port import (
     is_passing,
     refuses_batches,
 )
-from memray_eval.judges.batches.spool import PackedFile, Spool
+from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
@@ -91,18 +90,18 @@ class BatchLane:
     def has_room(self, packed: PackedFile) -> bool:
         if not self.open:
             return True
-        limits, queued = self.spool.limits, sum(one.tokens for one in self.open.values())
+        limits, queued = self.spool.limits, sum(entry.tokens for entry in self.open.values())
         fits = limits.enqueued_tokens is None or queued + packed.tokens <= limits.enqueued_tokens
         return len(self.open) < limits.at_once and fits
 
     def describe(self) -> str:
         """The lane in a line: states, and how many calls are through."""
-        states = Counter(one.status or "submitted" for one in self.open.values())
-        told = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
+        states = Counter(entry.status or "submitted" for entry in self.open.values())
+        text = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
         done = sum(self.n_done[tag] for tag in self.open)
-        total = sum(one.n_calls for one in self.open.values())
+        total = sum(entry.n_calls for entry in self.open.values())
         queued = f"; {len(self.spool.waiting)} more wait for room" if self.spool.waiting else ""
-        return f"{self.name} (batches: {told}; {done:,} of {total:,} calls done{queued})"
+        return f"{self.name} (batches: {text}; {done:,} of {total:,} calls done{queued})"
 
     def note_status(self, tag: str, status: BatchStatus) -> None:
         self.open[tag] = self.open[tag].model_copy(update={"status": status.state})
@@ -130,7 +129,7 @@ class BatchRunner:
         self._journal, self._options, self._hooks = journal, options, hooks
         self._judgment_of, self._keep, self._money = judgment_of, keep, money
         self._is_auto, self._is_detached = is_auto, is_detached
-        self._keys = KeyBook()
+        self._keys = CallStateIndex()
         self._round, self._n_again = 1, 0
         self._entries: dict[str, BatchEntry] = {}
         self._lost_from = set[str]()
@@ -161,9 +160,9 @@ class BatchRunner:
         lane = self._lanes.get(judge)
         if lane is None or lane.live_because:
             return
-        if (known := self._keys.get(planned.key)) is not None:
-            if known.standing == "kept":
-                self._lost_from.add(known.tag)
+        if (stored := self._keys.get(planned.key)) is not None:
+            if stored.state == "kept":
+                self._lost_from.add(stored.tag)
             return
         self._keys.put([planned.key], "held")
         unit, _, metric = payer.partition(" ")
@@ -194,7 +193,7 @@ class BatchRunner:
                     await self._money.hold(entry.most, is_made=True)
                 self._keys.put((call.key for call in self._calls_of(entry)), "held", entry.tag)
                 lane.open[entry.tag] = entry
-        left = [(lane, one) for lane in self._lanes.values() for one in lane.open.values()]
+        left = [(lane, entry) for lane in self._lanes.values() for entry in lane.open.values()]
         for lane, entry in left:
             if entry.state != "submitted":
                 await self._find_again(lane, entry)
@@ -228,14 +227,14 @@ class BatchRunner:
         """The id of a batch whose submission was not answered; "" once it is certain that there is
         none. Batches that may be it are waited for."""
         keys = {call.key for call in self._calls_of(entry)}
-        known = {one.batch_id for one in self._entries.values() if one.batch_id}
+        known_ids = {other.batch_id for other in self._entries.values() if other.batch_id}
         n_searches = 0
         while not self._hooks.is_stopping():
-            found = await self._insist(lane, lambda: lane.client.find(entry, keys, known))
-            if found.id:
-                return found.id
+            match = await self._insist(lane, lambda: lane.client.find(entry, keys, known_ids))
+            if match.id:
+                return match.id
             n_searches += 1
-            if not found.unsure and n_searches >= SEARCHES:
+            if not match.unsure and n_searches >= SEARCHES:
                 return ""
             if self._hooks.now() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
                 return ""
@@ -295,7 +294,7 @@ class BatchRunner:
         if self._money is None:
             return packed
         while not await self._money.hold(packed.most):
-            if any(one.open for one in self._lanes.values()):
+            if any(other.open for other in self._lanes.values()):
                 lane.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
             if packed.n_calls == 1:
@@ -380,8 +379,8 @@ class BatchRunner:
                     lane.not_before = self._hooks.now() + wait_s
                     return None
                 problem = error
-            if found := await search():
-                return found
+            if match := await search():
+                return match
             if self._hooks.is_stopping():
                 return None
             await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{lane.name}: {problem}")
@@ -426,10 +425,10 @@ class BatchRunner:
                     await self._look(lane, lane.open[tag])
 
     def _left_running(self) -> str:
-        entries = [one for lane in self._lanes.values() for one in lane.open.values()]
+        entries = [entry for lane in self._lanes.values() for entry in lane.open.values()]
         n_calls, most = (
-            sum(one.n_calls for one in entries),
-            sum((one.most for one in entries), NOTHING),
+            sum(entry.n_calls for entry in entries),
+            sum((entry.most for entry in entries), NOTHING),
         )
         waiting = sum(len(lane.spool.waiting) for lane in self._lanes.values())
         more = f" {waiting} more are sent when there is room." if waiting else ""
@@ -487,11 +486,11 @@ class BatchRunner:
         async for result in lane.client.results(entry.batch_id, status):
             if (call := calls.pop(result.key, None)) is None:
                 continue  # told twice, or of another batch
-            why, made = await self._read(lane, call, result, sums)
-            if made is None:
+            why, cached = await self._read(lane, call, result, sums)
+            if cached is None:
                 left[call.key] = why
                 continue
-            kept.append(made)
+            kept.append(cached)
             if len(kept) >= KEPT_AT_ONCE:
                 await self._keep(kept)
                 kept = []
@@ -553,8 +552,8 @@ class BatchRunner:
             self._learn_limit(lane, entry)
         elif again:
             self._round = max(self._round, entry.round + 1)
-        told = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
-        parts = [f"Batch {entry.batch_id}: {told or 'nothing'}; {entry.spent.cost}"]
+        text = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
+        parts = [f"Batch {entry.batch_id}: {text or 'nothing'}; {entry.spent.cost}"]
         if status.reason:
             parts.append(status.reason)
         if again:
@@ -573,7 +572,7 @@ class BatchRunner:
 
     def _learn_limit(self, lane: BatchLane, entry: BatchEntry) -> None:
         """A provider's queue was full: so much fits beside each other, and no more."""
-        beside = sum(one.tokens for one in lane.open.values())
+        beside = sum(entry.tokens for entry in lane.open.values())
         most = beside if beside else max(1, entry.tokens // 2)
         lane.spool.limits = replace(lane.spool.limits, enqueued_tokens=most)
         lane.not_before = self._hooks.now() + self._options.poll_s

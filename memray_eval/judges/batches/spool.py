@@ -1,18 +1,26 @@
-"""Packs calls into files of requests on this machine, as large as a batch may be."""
+"""Calls that wait for their batch, on this machine's disk: files of requests, each as large as a
+provider takes, and an index of the state of each call. Memory does not grow with the calls."""
 
 from __future__ import annotations
 
 import json
 import shutil
+import sqlite3
 import tempfile
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Literal, NamedTuple
 
+from memray_eval.config.sections import BatchConfig, Provider
 from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, calls_as_lines
 from memray_eval.judges.limits.budget import NOTHING, Spending
+
+# held: it waits, or is in a batch under way; kept: its batch brought its verdict, in the store of
+# paid calls; live: it is asked one by one
+CallState = Literal["held", "kept", "live"]
+PAGES_KB = 4096
 
 
 @dataclass(frozen=True)
@@ -24,6 +32,32 @@ class BatchLimits:
     max_bytes: int
     enqueued_tokens: int | None
     at_once: int
+
+
+# Smaller than what providers allow: one that fails or expires takes less with it, and the calls of
+# one batch are what the driver has in memory.
+CALLS = 10_000
+# Published (documents of April to November 2026): OpenAI 50,000 calls and 200 MB; Anthropic 100,000
+# and 256 MB; Google 2 GB of a file, and 100 batches at a time. How many prompt tokens may be queued
+# differs by model and account: OpenAI and Google say so when it is too much.
+PUBLISHED: Mapping[Provider, BatchLimits] = {
+    "openai": BatchLimits(CALLS, 200_000_000, None, 100),
+    "anthropic": BatchLimits(CALLS, 256_000_000, None, 100),
+    "google": BatchLimits(CALLS, 2_000_000_000, None, 100),
+}
+
+
+def limits_of_batches(options: BatchConfig, provider: Provider, judge: str) -> BatchLimits:
+    """A judge's limits: what the job says for it or its provider, else what is published."""
+    own, published = options.limits.get(judge) or options.limits.get(provider), PUBLISHED[provider]
+    if own is None:
+        return published
+    return BatchLimits(
+        max_calls=own.calls or published.max_calls,
+        max_bytes=round(own.mb * 1e6) if own.mb else published.max_bytes,
+        enqueued_tokens=own.enqueued_tokens or published.enqueued_tokens,
+        at_once=own.at_once or published.at_once,
+    )
 
 
 @dataclass
@@ -48,7 +82,7 @@ class PackedFile:
 class Spool:
     """The files of one judge: one that is being filled, and those that wait to be sent. Memory does
     not grow with the calls: they are on the disk. `most_of` says what a call may cost that has a
-    prompt of so many tokens."""
+    prompt of this many tokens."""
 
     limits: BatchLimits
     most_of: Callable[[int], Spending]
@@ -137,3 +171,44 @@ class Spool:
         stem = self.folder / f"{self._n_files:06d}"
         self._open = PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
         self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))
+
+
+class CallEntry(NamedTuple):
+    state: CallState
+    tag: str
+
+
+class CallStateIndex:
+    """Keys of calls, with their state and the batch that they are in."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="memray-eval-keys-")
+        self._connection = sqlite3.connect(
+            Path(self._folder.name) / "keys.sqlite", isolation_level=None
+        )
+        for pragma in ("journal_mode = OFF", "synchronous = OFF", f"cache_size = -{PAGES_KB}"):
+            self._connection.execute(f"PRAGMA {pragma}")
+        self._connection.execute(
+            "CREATE TABLE keys (key TEXT PRIMARY KEY, state TEXT, tag TEXT) WITHOUT ROWID"
+        )
+
+    def get(self, key: str) -> CallEntry | None:
+        query = "SELECT state, tag FROM keys WHERE key = ?"
+        row = self._connection.execute(query, (key,)).fetchone()
+        return None if row is None else CallEntry(*row)
+
+    def put(self, keys: Iterable[str], state: CallState, tag: str = "") -> None:
+        rows = ((key, state, tag) for key in keys)
+        self._connection.execute("BEGIN")
+        self._connection.executemany("REPLACE INTO keys VALUES (?, ?, ?)", rows)
+        self._connection.execute("COMMIT")
+
+    def free(self, keys: Iterable[str]) -> None:
+        """These calls may be noted again."""
+        self._connection.execute("BEGIN")
+        self._connection.executemany("DELETE FROM keys WHERE key = ?", ((key,) for key in keys))
+        self._connection.execute("COMMIT")
+
+    def close(self) -> None:
+        self._connection.close()
+        self._folder.cleanup()

@@ -3,6 +3,8 @@ limiter, the run's budget, and a circuit breaker."""
 
 from __future__ import annotations
 
+import asyncio
+from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from typing import Protocol
@@ -18,21 +20,20 @@ from memray_eval.judges.call_metrics import (
     CallObserver,
     LimitSource,
 )
-from memray_eval.judges.limits.admission_options import (
+from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.limiter_member import (
+    NOTHING,
     AdmissionOptions,
+    CallPermit,
     JudgeEndpoint,
+    LimiterMember,
     MemberRests,
     Rest,
     RunHooks,
+    SlotQueue,
 )
-from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.headers import limits_from_headers
-from memray_eval.judges.limits.limiter_member import NOTHING, CallPermit, LimiterMember
-from memray_eval.judges.limits.notices import Notices
+from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
-from memray_eval.judges.limits.semaphore import ResizableSemaphore
-from memray_eval.judges.limits.slot_queue import SlotQueue
-from memray_eval.judges.limits.stall_watch import StallWatch
 
 __all__ = [
     "AdmissionController",
@@ -51,7 +52,7 @@ LONGEST_RETRY_AFTER_S = 86_400.0
 
 class JudgeBudget(Protocol):
     """The run's money, for one judge: a ticket for what a call may cost, settled with what it did.
-    Raises BudgetSpent where a call does not fit any more."""
+    Raises BudgetSpent if a call does not fit any more."""
 
     async def draw(self, most: CallCost) -> int: ...
 
@@ -134,8 +135,8 @@ class AdmissionController:
         are rough figures, corrected by what earlier calls turned out to take.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
-        reach, Throttled that is marked as stalled where it lets no call through, MemberRests in
-        place of a wait where it is in a pool, BudgetSpent at the end of the money, Stopped when the
+        reach, Throttled that is marked as stalled if it lets no call through, MemberRests in
+        place of a wait if it is in a pool, BudgetSpent at the end of the money, Stopped when the
         run ends."""
         async with self._places:
             if self._hooks.is_stopping():
@@ -156,11 +157,11 @@ class AdmissionController:
         self._notices.report_implausible_headers(headers)
         if (in_headers := limits_from_headers(headers)) is None:
             return
-        before = self._member.told or RateLimits()
-        told = before.model_copy(update=in_headers.model_dump(exclude_none=True))
-        if told != self._member.told:
-            self._notices.report_lower_limits(told)
-            await self._member.learn(told)
+        before = self._member.provider_limits or RateLimits()
+        stated = before.model_copy(update=in_headers.model_dump(exclude_none=True))
+        if stated != self._member.provider_limits:
+            self._notices.report_lower_limits(stated)
+            await self._member.learn(stated)
 
     async def aclose(self) -> None:
         for part in (self._queue, self._member, self._stalls):
@@ -279,3 +280,48 @@ class _CostEstimator:
         else:
             self._ratio += MEMORY * (ratio - self._ratio)
             self._output_tokens += MEMORY * (permit.used.output_tokens - self._output_tokens)
+
+
+class ResizableSemaphore:
+    """Calls in flight, at most a number that may change: asyncio's semaphore has a fixed one."""
+
+    def __init__(self, places: int) -> None:
+        self._places, self._taken = places, 0
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def places(self) -> int:
+        return self._places
+
+    @property
+    def is_full(self) -> bool:
+        """True if somebody waits for a place."""
+        return bool(self._waiting)
+
+    def resize(self, places: int) -> None:
+        self._places = places
+        self._admit_waiting()
+
+    async def __aenter__(self) -> None:
+        if self._taken < self._places:
+            self._taken += 1
+            return
+        turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.done() and not turn.cancelled():  # it got the place, and gives it back
+                await self.__aexit__()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self._taken -= 1
+        self._admit_waiting()
+
+    def _admit_waiting(self) -> None:
+        while self._waiting and self._taken < self._places:
+            turn = self._waiting.popleft()
+            if not turn.done():
+                self._taken += 1
+                turn.set_result(None)

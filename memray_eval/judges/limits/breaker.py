@@ -21,7 +21,7 @@ from memray_eval.errors import (
     Unreadable,
     WrongAddress,
 )
-from memray_eval.judges.limits.admission_options import Rest
+from memray_eval.judges.limits.limiter_member import Rest
 
 # No verdict, but somebody answered.
 ALIVE = (Throttled, Refused, Truncated, Malformed, Unreadable)
@@ -63,12 +63,12 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the judge is not asked now, but for probes."""
+        """True if the judge is not asked now, but for probes."""
         return self._outage is not None
 
     @property
     def is_given_up(self) -> bool:
-        """Whether it is open for what somebody has to mend."""
+        """True if it is open for what somebody has to mend."""
         return self._outage is not None and self._outage.is_fatal
 
     def rest(self) -> Rest | None:

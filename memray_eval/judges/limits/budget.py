@@ -32,15 +32,15 @@ class Spending(Frozen):
     unpriced_calls: Tokens = 0
 
     def __add__(self, other: Spending) -> Spending:
-        return Spending(**{name: each + getattr(other, name) for name, each in self})
+        return Spending(**{name: amount + getattr(other, name) for name, amount in self})
 
     def less(self, other: Spending) -> Spending:
         """What is left of it without `other`; never below nothing."""
-        return Spending(**{name: max(0, each - getattr(other, name)) for name, each in self})
+        return Spending(**{name: max(0, amount - getattr(other, name)) for name, amount in self})
 
     @property
     def known_usd(self) -> float | None:
-        """The money; None where the price of no call is known."""
+        """The money; None if the price of no call is known."""
         return None if self.unpriced_calls and not self.usd else self.usd
 
     @property
@@ -78,7 +78,7 @@ class Ledger:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the run must stop: the call refused last does not fit, and nothing is reserved
+        """True if the run must stop: the call refused last does not fit, and nothing is reserved
         that could give back."""
         return (
             self._refused is not None

@@ -1,27 +1,112 @@
-"""One judge actor at the cluster's limiter: its calls in flight, and the reports of what they
-took."""
+"""One judge actor at the cluster's limiter: its calls in flight, the queue of those that wait for
+time slots, and the reports of what they used."""
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
-from contextlib import suppress
-from dataclasses import dataclass
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.judges.limits.admission_options import AdmissionOptions, RunHooks
+from memray_eval.errors import JudgeError, ServiceLost
 from memray_eval.judges.limits.rate_limiter import (
+    LATE_S,
     REQUESTS,
     CallCost,
     Grant,
     LimiterPort,
     Reservation,
-    Standing,
+    StallStatus,
     known_lanes,
 )
+from memray_eval.log_once import log_once
 
 NOTHING = CallCost()
-REPORT_S = 2.0  # what calls took is reported after so long, where no reservation took it along
+REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
+CHUNK = 25  # slots are asked for this many at a time, and only for calls that wait
+# If calls are to be gathered, for more, and if they are sent at once, also for those that are
+# expected before the next request; as long as a slot may be late, but for some leeway.
+LARGE_CHUNK, SPARE_LIFE = 250, 0.8
+# For START_S after a limit was learnt, even a short burst of late calls is avoided.
+LATE_AT_START_S, START_S = 0.1, 12.0
+
+logger = logging.getLogger(__name__)
+
+
+class JudgeEndpoint(NamedTuple):
+    """A judge, the address at which it is asked, and the digest of the key it is asked with. A
+    person reads the name only."""
+
+    name: str
+    address: str = ""
+    account: str = ""
+
+    @property
+    def key(self) -> str:
+        """What the limiter calls the judge: one name at two servers, or on two accounts, has two
+        limits."""
+        address = f"@{self.address}" if self.address else ""
+        return self.name + address + (f"#{self.account}" if self.account else "")
+
+
+@dataclass(frozen=True, kw_only=True)
+class AdmissionOptions:
+    """How one judge actor may ask one judge.
+
+    `member` names the actor, one of `members` of its `run` that share the limits. `limits` are what
+    is known beforehand, firm when the user set them. A judge that has let no call through for
+    `patience_s`, waiting included, fails the calls that wait for it. One `in_pool` raises
+    MemberRests instead of having them wait while it is down or refuses calls."""
+
+    member: str
+    run: str = ""
+    members: int = 1
+    limits: RateLimits = field(default_factory=RateLimits)
+    is_firm: bool = False
+    max_in_flight: int = 64
+    max_output_tokens: int = 2048
+    patience_s: float = 600.0
+    in_pool: bool = False
+
+    @property
+    def first_places(self) -> int:
+        """Calls in flight until the limiter says how many this member may have."""
+        if not self.limits.concurrency:
+            return self.max_in_flight
+        return min(self.max_in_flight, max(1, self.limits.concurrency // self.members))
+
+    def is_set_by_user(self, lane: str) -> bool:
+        return self.is_firm and getattr(self.limits, lane) is not None
+
+
+class Rest(NamedTuple):
+    """Why a judge takes no call for this long; `is_final` if no waiting is worth it."""
+
+    left_s: float
+    error: JudgeError
+    is_final: bool = False
+
+
+class MemberRests(Exception):
+    """A pool's member takes no call now: it is for another member. No error of a row."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunHooks:
+    """The run around a controller. `say` gets lines that a person should read; calls that still
+    wait when `is_stopping` are not made. Clock and sleep are replaced in tests."""
+
+    say: Callable[[str], None] = lambda line: None
+    is_stopping: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.time
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
 
 
 @dataclass(eq=False)
@@ -39,7 +124,7 @@ class CallPermit:
 
 class LimiterMember:
     """Speaks to the limiter for one actor and one judge. Each reservation takes along what calls
-    took since the last one; where none comes, a report does."""
+    took since the last one; if none comes, a report does."""
 
     def __init__(
         self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
@@ -47,22 +132,26 @@ class LimiterMember:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
         self._owed, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
-        self._told_at = -math.inf
+        self._reported_at = -math.inf
+        self.n_failures = 0  # of messages to the limiter
         self.in_flight: dict[CallPermit, None] = {}  # in the order of their sending
         # What was learnt goes along with each reservation, for a limiter that was restarted.
-        self.told: RateLimits | None = None
+        self.provider_limits: RateLimits | None = None
         self.learnt_at = -math.inf
         self._found_per_min: float | None = None
 
     def calls_per_min(self, cost: CallCost) -> float | None:
         """How many calls of this cost the limits allow that are known; None: as many as one
         likes."""
-        told, set_first = known_lanes(self.told or RateLimits()), known_lanes(self._options.limits)
-        if not self._options.is_firm:
-            found = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
-            told, set_first = set_first, found | told
-        known = told | set_first
-        return min((limit / max(1.0, cost.of(lane)) for lane, limit in known.items()), default=None)
+        of_provider = known_lanes(self.provider_limits or RateLimits())
+        limits = known_lanes(self._options.limits)
+        if self._options.is_firm:
+            limits = of_provider | limits
+        else:
+            learnt = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
+            limits |= learnt | of_provider
+        rates = (limit / max(1.0, cost.of(lane)) for lane, limit in limits.items())
+        return min(rates, default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
         """Asks for slots for calls of these costs."""
@@ -74,19 +163,20 @@ class LimiterMember:
         """Until when nobody may ask the judge, once that is later than `known_until`."""
         return await self._limiter.pause(self._judge, known_until, self._options.member)
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> StallStatus:
         return await self._limiter.standing(self._judge)
 
-    async def learn(self, told: RateLimits) -> None:
-        """Tells the limiter what the provider has told. Never raises: where the limiter is out of
-        reach, it is told again with the next answer."""
-        if self.told is None:
+    async def learn(self, limits: RateLimits) -> None:
+        """Passes the provider's limits on to the limiter. Never raises: if the limiter is out of
+        reach, the next answer passes them on."""
+        if self.provider_limits is None:
             self.learnt_at = self._hooks.clock()
-        self.told = told
+        self.provider_limits = limits
         try:
-            await self._limiter.learn(self._judge, told)
-        except Exception:
-            self.told = None
+            await self._limiter.learn(self._judge, limits)
+        except Exception as error:
+            self.note_failure("a provider's limits were not passed on", error)
+            self.provider_limits = None
 
     async def report_throttle(self, permit: CallPermit, retry_after_s: float | None) -> float:
         """Tells the limiter of a 429 at once; until when nobody may ask the judge."""
@@ -94,8 +184,18 @@ class LimiterMember:
         done, self._done = self._done, 0
         try:
             return await self._limiter.throttled(self._judge, permit.sent_at, retry_after_s, done)
-        except Exception:  # out of reach: the caller must hear of the 429, not of that
+        except Exception as error:  # the caller must hear of the 429, not of this
+            self.note_failure("a 429 was not reported", error)
             return self._hooks.clock() + (1.0 if retry_after_s is None else retry_after_s)
+
+    def note_failure(self, effect: str, error: Exception) -> None:
+        """Counts and logs a failed message to the limiter that the calls survive."""
+        self.n_failures += 1
+        judge = self._judge.partition("#")[0]  # without the account's digest
+        text = "%s: %s, as the rate limiter failed (failure %d of this actor): %r"
+        key = f"{judge}: {effect}: {type(error).__name__}"
+        values = (judge, effect, self.n_failures, error)
+        log_once(logger, logging.WARNING, key, text, *values, error=error)
 
     def begin(self, permit: CallPermit) -> None:
         self.in_flight[permit] = None
@@ -129,18 +229,20 @@ class LimiterMember:
                 await self._hooks.sleep(after_s)
             if not self._done and not self._answered and self._owed == NOTHING:
                 return
-            left_s = self._told_at + REPORT_S - self._hooks.clock()
+            left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
                 after_s = left_s
                 continue
-            with suppress(Exception):  # a limiter that starts anew has no use for the report
+            try:
                 await self._limiter.reserve(self._reservation(()))
+            except Exception as error:  # a limiter that was restarted has no use for the report
+                self.note_failure("a report of ended calls was lost", error)
             after_s = REPORT_S
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
         owed, done, answered = self._owed, self._done, self._answered
         self._owed, self._done, self._answered = NOTHING, 0, 0
-        self._told_at = self._hooks.clock()
+        self._reported_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
             member=self._options.member,
@@ -151,7 +253,7 @@ class LimiterMember:
             done=done,
             members=self._options.members,
             found_per_min=self._found_per_min,
-            told=self.told,
+            provider_limits=self.provider_limits,
             answered=answered,
             run=self._options.run,
         )
@@ -168,3 +270,171 @@ class LimiterMember:
         for other in outlived:
             other.is_counted = True
         return len(outlived)
+
+
+class SlotQueue:
+    """Gets slots from the limiter as long as calls wait; while one request is on its way, and where
+    the limiter says so for longer, the next batch gathers. Where calls go without a wait, it keeps
+    a few spare slots, so that not each of them is a request. `on_queued` is called when a call has
+    to wait, `on_grant` with every grant. With `moves_on` a pause fails the calls that wait with
+    MemberRests."""
+
+    def __init__(
+        self,
+        member: LimiterMember,
+        hooks: RunHooks,
+        on_queued: Callable[[], None],
+        on_grant: Callable[[Grant], None],
+        moves_on: bool = False,
+    ) -> None:
+        self._member, self._hooks, self._moves_on = member, hooks, moves_on
+        self._on_queued, self._on_grant = on_queued, on_grant
+        self._waiting: deque[tuple[CallCost, asyncio.Future[float]]] = deque()
+        self._free_until = self._paused_until = 0.0
+        self._pump: asyncio.Task[None] | None = None
+        self._pause_watch: asyncio.Task[None] | None = None
+        self._spare = deque[tuple[float, CallCost]]()
+        # Of the last request and its grant: when it was made, calls since, how far ahead the slots
+        # were, and what to gather
+        self._asked_at, self._n_arrived = -math.inf, 0
+        self._lead_s = self._gather_s = 0.0
+
+    @property
+    def paused_until(self) -> float:
+        """Until when the judge refuses calls, as its 429s have told (epoch seconds)."""
+        return self._paused_until
+
+    @property
+    def n_waiting(self) -> int:
+        return len(self._waiting)
+
+    async def wait(self, cost: CallCost) -> float:
+        """When the call may be sent: now. Slots that came too late, or before a pause, are dropped
+        and asked for again."""
+        clock = self._hooks.clock
+        while True:
+            now = clock()
+            if now < self._free_until:
+                return now
+            self._n_arrived += 1
+            if (spare := self._take_spare(cost, now)) is not None:
+                at = spare
+            else:
+                slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+                self._waiting.append((cost, slot))
+                self._on_queued()
+                if self._pump is None or self._pump.done():
+                    self._pump = asyncio.create_task(self._reserve_slots())
+                at = await slot
+            if (ahead_s := at - clock()) > 0:
+                await self._hooks.sleep(ahead_s)
+            now = clock()
+            if now - at <= self._late_s(now) and self._paused_until <= at:
+                return now
+            if self._moves_on and self._paused_until > now:
+                raise MemberRests
+
+    def pause(self, until: float) -> None:
+        """Drops the slots before `until`: the judge refuses calls until then."""
+        if until > self._paused_until:
+            self._paused_until, self._free_until = until, 0.0
+            if self._moves_on:
+                self.fail_waiting(MemberRests)
+
+    def fail_waiting(self, error: Callable[[], Exception]) -> None:
+        """Fails every call that waits, each with an error of its own."""
+        while self._waiting:
+            _, slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_exception(error())
+
+    def close(self) -> None:
+        for task in (self._pump, self._pause_watch):
+            if task is not None:
+                task.cancel()
+
+    async def _reserve_slots(self) -> None:
+        clock = self._hooks.clock
+        while costs := self._waiting_costs():
+            if self._pause_watch is None or self._pause_watch.done():
+                self._pause_watch = asyncio.create_task(self._watch_pauses())
+            # No call is held up by it: the slots of the last request are later.
+            gather_s = self._asked_at + min(self._gather_s, self._lead_s) - clock()
+            if gather_s > 0:
+                await self._hooks.sleep(gather_s)
+                costs = self._waiting_costs()
+            requested = costs + self._spare_costs(costs, clock())
+            if not requested:
+                return
+            self._asked_at, self._n_arrived = clock(), 0
+            try:
+                grant = await self._member.reserve(requested)
+            except ServiceLost as error:  # the calls must hear of it, or they would wait for ever
+                self.fail_waiting(partial(type(error), str(error)))
+                return
+            except Exception as error:
+                self._member.note_failure("no time slots were reserved", error)
+                text = f"the rate limiter cannot be reached: {type(error).__name__}"
+                self.fail_waiting(partial(JudgeError, text))
+                return
+            self._on_grant(grant)
+            self._hand_out(grant, requested)
+
+    def _waiting_costs(self) -> tuple[CallCost, ...]:
+        """Of the calls that wait, up to a chunk; those that were cancelled take no slot."""
+        self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].done())
+        most = LARGE_CHUNK if self._gather_s else CHUNK
+        return tuple(cost for cost, _ in islice(self._waiting, most))
+
+    def _spare_costs(self, costs: tuple[CallCost, ...], now: float) -> tuple[CallCost, ...]:
+        """Costs, those of the last call, for as many calls as are expected while spare slots last;
+        none if calls wait anyway."""
+        lasts_s = min(self._gather_s, SPARE_LIFE * self._late_s(now)) - self._lead_s
+        period_s = now - self._asked_at
+        if not costs or lasts_s <= 0 or self._paused_until > now:
+            return ()
+        expected = self._n_arrived * lasts_s / max(period_s, lasts_s)
+        return costs[-1:] * min(int(expected), LARGE_CHUNK - len(costs))
+
+    def _take_spare(self, cost: CallCost, now: float) -> float | None:
+        """A spare slot that may still be used, if there is one; what its call takes beyond the
+        slot's cost is reported."""
+        latest = max(now - self._late_s(now), self._paused_until)
+        while self._spare:
+            at, reserved = self._spare.popleft()
+            if at >= latest:
+                self._member.correct(cost.minus(reserved))
+                return at
+        return None
+
+    def _late_s(self, now: float) -> float:
+        """How late a slot may be used."""
+        is_start = now - self._member.learnt_at < START_S
+        return LATE_AT_START_S if is_start else LATE_S
+
+    def _hand_out(self, grant: Grant, requested: Sequence[CallCost]) -> None:
+        """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
+        now = self._hooks.clock()
+        # What was free before a 429 is no more.
+        self._free_until = 0.0 if now < self._paused_until else grant.free_until
+        times = grant.times
+        self._gather_s = grant.gather_s
+        self._lead_s = max(0.0, times[0] - now) if times else 0.0
+        if not times and grant.free_until:
+            times = (now,) * len(self._waiting)
+        n_used = min(len(times), len(self._waiting))  # fewer wait if they were failed meanwhile
+        for at in times[:n_used]:
+            _, slot = self._waiting.popleft()
+            if not slot.done():
+                slot.set_result(at)
+        if grant.gather_s:
+            self._spare.extend(zip(times[n_used:], requested[n_used:], strict=False))
+
+    async def _watch_pauses(self) -> None:
+        """Hears of a 429 that another member got, so that nobody sends into a closed window. Ends
+        when the limiter is out of reach; the next reservation begins again."""
+        try:
+            while True:
+                self.pause(await self._member.wait_for_pause(self._paused_until))
+        except Exception as error:
+            self._member.note_failure("pauses of other members are not followed", error)

@@ -11,14 +11,13 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled, Unavailable
-from memray_eval.judges.limits.admission_options import MemberRests, Rest, RunHooks
 from memray_eval.judges.limits.breaker import FATAL
-from memray_eval.judges.limits.limiter_member import CallPermit
+from memray_eval.judges.limits.limiter_member import CallPermit, MemberRests, Rest, RunHooks
 
 LOOK_S = 1.0  # how often a call looks whether a member is up again, where all rest
-# A member keeps the calls with its prompts' starts while it has no more than this share beyond its
-# own (consistent hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam, 2018), and so many
-# calls more: what is in its cache is worth a short queue.
+# A member keeps the calls with its prompts' starts while it has no more than BOUND times its share
+# (consistent hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam, 2018), and KEPT_CALLS
+# more: what is in its cache is worth a short queue.
 BOUND, KEPT_CALLS = 1.25, 8
 
 
@@ -96,17 +95,17 @@ class MemberPool:
                     self._rested_since = None
 
     async def _choose(self, start_key: str | None, failed_at: set[str]) -> str:
-        """The member for a call. Waits while all rest. Raises JudgeError where that is for good, or
+        """The member for a call. Waits while all rest. Raises JudgeError if that is for good, or
         has been for too long, Stopped when the run ends."""
         while not (up := [name for name, gate in self._gates.items() if gate.rest() is None]):
             await self._wait_for_one()
         untried = [name for name in up if name not in failed_at]
         if not untried:
             failed_at.clear()
-        known = {name: gate.calls_per_min() for name, gate in self._gates.items()}
+        rates = {name: gate.calls_per_min() for name, gate in self._gates.items()}
         # A capacity that is not known is taken for as much as the largest that is
-        largest = max((rate for rate in known.values() if rate), default=1.0)
-        free = {name: known[name] or largest for name in untried or up}
+        largest = max((rate for rate in rates.values() if rate), default=1.0)
+        free = {name: rates[name] or largest for name in untried or up}
         if start_key is None:
             return min(free, key=lambda name: (self._under_way[name] + 1) / free[name])
         return self._choose_by_start(start_key, free)
@@ -166,7 +165,7 @@ class MemberPool:
                 error.retry_after_s = 0.0
             return error
         if isinstance(error, FATAL) and any(rest is None or not rest.is_final for rest in others):
-            told = f"{member}: {error}"
-            error = Unavailable(told, status=error.status, code=error.code, kind=error.kind)
+            text = f"{member}: {error}"
+            error = Unavailable(text, status=error.status, code=error.code, kind=error.kind)
         error.is_for_another = isinstance(error, Unavailable) and is_one_up
         return error

@@ -26,23 +26,23 @@ HORIZON_S = 5.0
 SLACK_S = 0.7
 WINDOW_S = 60.0 + SLACK_S
 LATE_S = 0.5  # a slot older than this is not used any more; below SLACK_S
-FREE_S = 2.0  # without a limit a member need not ask again for so long
-# Calls of so short a time are planned together, where the limits let several go in it.
+FREE_S = 2.0  # without a limit a member need not ask again for this long
+# Calls of so short a time are planned together, if the limits let several go in it.
 GROUP_S = 0.02
-# Where more calls than that may go, members ask about so often a second all together, each for the
+# If more calls than that may go, members ask this often a second all together, each for the
 # calls that it makes meanwhile: an actor takes some 0.8 ms a message. None waits for longer.
 MESSAGES_PER_S, LONGEST_GATHER_S = 100.0, 2.5
-LEAST_TURN = 25  # slots that a member may have at a time, where nobody else waits
+LEAST_TURN = 25  # slots that a member may have at a time, if nobody else waits
 # Until a judge has answered, one call goes at a time; another when it has not come back for so
 # long. After so many that failed, one at a time would only make an outage longer.
 CANARY_S, FAILED_CANARIES = 10.0, 3
-# The first in the queue waits so long at least, for more than one slot, and looks again so often.
+# The first in the queue waits at least GATHER_S, for more than one slot, and looks every LOOK_S.
 GATHER_S, LOOK_S = 0.1, 1.0
 # On a 429 the pace halves; it grows back by this share of the limit a second.
 CUT, RECOVERY_PER_S = 0.5, 1 / 60
-# Over about so many calls, this share of 429s is no chance any more.
+# Over about this many calls, this share of 429s is no chance any more.
 MEMORY_CALLS, SIGN = 50.0, 0.25
-# After so long a judge is tried again, whatever its Retry-After: somebody may have mended it.
+# After this long a judge is tried again, whatever its Retry-After: somebody may have mended it.
 LONGEST_PAUSE_S = 600.0
 # A limit that was just learnt is approached from this share of it, at this rate.
 FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
@@ -50,12 +50,12 @@ FIRST_PACE, FIRST_RECOVERY_PER_S = 0.5, 1 / 20
 FIRST_FOUND_PER_MIN = 60.0
 # A found limit moves to a little below the pace that was too much, but not down by more.
 SHYNESS, LEAST_KEPT = 0.95, 0.7
-# A found limit is tried out slowly at first, then faster: at double pace so long after it was
+# A found limit is tried out slowly at first, then faster: at double pace this long after it was
 # reached.
 DOUBLES_S = 200.0
-# A member that has not been heard of for so long is gone; one that waits is heard of in half of it.
+# A member not heard of for this long is gone; one that waits is heard of in half of it.
 MEMBER_S = 60.0
-# A judge that nobody has asked for so long is forgotten, with what was learnt of it.
+# A judge that nobody has asked for this long is forgotten, with what was learnt of it.
 FORGET_S = 86_400.0
 REQUESTS = "requests_per_min"
 LANES = (REQUESTS, "tokens_per_min", "input_tokens_per_min", "output_tokens_per_min")
@@ -79,10 +79,10 @@ class CallCost(NamedTuple):
         return self.input_tokens + self.output_tokens
 
     def minus(self, other: CallCost) -> CallCost:
-        return CallCost(*(mine - theirs for mine, theirs in zip(self, other, strict=True)))
+        return CallCost(*(left - right for left, right in zip(self, other, strict=True)))
 
     def plus(self, other: CallCost) -> CallCost:
-        return CallCost(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))
+        return CallCost(*(left + right for left, right in zip(self, other, strict=True)))
 
     def of(self, lane: str) -> float:
         """How much of a lane one call takes. Tokens from a cache count where both kinds do
@@ -98,8 +98,8 @@ class CallCost(NamedTuple):
 
 class Reservation(NamedTuple):
     """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it
-    come the limits that it began with and those that the provider has `told`, so that a limiter
-    that was restarted learns them again, and what its last calls really took (`owed`: actual minus
+    come the limits that it began with and those of the provider, so that a limiter that was
+    restarted learns them again, and what its last calls really took (`owed`: actual minus
     estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
     by an answer). `judge` is what the limits hold for: a model, at an address, on one account.
     `run` is the member's: it takes leave for all of its members."""
@@ -113,7 +113,7 @@ class Reservation(NamedTuple):
     done: int = 0
     members: int = 1
     found_per_min: float | None = None
-    told: RateLimits | None = None
+    provider_limits: RateLimits | None = None
     answered: int = 0
     run: str = ""
 
@@ -127,7 +127,7 @@ class HeldBy(NamedTuple):
     is_assumed: bool
 
 
-class Standing(NamedTuple):
+class StallStatus(NamedTuple):
     """Since when (epoch seconds) all calls to a judge got a 429; since when some wait and none was
     given a slot, and for which limit. None: it is not so."""
 
@@ -171,7 +171,7 @@ class SlidingWindow:
             self._cost = CallCost()  # no dust of floats
 
     def room_at(self, cost: CallCost, limits: Mapping[str, float], more: int = 1) -> float:
-        """From when so many more calls, of this cost together, stay within the limits; those that
+        """From when this many more calls, of this cost together, stay within the limits; those that
         are above them alone, from when nothing else is left."""
         calls, total, at = self._calls + more, self._cost.plus(cost), -math.inf
         slots = iter(self._slots)
@@ -200,12 +200,12 @@ class RatePacer:
         limits: RateLimits,
         is_firm: bool,
         not_before: float = 0.0,
-        told: RateLimits | None = None,
+        provider_limits: RateLimits | None = None,
     ) -> None:
         self._firm = limits if is_firm else None
         self._assumed = RateLimits() if is_firm else limits
-        self._told = known_lanes(told or RateLimits())
-        self._found: float | None = None
+        self._provider_limits = known_lanes(provider_limits or RateLimits())
+        self._learnt: float | None = None
         self._per_min = self._effective()
         self._free_at = dict.fromkeys(LANES, not_before)
         # The last slot of the limiter before may be just then.
@@ -216,7 +216,7 @@ class RatePacer:
         self._factor, self._cut_at, self._eased_at = 1.0, -math.inf, -math.inf
         self._recovery_per_s = RECOVERY_PER_S
         self._throttle_share, self._last_second = 0.0, deque[tuple[float, int, int]]()
-        self._found_at, self._moved_at = -math.inf, -math.inf
+        self._learnt_at, self._moved_at = -math.inf, -math.inf
         self._ended: deque[tuple[float, int]] = deque()
         self._last_minute = SlidingWindow()
         self.is_proven, self._n_failed = is_firm, 0
@@ -233,13 +233,13 @@ class RatePacer:
     @property
     def found_per_min(self) -> float | None:
         """The limit that 429s have taught; None: another is known, or none was met."""
-        return self._found if self._is_found else None
+        return self._learnt if self._is_learnt else None
 
     @property
-    def _is_found(self) -> bool:
-        """Whether the limit on requests is one that 429s have taught."""
+    def _is_learnt(self) -> bool:
+        """True if the limit on requests is one that 429s have taught."""
         is_set = self._firm is not None and self._firm.requests_per_min is not None
-        return self._found is not None and not is_set and REQUESTS not in self._told
+        return self._learnt is not None and not is_set and REQUESTS not in self._provider_limits
 
     def limits(self) -> RateLimits:
         """What is known now."""
@@ -263,7 +263,7 @@ class RatePacer:
                     break
                 size = len(group) // 2  # a part of them may find room
                 continue
-            # What one lane holds up, at most a horizon, another may make good, where the last
+            # What one lane holds up, at most a horizon, another may make good, if the last
             # minute is known to the full.
             since = earliest if due >= self._remembers_from else due
             for lane in caps:
@@ -277,7 +277,7 @@ class RatePacer:
             else:
                 until = min(start + GROUP_S, max(self._free_at[lane] for lane in caps))
                 gap_s = max(0.0, until - start) / len(group)
-                times += (start + gap_s * place for place in range(len(group)))
+                times += (start + gap_s * index for index in range(len(group)))
                 self._last_slot = times[-1]
             if caps:  # a group leaves the minute when its last call does
                 self._last_minute.add(self._last_slot, len(group), cost)
@@ -312,7 +312,7 @@ class RatePacer:
         return self._blocked_until
 
     def held_by(self, cost: CallCost, now: float) -> HeldBy | None:
-        """The limit that a call of this cost waits for, where that is further away than the
+        """The limit that a call of this cost waits for, if that is further away than the
         horizon."""
         caps = self._caps(now)
         due = {
@@ -323,9 +323,9 @@ class RatePacer:
         if not due or due[lane] <= now + HORIZON_S or self._blocked_until > now:
             return None
         is_assumed = (
-            lane not in self._told
+            lane not in self._provider_limits
             and (self._firm is None or getattr(self._firm, lane) is None)
-            and not (self._is_found and lane == REQUESTS)
+            and not (self._is_learnt and lane == REQUESTS)
         )
         return HeldBy(lane, self._per_min[lane] or 0.0, is_assumed)
 
@@ -351,9 +351,9 @@ class RatePacer:
             self._ended.append((now, done))
             while self._ended[0][0] < now - 60.0:
                 self._ended.popleft()
-        elif self._is_found and now - self._found_at <= HORIZON_S:  # they ended before it was found
-            self._found = max(FIRST_FOUND_PER_MIN, (self._found or 0.0) + done)
-            self._per_min[REQUESTS] = self._found
+        elif self._is_learnt and now - self._learnt_at <= HORIZON_S:  # they ended before it
+            self._learnt = max(FIRST_FOUND_PER_MIN, (self._learnt or 0.0) + done)
+            self._per_min[REQUESTS] = self._learnt
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(
@@ -369,15 +369,15 @@ class RatePacer:
         move past its Retry-After, and the pace halves once for all calls that were sent before it
         did.
 
-        It does where a found limit is tried out, or when a SIGN share of the last calls got one.
+        It does if a found limit is tried out, or when a SIGN share of the last calls got one.
         Fewer are a provider's hiccups, as when it sheds load at random: those calls wait and try
-        again, the others go on, a little slower where there is a limit."""
+        again, the others go on, a little slower if there is a limit."""
         self.is_proven = True
         self.refused_since = now if self.refused_since is None else self.refused_since
         self._throttle_share += (1.0 - self._throttle_share) / MEMORY_CALLS
         self._last_second.append((now, 1, 1))
         factor = self._factor_now(now)
-        if not self._is_found and not self._is_sign(now):
+        if not self._is_learnt and not self._is_sign(now):
             if not self.is_free and now - self._eased_at > HORIZON_S:
                 self._ease(factor * (1.0 - self._throttle_share), now)
             return
@@ -389,10 +389,10 @@ class RatePacer:
             ended = sum(calls for moment, calls in self._ended if moment > now - 60.0)
             self._find(max(FIRST_FOUND_PER_MIN, ended), now)
         # Within a minute, calls from before the last 429 count still.
-        elif self._is_found and now - self._moved_at > 60.0:
+        elif self._is_learnt and now - self._moved_at > 60.0:
             kept = max(LEAST_KEPT, SHYNESS * factor)
-            self._found, self._moved_at = kept * (self._found or 0.0), now
-            self._per_min[REQUESTS] = self._found
+            self._learnt, self._moved_at = kept * (self._learnt or 0.0), now
+            self._per_min[REQUESTS] = self._learnt
             factor /= kept
         self._cut_at = now
         self._ease(factor * CUT, now)
@@ -406,19 +406,19 @@ class RatePacer:
         if not self.is_proven:
             self._ease(FIRST_PACE, now, FIRST_RECOVERY_PER_S)
         self.is_proven = True
-        self._told |= known_lanes(limits)
+        self._provider_limits |= known_lanes(limits)
         if limits.requests_per_min is not None:
-            self._found = None
+            self._learnt = None
         self._change_rates(now)
 
     def resume(self, found_per_min: float, now: float) -> None:
-        """Takes over a limit that was found before a restart, where nothing is known."""
+        """Takes over a limit that was found before a restart, if nothing is known."""
         if self.is_free:
             self._find(found_per_min, -math.inf)
             self._free_at[REQUESTS] = max(now, self._blocked_until) + WINDOW_S / found_per_min
 
     def _is_sign(self, now: float) -> bool:
-        """Whether 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
+        """True if 429s are a SIGN share of the last MEMORY_CALLS, and of all calls of the last
         second: the refusals of a burst are told in a row."""
         if self._throttle_share < SIGN:
             return False
@@ -432,8 +432,8 @@ class RatePacer:
         self._factor, self._eased_at, self._recovery_per_s = factor, now, recovery_per_s
 
     def _find(self, per_min: float, now: float) -> None:
-        self._per_min[REQUESTS] = self._found = per_min
-        self._found_at = self._moved_at = now
+        self._per_min[REQUESTS] = self._learnt = per_min
+        self._learnt_at = self._moved_at = now
 
     def _change_rates(self, now: float) -> None:
         """Goes by what is known now. What waits ahead was planned at the old rates; it is out of
@@ -448,13 +448,13 @@ class RatePacer:
 
     def _effective(self) -> dict[str, float | None]:
         """The limit of every lane: firm, else told by the provider, else found by 429s, else
-        assumed where nobody set any."""
-        known: dict[str, float | None] = dict.fromkeys(LANES)
+        assumed if nobody set any."""
+        limits: dict[str, float | None] = dict.fromkeys(LANES)
         if self._firm is None:
-            known |= known_lanes(self._assumed)
-        if self._found is not None:
-            known[REQUESTS] = self._found
-        return known | self._told | known_lanes(self._firm or RateLimits())
+            limits |= known_lanes(self._assumed)
+        if self._learnt is not None:
+            limits[REQUESTS] = self._learnt
+        return limits | self._provider_limits | known_lanes(self._firm or RateLimits())
 
     def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
@@ -463,7 +463,7 @@ class RatePacer:
     def _earliest(
         self, cost: CallCost, caps: Mapping[str, float], now: float, calls: int = 1
     ) -> float:
-        """The same, if every lane were free; for so many calls of this cost together."""
+        """The same, if every lane were free; for this many calls of this cost together."""
         return max(now, self._blocked_until, self._last_minute.room_at(cost, caps, calls))
 
     def _duration_s(self, lane: str, amount: float, start: float) -> float:
@@ -485,7 +485,7 @@ class RatePacer:
 
     def _caps(self, now: float) -> dict[str, float]:
         """Per limited lane, what may be let go in a minute. A pace that was cut is slower, but not
-        counted anew."""
+        counted again."""
         factor = max(1.0, self._factor_now(now)) * (1 + 1e-9)
         return {lane: limit * factor for lane, limit in self._per_min.items() if limit}
 
@@ -494,7 +494,7 @@ class RatePacer:
             self._factor
             + max(0.0, now - max(self._blocked_until, self._eased_at)) * self._recovery_per_s
         )
-        if grown <= 1.0 or not self._is_found:
+        if grown <= 1.0 or not self._is_learnt:
             return min(1.0, grown)
         beyond_s = (grown - 1.0) / self._recovery_per_s
         return 1.0 + (beyond_s / DOUBLES_S) ** 3
@@ -510,11 +510,11 @@ def known_lanes(limits: RateLimits) -> dict[str, float]:
 
 def lowest_limits(limits: Iterable[RateLimits]) -> RateLimits:
     """The limits that all of these keep to: the lowest of each kind."""
-    known: dict[str, list[float]] = {}
-    for one in limits:
-        for kind, limit in one.model_dump(exclude_none=True).items():
-            known.setdefault(kind, []).append(limit)
-    return RateLimits(**{kind: min(found) for kind, found in known.items()})
+    by_kind: dict[str, list[float]] = {}
+    for of_member in limits:
+        for kind, limit in of_member.model_dump(exclude_none=True).items():
+            by_kind.setdefault(kind, []).append(limit)
+    return RateLimits(**{kind: min(of_kind) for kind, of_kind in by_kind.items()})
 
 
 @dataclass
@@ -546,9 +546,9 @@ class LimiterPort(Protocol):
 
     async def learn(self, judge: str, limits: RateLimits) -> None: ...
 
-    async def pause(self, judge: str, known: float, member: str = "") -> float: ...
+    async def pause(self, judge: str, known_until: float, member: str = "") -> float: ...
 
-    async def standing(self, judge: str) -> Standing: ...
+    async def standing(self, judge: str) -> StallStatus: ...
 
 
 class Limiter:
@@ -572,7 +572,7 @@ class Limiter:
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
-        """At least one slot (waits until there is one within the horizon), or freedom where nothing
+        """At least one slot (waits until there is one within the horizon), or freedom if nothing
         is limited."""
         pace, now = self._pace(wanted), self._clock()
         was_proven = pace.is_proven
@@ -655,7 +655,7 @@ class Limiter:
 
     def _gather_s(self, wanted: Reservation, pace: RatePacer) -> float:
         """For how long members gather calls, so that all their messages are no more than
-        MESSAGES_PER_S; 0.0 where no more calls may go anyway."""
+        MESSAGES_PER_S; 0.0 if no more calls may go anyway."""
         if pace.is_free or pace.calls_per_s(wanted.costs) <= MESSAGES_PER_S:
             return 0.0
         return min(LONGEST_GATHER_S, len(self._members[wanted.judge]) / MESSAGES_PER_S)
@@ -676,25 +676,25 @@ class Limiter:
             pace.learn(limits, self._clock())
             _announce_change(self._changes, judge)
 
-    async def pause(self, judge: str, known: float, member: str = "") -> float:
+    async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
         the same after a while. A member that waits for slots is heard of by it."""
         now = self._clock()
         if (heard := self._members.get(judge, {}).get(member)) is not None:
             heard.heard_at = now
         deadline = now + MEMBER_S / 2
-        while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known:
+        while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known_until:
             if self._clock() >= deadline:
-                return known
+                return known_until
             await _wait_for_change(self._pauses, judge, deadline - self._clock())
         return pace.blocked_until()
 
-    async def standing(self, judge: str) -> Standing:
-        """Whether a judge still lets calls through."""
+    async def standing(self, judge: str) -> StallStatus:
+        """Since when a judge's calls are refused, or wait for a slot."""
         pace, (since, held_by) = self._paces.get(judge), self._slotless.get(judge, (None, None))
-        return Standing(pace.refused_since if pace is not None else None, since, held_by)
+        return StallStatus(pace.refused_since if pace is not None else None, since, held_by)
 
-    def known(self) -> Mapping[str, RateLimits]:
+    def limits_by_judge(self) -> Mapping[str, RateLimits]:
         """The limits of every judge so far."""
         return {judge: pace.limits() for judge, pace in self._paces.items()}
 
@@ -704,7 +704,7 @@ class Limiter:
         if judge not in self._paces:
             self._forget_idle(now)
             self._paces[judge] = RatePacer(
-                wanted.limits, wanted.is_firm, self._not_before, wanted.told
+                wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
             )
             self._queues[judge], self._members[judge] = asyncio.Lock(), {}
         self._asked_at[judge] = now
@@ -729,10 +729,10 @@ class Limiter:
         of the last stay: nobody asks."""
         members, now = self._members[judge], self._clock()
         self._applied_at[judge] = now
-        for name in [name for name, one in members.items() if one.heard_at < now - MEMBER_S]:
+        for name in [name for name, member in members.items() if member.heard_at < now - MEMBER_S]:
             del members[name]
-        firm = {one.limits for one in members.values() if one.is_firm}
-        assumed = {one.limits for one in members.values() if not one.is_firm}
+        firm = {member.limits for member in members.values() if member.is_firm}
+        assumed = {member.limits for member in members.values() if not member.is_firm}
         if members:
             self._paces[judge].set_limits(
                 lowest_limits(firm) if firm else None, lowest_limits(assumed), now
@@ -751,7 +751,7 @@ class Limiter:
 
 
 async def _wait_for_change(events: dict[str, asyncio.Event], judge: str, seconds: float) -> None:
-    """Waits until something about the judge changes, at most so long."""
+    """Waits until something about the judge changes, at most this long."""
     try:
         await asyncio.wait_for(events.setdefault(judge, asyncio.Event()).wait(), seconds)
     except TimeoutError:

@@ -115,23 +115,24 @@ def strict(schema: Any) -> Any:
         return [strict(part) for part in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {
-        key: strict(value) if key != "properties" else _each(value) for key, value in schema.items()
+    result = {
+        key: strict(value) if key != "properties" else _strict_properties(value)
+        for key, value in schema.items()
     }
     if "properties" in schema and "additionalProperties" not in schema:
-        made["additionalProperties"] = bool(
+        result["additionalProperties"] = bool(
             schema.get("x-kubernetes-preserve-unknown-fields", False)
         )
     if schema.get("x-kubernetes-int-or-string") is True:
-        made["type"] = ["integer", "string"]
+        result["type"] = ["integer", "string"]
     if schema.get("format") == "int32":
-        made = INT32 | made
+        result = INT32 | result
     if schema.get("nullable") is True:
-        made["type"] = [made["type"], "null"]
-    return made
+        result["type"] = [result["type"], "null"]
+    return result
 
 
-def _each(properties: dict[str, Any]) -> dict[str, Any]:
+def _strict_properties(properties: dict[str, Any]) -> dict[str, Any]:
     """Below `properties` stand names, not keywords: one that is called `format` is no format."""
     return {name: strict(schema) for name, schema in properties.items()}
 
@@ -152,7 +153,7 @@ def _distinct(
         for item in items
         if isinstance(item, dict)
     ]
-    if twice := {one for one in seen if seen.count(one) > 1}:
+    if twice := {item for item in seen if seen.count(item) > 1}:
         yield ValidationError(f"twice in one list: {twice}")
 
 

@@ -35,12 +35,12 @@ def complaints(text: str, root: Path) -> list[str]:
 
 
 def _of_syntax(commands: Sequence[Any]) -> Iterator[str]:
-    known = {name.upper() for name in dockerfile.all_cmds()}
+    instructions = {name.upper() for name in dockerfile.all_cmds()}
     if not commands or commands[0].cmd.upper() not in {"FROM", "ARG"}:
         yield "the first instruction must be FROM"
     for command in commands:
         name, line = command.cmd.upper(), command.start_line
-        if name not in known:
+        if name not in instructions:
             yield f"line {line}: no instruction {name}"
         for flag in command.flags:
             if flag.partition("=")[0] not in FLAGS.get(name, set()):
@@ -73,9 +73,9 @@ def _sources(command: Any) -> list[str]:
         return list(command.value[:-1])
     binds = [flag for flag in command.flags if flag.startswith("--mount=type=bind")]
     return [
-        found[1]
+        match[1]
         for flag in binds
-        if (found := re.search(r"source=([^,]+)", flag)) and "from=" not in flag
+        if (match := re.search(r"source=([^,]+)", flag)) and "from=" not in flag
     ]
 
 

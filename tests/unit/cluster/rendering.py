@@ -43,5 +43,5 @@ def documents(name: str, **changed: str) -> list[dict[str, Any]]:
 
 def document(name: str, kind: str, **changed: str) -> dict[str, Any]:
     """The one object of that kind in a manifest."""
-    (found,) = [made for made in documents(name, **changed) if made["kind"] == kind]
-    return found
+    (match,) = [resource for resource in documents(name, **changed) if resource["kind"] == kind]
+    return match

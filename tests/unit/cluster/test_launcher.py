@@ -35,8 +35,8 @@ def refusals(config: dict[str, Any]) -> list[str]:
 
 def launcher(cloud: str) -> dict[str, Any]:
     # What an anchor shares comes apart
-    made: dict[str, Any] = json.loads(json.dumps(read(CLUSTER / f"{cloud}.yaml")))
-    return made
+    result: dict[str, Any] = json.loads(json.dumps(read(CLUSTER / f"{cloud}.yaml")))
+    return result
 
 
 def workers(config: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -89,7 +89,7 @@ def test_keys_come_from_the_cloud_s_secrets_through_a_file_of_the_node(cloud: st
     read = {}
     for name, kind in config["available_node_types"].items():
         commands = kind.get("initialization_commands", config["initialization_commands"])
-        (command,) = [one for one in commands if "> " in one]
+        (command,) = [entry for entry in commands if "> " in entry]
         assert command.startswith("umask 077 && ")
         assert command.rpartition("> ")[2] == file
         read[name] = {word for word in SECRETS if word in command}
@@ -147,7 +147,7 @@ def test_gpus_are_handed_to_containers_on_gpu_nodes_only(cloud: str) -> None:
         assert ("--env NVIDIA_VISIBLE_DEVICES=all" in options) == has_gpus, name
         assert ("--env NVIDIA_DRIVER_CAPABILITIES=compute,utility" in options) == has_gpus
         labelled = kind.get("labels", {}).get("ray.io/accelerator-type")
-        types = [one for one in kind["resources"] if one.startswith("accelerator_type:")]
+        types = [entry for entry in kind["resources"] if entry.startswith("accelerator_type:")]
         assert types == ([f"accelerator_type:{labelled}"] if has_gpus else [])
 
 
@@ -183,7 +183,7 @@ def test_nodes_fetch_nothing_but_the_image_and_keep_their_models(cloud: str) -> 
 
 @pytest.mark.parametrize("cloud", CLOUDS)
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value", "expected"),
     [
         ("cluster_name", None, "cluster_name"),
         ("provider", None, "provider"),
@@ -199,7 +199,7 @@ def test_nodes_fetch_nothing_but_the_image_and_keep_their_models(cloud: str) -> 
         ("setup_commands", "pip install x", "setup_commands"),
     ],
 )
-def test_what_is_wrong_is_refused(cloud: str, key: str, value: object, told: str) -> None:
+def test_what_is_wrong_is_refused(cloud: str, key: str, value: object, expected: str) -> None:
     """Each of these is one edit away from the file; None takes the key out."""
     config = launcher(cloud)
     node, (*parents, last) = config, key.split(".")
@@ -209,7 +209,7 @@ def test_what_is_wrong_is_refused(cloud: str, key: str, value: object, told: str
         del node[last]
     else:
         node[last] = value
-    assert told in "\n".join(refusals(config))
+    assert expected in "\n".join(refusals(config))
 
 
 class TestEc2:

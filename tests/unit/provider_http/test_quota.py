@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from memray_eval.provider_http.quota import quota_error
+from memray_eval.provider_http.replies import quota_error
 
 RATE = {"message": "Rate limit reached", "type": "requests", "code": "rate_limit_exceeded"}
 QUOTA = {

@@ -220,7 +220,7 @@ def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("documents", "told"),
+    ("documents", "expected"),
     [
         (["just text"], "holds no cluster; give the file of one: a KubeRay RayJob"),
         ([{"suite": "memory", "dataset": "d"}], "holds no cluster"),
@@ -271,8 +271,8 @@ def test_the_groups_of_a_launcher(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_what_a_file_lacks_is_told(tmp_path: Path, documents: list[Any], told: str) -> None:
-    with pytest.raises(ConfigError, match=told) as raised:
+def test_what_a_file_lacks_is_told(tmp_path: Path, documents: list[Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected) as raised:
         read_offer(written(tmp_path, *documents))
     assert str(tmp_path) in str(raised.value)
     assert raised.value.exit_code == 2
@@ -342,7 +342,7 @@ def test_engines_take_the_nodes_that_they_fit_on(
 
 
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "expected"),
     [
         (
             {"tensor_parallel": 16},
@@ -362,9 +362,9 @@ def test_engines_take_the_nodes_that_they_fit_on(
     ],
 )
 def test_an_engine_that_fits_on_no_node_is_refused(
-    tmp_path: Path, engine: dict[str, Any], told: str
+    tmp_path: Path, engine: dict[str, Any], expected: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         site(tmp_path, config(**engine))
 
 
@@ -414,9 +414,9 @@ def test_all_workers_together_are_no_more_than_the_launcher_allows(tmp_path: Pat
     assert found.engines[0].fit == 4
     either = site(tmp_path, config(replicas=33), document=launcher())
     assert either.engines[0].fit == 32, "on the large ones alone"
-    for one in (found, either):
-        assert sum(nodes for name, nodes in one.nodes.items() if name != "head") == 4
-        assert one.problems
+    for placement in (found, either):
+        assert sum(nodes for name, nodes in placement.nodes.items() if name != "head") == 4
+        assert placement.problems
 
 
 def test_engines_go_where_they_leave_no_gpu_over(tmp_path: Path) -> None:
@@ -448,14 +448,14 @@ def test_pools_without_room_are_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wait_s", "told"), [(0, "GPUs and .* at first has 0: set cluster.wait_s"), (60, None)]
+    ("wait_s", "expected"), [(0, "GPUs and .* at first has 0: set cluster.wait_s"), (60, None)]
 )
 def test_a_run_that_would_not_wait_for_nodes_is_a_problem(
-    tmp_path: Path, wait_s: float, told: str | None
+    tmp_path: Path, wait_s: float, expected: str | None
 ) -> None:
     job = config()
     job = replace(job, cluster=job.cluster.model_copy(update={"wait_s": wait_s}))
     problems = site(tmp_path, job).problems
-    assert len(problems) == (told is not None)
-    if told is not None:
-        assert re.search(told, problems[0])
+    assert len(problems) == (expected is not None)
+    if expected is not None:
+        assert re.search(expected, problems[0])

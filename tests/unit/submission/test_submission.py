@@ -245,7 +245,7 @@ def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("keys", "environ", "told"),
+    ("keys", "environ", "expected"),
     [
         ({"dataset": "/absent/data.jsonl"}, {}, "there is no /absent/data.jsonl here"),
         ({"dataset": "{tmp}/large.jsonl"}, {}, "4 MB may travel with a job: put it on s3://"),
@@ -271,7 +271,7 @@ def test_files_beside_the_config_travel_and_are_looked_through(tmp_path: Path) -
 def test_what_cannot_travel_is_said_with_the_way_out(
     keys: dict[str, str],
     environ: Mapping[str, str],
-    told: str,
+    expected: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -284,7 +284,7 @@ def test_what_cannot_travel_is_said_with_the_way_out(
     (tmp_path / "broken").mkdir()
     (tmp_path / "broken" / "nowhere").symlink_to("absent")
     placed = {key: value.format(tmp=tmp_path, cwd=tmp_path) for key, value in keys.items()}
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=expected):
         make_package(config(**placed), "r", environ)
 
 
@@ -405,7 +405,7 @@ def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: in
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "expected"),
     [
         (
             ["--set", f"engine.engine_kwargs.token={KEY}"],
@@ -424,7 +424,10 @@ def test_the_exit_code_is_the_jobs_own(status: str, driver: int | None, code: in
     ],
 )
 def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
-    words: list[str], told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    words: list[str],
+    expected: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     for name in ("RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"):
         monkeypatch.delenv(name, raising=False)
@@ -436,7 +439,7 @@ def test_wrong_use_of_submit_is_a_message_and_exit_code_2(
         main()
     err = capsys.readouterr().err
     assert ended.value.code == 2
-    assert told in err
+    assert expected in err
     assert KEY not in err
 
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.batches.files import read_objects, to_line
 from memray_eval.judges.batches.openai import _result_of
-from memray_eval.judges.batches.port import is_passing, refuses_batches
+from memray_eval.judges.batches.port import is_passing, read_objects, refuses_batches, to_line
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,13 @@ from pathlib import Path
 import pytest
 
 from memray_eval.judges.batches.journal import BatchedCall
-from memray_eval.judges.batches.spool import BatchLimits, PackedFile, Spool
+from memray_eval.judges.batches.spool import (
+    BatchLimits,
+    CallEntry,
+    CallStateIndex,
+    PackedFile,
+    Spool,
+)
 from memray_eval.judges.limits.budget import Spending
 
 
@@ -34,7 +40,7 @@ def add(spool: Spool, n: int, size: int = 10, tokens: int = 5) -> None:
 
 def sizes(spool: Spool) -> list[int]:
     spool.close_file()
-    return [one.n_calls for one in spool.waiting]
+    return [packed.n_calls for packed in spool.waiting]
 
 
 def lines(packed: PackedFile) -> tuple[int, int]:
@@ -44,14 +50,14 @@ def lines(packed: PackedFile) -> tuple[int, int]:
     )
 
 
-def test_a_file_holds_so_many_calls(folder: Path) -> None:
+def test_a_file_holds_max_calls(folder: Path) -> None:
     spool = spool_of(folder, calls=4)
     add(spool, 10)
     assert sizes(spool) == [4, 4, 2]
-    assert [lines(one) for one in spool.waiting] == [(4, 4), (4, 4), (2, 2)]
+    assert [lines(packed) for packed in spool.waiting] == [(4, 4), (4, 4), (2, 2)]
 
 
-def test_a_file_holds_so_many_bytes_and_one_call_at_least(folder: Path) -> None:
+def test_a_file_holds_max_bytes_and_one_call_at_least(folder: Path) -> None:
     spool = spool_of(folder, n_bytes=25)
     add(spool, 5)
     assert sizes(spool) == [2, 2, 1]
@@ -95,3 +101,17 @@ def test_what_is_not_sent_is_deleted(folder: Path) -> None:
     add(spool, 3)
     spool.discard()
     assert not folder.exists()
+
+
+def test_a_call_has_the_state_that_it_was_put_in_last() -> None:
+    index = CallStateIndex()
+    index.put(["a", "b"], "held")
+    index.put(["b"], "kept", "tag")
+    assert (index.get("a"), index.get("b"), index.get("c")) == (
+        CallEntry("held", ""),
+        CallEntry("kept", "tag"),
+        None,
+    )
+    index.free(["a"])
+    assert index.get("a") is None
+    index.close()

@@ -27,8 +27,8 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.headers import limits_from_headers
-from memray_eval.judges.limits.limiter_member import REPORT_S
+from memray_eval.judges.limits.limiter_member import CHUNK, REPORT_S
+from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
     HORIZON_S,
@@ -38,9 +38,9 @@ from memray_eval.judges.limits.rate_limiter import (
     Limiter,
     LimiterPort,
     Reservation,
-    Standing,
+    StallStatus,
 )
-from memray_eval.judges.limits.slot_queue import CHUNK
+from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
     TICK,
@@ -108,9 +108,9 @@ class Scripted:
         self._reach()
         return await self.pauses.get()
 
-    async def standing(self, judge: str) -> Standing:
+    async def standing(self, judge: str) -> StallStatus:
         self._reach()
-        return Standing()
+        return StallStatus()
 
     def _reach(self) -> None:
         if self.is_down:
@@ -517,7 +517,11 @@ def test_pauses_are_heard_again_when_the_limiter_is_back() -> None:
     run(main())
 
 
-def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
+def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    forget_logged()
+
     async def main() -> None:
         limiter, call = Scripted(), Calls()
         gate = gate_to(limiter)
@@ -539,6 +543,10 @@ def test_what_a_call_ended_with_is_not_hidden_by_a_limiter_that_fails() -> None:
         assert isinstance((await settled(refused))[0], Throttled)
 
     run(main())
+    warnings = [record for record in caplog.records if record.levelname == "WARNING"]
+    causes = [(record.args[2], record.exc_info is not None) for record in warnings]
+    assert causes[:2] == [(1, True), (2, True)], "the limits, and the 429"
+    assert len({record.args[1] for record in warnings}) == len(warnings), "each effect once"
 
 
 def test_estimates_follow_what_calls_take() -> None:
@@ -685,7 +693,7 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
         await call(gate)
         restarted, wanted = Limiter(clock=clock), limiter.asked[0]
         await restarted.reserve(wanted._replace(costs=()))
-        return restarted.known()["judge"]
+        return restarted.limits_by_judge()["judge"]
 
     assert run(main()) == RateLimits(
         requests_per_min=requests_per_min,
@@ -781,7 +789,7 @@ class Restarting:
     async def pause(self, judge: str, known: float, member: str = "") -> float:
         return await self._asked(lambda: self._limiter.pause(judge, known))
 
-    async def standing(self, judge: str) -> Standing:
+    async def standing(self, judge: str) -> StallStatus:
         return await self._limiter.standing(judge)
 
     async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
@@ -885,7 +893,7 @@ def test_a_judge_without_a_limit_that_sheds_a_tenth_is_asked_on_at_full_speed(
         took_s = await Shedding(seed).takes_s(
             limiter, n_calls, members, limits=RateLimits(), is_firm=False
         )
-        assert limiter.known()["judge"].requests_per_min is None, "taken for a limit"
+        assert limiter.limits_by_judge()["judge"].requests_per_min is None, "taken for a limit"
         assert await limiter.pause("judge", 0.0) == 0.0, "paused"
         assert took_s <= 1.25 * n_calls / (64 * members), "answers take a second"
 

@@ -614,7 +614,7 @@ def test_after_a_restart_nothing_is_granted_for_a_while_and_limits_come_with_the
         limiter = Limiter(hold_s, clock)
         wanted = asked(limits=RateLimits(requests_per_min=60), firm=firm, done=1, answered=1)
         times = [at for _ in range(20) for at in (await limiter.reserve(wanted)).times]
-        assert limiter.known() == {"judge": RateLimits(requests_per_min=60)}
+        assert limiter.limits_by_judge() == {"judge": RateLimits(requests_per_min=60)}
         return times
 
     times = run(main())
@@ -774,7 +774,7 @@ def test_an_unknown_limit_is_found(per_min: int, retry_after_s: float | None, sh
     )
     assert refused < share * (answered + refused)
     assert len(provider.refused) - refused < 32 * 3 + 20, "what was under way when it was met first"
-    assert limiter.known()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
+    assert limiter.limits_by_judge()["judge"].requests_per_min == pytest.approx(per_min, rel=0.3)
 
 
 @pytest.mark.parametrize("done", [0, 5, 20, 600])
@@ -837,7 +837,7 @@ def test_a_known_limit_is_shared_with_another_user() -> None:
         limiter, limits = Limiter(clock=clock), RateLimits(requests_per_min=600)
         ours = (member_at_work(limiter, provider, str(n), 32, limits) for n in range(3))
         await within(60 * minutes, _all([*ours, another_user(provider, 300)]))
-        assert limiter.known()["judge"].requests_per_min == 600
+        assert limiter.limits_by_judge()["judge"].requests_per_min == 600
 
     run(main())
     late = EPOCH + 120
@@ -910,7 +910,7 @@ def test_a_limiter_that_is_restarted_takes_over_what_was_found() -> None:
             await after.reserve(asked(done=1, answered=1, found_per_min=found)) for _ in range(4)
         ]
         slots = [Slot(at) for grant in [*grants, await fresh] for at in grant.times]
-        assert after.known()["judge"].requests_per_min == found
+        assert after.limits_by_judge()["judge"].requests_per_min == found
         assert most(slots, one, span_s=1.0) <= 241 / 60 + 1
 
     run(main())
@@ -953,7 +953,7 @@ def test_a_run_that_is_over_leaves_the_next_one_its_own_limits(
         else:
             await asyncio.sleep(MEMBER_S + 1)
         after = await slots_of(limiter, limited(second, "b"), 300)
-        assert limiter.known()["judge"].requests_per_min == second
+        assert limiter.limits_by_judge()["judge"].requests_per_min == second
         return before, after
 
     before, after = run(main())
@@ -969,12 +969,12 @@ def test_runs_at_the_same_time_share_the_lower_of_their_limits() -> None:
         limiter = Limiter(clock=clock)
         low, high = limited(120, "low", tokens_per_min=10**6), limited(600, "high", concurrency=8)
         together = await asyncio.gather(slots_of(limiter, low, 300), slots_of(limiter, high, 300))
-        assert limiter.known()["judge"] == RateLimits(
+        assert limiter.limits_by_judge()["judge"] == RateLimits(
             requests_per_min=120, tokens_per_min=10**6, concurrency=8
         )
         await limiter.leave("run of low")
         alone = await slots_of(limiter, high, 120)
-        assert limiter.known()["judge"] == RateLimits(requests_per_min=600, concurrency=8)
+        assert limiter.limits_by_judge()["judge"] == RateLimits(requests_per_min=600, concurrency=8)
         return [*together, alone]
 
     low, high, alone = run(main())
@@ -1022,14 +1022,14 @@ def test_what_was_learnt_holds_again_when_a_users_limits_are_lifted() -> None:
         limiter, known = Limiter(clock=clock), list[RateLimits]()
         await limiter.reserve(asked(member="a", limits=table, run="first"))
         await limiter.learn("judge", RateLimits(requests_per_min=500))
-        known.append(limiter.known()["judge"])
+        known.append(limiter.limits_by_judge()["judge"])
         await limiter.leave("first")
         await limiter.reserve(limited(100, "b"))
         await limiter.learn("judge", RateLimits(output_tokens_per_min=8000))
-        known.append(limiter.known()["judge"])
+        known.append(limiter.limits_by_judge()["judge"])
         await limiter.leave("run of b")
         await limiter.reserve(asked(member="c", limits=table, run="third"))
-        known.append(limiter.known()["judge"])
+        known.append(limiter.limits_by_judge()["judge"])
         return known
 
     assert run(main()) == [
@@ -1055,6 +1055,6 @@ def test_a_judge_that_nobody_asks_for_a_day_is_forgotten() -> None:
         await limiter.reserve(limited(60, "a"))
         await asyncio.sleep(FORGET_S + 1)
         await limiter.reserve(limited(60, "b")._replace(judge="other"))
-        assert list(limiter.known()) == ["other"]
+        assert list(limiter.limits_by_judge()) == ["other"]
 
     run(main())
