@@ -35,8 +35,8 @@ class FirstPlaces:
 
     def add_all(self, other: FirstPlaces) -> bool:
         """Adds the ids of another. Returns False, and adds none, where one of them is here."""
-        for one in (self, other):
-            one._places.commit()
+        for places in (self, other):
+            places._places.commit()
         self._places.deserialize(other._places.serialize(), name="other")
         try:
             self._places.execute("INSERT INTO main.first SELECT * FROM other.first")

@@ -96,19 +96,22 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
     filesystem, inner = locate(path)
     if filesystem.get_file_info(inner).type not in (fs.FileType.File, fs.FileType.Directory):
         return whole(path)  # which says what is wrong
-    if (found := files.find(path)) is None:
+    if (published := files.find(path)) is None:
         return whole(path)
-    return [Shard(kind=one.kind, path=one.path, published=True, beside=one.beside) for one in found]
+    return [
+        Shard(kind=file.kind, path=file.path, published=True, beside=file.beside)
+        for file in published
+    ]
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else."""
-    found = [
+    files = [
         name
         for name in names
         if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS
     ]
-    return [name for name in found if _suffix(name) != ".json"] or found
+    return [name for name in files if _suffix(name) != ".json"] or files
 
 
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
@@ -122,12 +125,12 @@ def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[s
         return []
     below: list[str] = []
     for name in folders:
-        found = filesystem.get_file_info(
+        infos = filesystem.get_file_info(
             fs.FileSelector(f"{inner.rstrip('/')}/{name}", recursive=True)
         )
         paths = (
             str(info.path).removeprefix(f"{inner.rstrip('/')}/")
-            for info in found
+            for info in infos
             if info.type == fs.FileType.File
         )
         below += sorted(
@@ -162,9 +165,9 @@ def read_questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
     for item in entries(items):
         for entry in _questions_of(item, files, position):
             position += 1
-            here = entry.position
-            in_stretch = here >= shard.start and (shard.stop is None or here < shard.stop)
-            if (here in wanted if wanted else in_stretch) and here not in skip:
+            at = entry.position
+            in_stretch = at >= shard.start and (shard.stop is None or at < shard.stop)
+            if (at in wanted if wanted else in_stretch) and at not in skip:
                 yield entry
         end = shard.take[-1] + 1 if wanted else shard.stop
         if end is not None and position >= end:
@@ -185,14 +188,14 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
         yield entry("", item.raw)
         return
     try:
-        for one in files.questions(item.raw, item.path):
-            faults = [Fault(field=field, message=message) for field, message in one.faults]
-            broken = InvalidSample(faults, str(one.fields.get("id") or ""))
-            yield entry(one.place, broken if faults else dict(one.fields))
+        for question in files.questions(item.raw, item.path):
+            faults = [Fault(field=field, message=message) for field, message in question.faults]
+            broken = InvalidSample(faults, str(question.fields.get("id") or ""))
+            yield entry(question.place, broken if faults else dict(question.fields))
             position += 1
     except Exception as error:  # an odd item; a layout raises ValueError to say what is wrong
-        told = str(error) if isinstance(error, ValueError) else describe_error(error)
-        yield entry("", invalid(told))
+        reason = str(error) if isinstance(error, ValueError) else describe_error(error)
+        yield entry("", invalid(reason))
 
 
 def _suffix(name: str) -> str:

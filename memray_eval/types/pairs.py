@@ -37,5 +37,5 @@ class Pair(Frozen):
 def pair_of(sample: Sample) -> Pair | None:
     """The pair that a sample carries, None where it carries none. Raises ValueError for one that
     lacks something."""
-    given = sample.metadata.get(PAIR)
-    return None if given is None else Pair.model_validate(given)
+    pair = sample.metadata.get(PAIR)
+    return None if pair is None else Pair.model_validate(pair)

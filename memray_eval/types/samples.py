@@ -72,15 +72,15 @@ class Sample(Frozen):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Sample:
-        if found := key_conflicts(self):
-            text = "; ".join(f"{field}: {what}" for field, what in found.items())
-            raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": found})
+        if conflicts := key_conflicts(self):
+            text = "; ".join(f"{field}: {what}" for field, what in conflicts.items())
+            raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": conflicts})
         return self
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
     """Finds contradictions between a sample's own fields: field name -> what is wrong."""
-    found: dict[str, str] = {}
+    conflicts: dict[str, str] = {}
     required, forbidden, neutral = (
         set(sample.required_keys),
         set(sample.forbidden_keys),
@@ -91,22 +91,22 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
         ("forbidden_keys", sample.forbidden_keys),
     ):
         if len(keys) != len(set(keys)):
-            found[field] = (
+            conflicts[field] = (
                 f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
             )
     if both := sorted(required & forbidden):
-        found["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
+        conflicts["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
     if both := sorted(neutral & (required | forbidden)):
-        found["neutral_keys"] = (
+        conflicts["neutral_keys"] = (
             f"neutral and also required or forbidden: {both}; keep each in one list"
         )
     if absent := sorted(required - set(sample.memory)):
-        found["required_keys"] = (
+        conflicts["required_keys"] = (
             f"required but absent from memory: {absent}; add them to memory or drop them here"
         )
     if unknown := sorted(set(sample.traits) - set(BIG_FIVE)):
-        found["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
+        conflicts["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
     total = math.fsum(sample.emotion.values())
     if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
-        found["emotion"] = f"probabilities sum to {total:.4f}, not 1"
-    return found
+        conflicts["emotion"] = f"probabilities sum to {total:.4f}, not 1"
+    return conflicts
