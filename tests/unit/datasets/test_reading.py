@@ -33,8 +33,8 @@ def read(
 ) -> tuple[list[list[Sample]], list[Problem]]:
     """The samples of every shard."""
     problems: list[Problem] = []
-    found = scan(str(path), reading, on_problem=problems.append, **options)
-    return [list(read_samples(shard, reading)) for shard in found.shards], problems
+    result = scan(str(path), reading, on_problem=problems.append, **options)
+    return [list(read_samples(shard, reading)) for shard in result.shards], problems
 
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:
