@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.scores import first_of_each
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Section, Table
 from memray_eval.types import ServedModel
 
 _SCORE = "scores.list.element"
@@ -125,8 +125,8 @@ def served_lines(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Ite
         )
 
 
-def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str]]]:
-    """For each of them a title and a table: a column a model, a row a metric with its means."""
+def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
+    """A section for each of them: a column a model, a row a metric with its means."""
     for models in _several(served):
         metrics = sorted({metric for model in models for metric in model.means})
         rows = [
@@ -138,4 +138,4 @@ def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str
                        for model in models))
             for metric in metrics
         ]  # fmt: skip
-        yield f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", list(align_columns(rows))
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
