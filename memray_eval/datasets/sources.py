@@ -1,15 +1,18 @@
-"""Finds the files of a dataset and reads them as a stream of entries, whole or shard by shard."""
+"""Finds the files of a dataset, fetched from the hub if need be, and reads them as a stream of
+entries, whole or shard by shard."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
 
+from memray_eval.config.environment import cache_dir
 from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
-from memray_eval.datasets.hub import HUB, fetch_dataset
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
     read_document,
@@ -26,6 +29,8 @@ from memray_eval.storage.paths import locate
 
 __all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
 
+HUB = "hf://"
+_WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]  # of a dataset of the hub
 _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".jsonl": "jsonl",
@@ -224,3 +229,34 @@ def _file_shard(path: str) -> Shard:
             f"{path}: cannot tell its format from its name; it must end in {', '.join(_SUFFIXES)}"
         )
     return Shard(kind=kind, path=path)
+
+
+def fetch_dataset(path: str) -> str:
+    """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
+    Returns the folder on this machine. Raises DataError if the hub does not answer or has no such
+    dataset."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    name = path.removeprefix(HUB).removeprefix("datasets/").strip("/")
+    folder = cache_dir() / "datasets" / name.replace("/", "--")
+    try:
+        snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(
+            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the "
+            "dataset."
+        ) from None
+    for archive in folder.rglob("*.zip"):
+        _unpack(archive)
+    return str(folder)
+
+
+def _unpack(archive: Path) -> None:
+    target = archive.with_suffix("")
+    if not target.exists():
+        pending = target.with_name(f"{target.name}.pending")
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(pending)
+        pending.rename(target)

@@ -1,4 +1,5 @@
-"""Sample, one question with all that metrics need to judge its answer, and the chat before it."""
+"""Sample, one question with all that metrics need to judge its answer, and the chat before it.
+Pair, two answers to one question, as a sample's metadata carries them."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from memray_eval.types.base import Frozen, Name, Share
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 
 EMOTION_SUM_TOLERANCE = 1e-3
+
+PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
+PAIRS = "pairs"  # the suite of a run over pairs
 
 # Metadata keys that group samples; the first that a run has is used.
 CLUSTER_KEYS = (
@@ -110,3 +114,33 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
     if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
         conflicts["emotion"] = f"probabilities sum to {total:.4f}, not 1"
     return conflicts
+
+
+class Unanswered(Frozen):
+    """A candidate that gave no answer to the question of a pair, and why."""
+
+    candidate: str
+    kind: Literal["empty", "error"]
+    why: str = ""
+
+
+class Pair(Frozen):
+    """Two answers to one question, in the order in which a judge is shown them.
+
+    The record's response is the answer of `first`, and `other` that of `second`. `sample_id` and
+    `task` are those of the question in the runs that the answers are from. A pair of which one is
+    in `unanswered` is not judged."""
+
+    sample_id: Name
+    task: str = ""
+    first: Name
+    second: Name
+    other: str
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+def pair_of(sample: Sample) -> Pair | None:
+    """The pair that a sample carries, None where it carries none. Raises ValueError for one that
+    lacks something."""
+    pair = sample.metadata.get(PAIR)
+    return None if pair is None else Pair.model_validate(pair)

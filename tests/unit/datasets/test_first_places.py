@@ -7,7 +7,7 @@ import pickle
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.datasets.first_places import FirstPlaces
+from memray_eval.datasets.scan import FirstPlaces
 
 # Few of the small ones, so that ids meet
 numbers = st.integers(-(2**63), 2**63 - 1) | st.integers(-20, 20)

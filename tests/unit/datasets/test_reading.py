@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.hub import fetch_dataset
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
+from memray_eval.datasets.sources import fetch_dataset
 from memray_eval.errors import DataError
 from memray_eval.types import Sample
 
