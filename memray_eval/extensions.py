@@ -107,50 +107,50 @@ def find_own_object(name: str) -> OwnObject | None:
     reference = split_reference(entry_points().get(name, name))
     if reference is None:
         return None
-    place, attribute = reference
-    return OwnObject(find_source(place), attribute)
+    source, attribute = reference
+    return OwnObject(find_source(source), attribute)
 
 
-def find_source(place: str) -> OwnSource:
+def find_source(source: str) -> OwnSource:
     """The file or module of that path or name. Raises ConfigError where there is none, or it
     cannot be imported."""
-    if place.endswith(".py"):
-        return OwnSource(file=read_own_file(place))
-    load_package_module(place)
-    return OwnSource(module=place)
+    if source.endswith(".py"):
+        return OwnSource(file=read_own_file(source))
+    load_package_module(source)
+    return OwnSource(module=source)
 
 
 async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
     """What a user's function returns: an async one on this loop, any other in a thread."""
     if inspect.iscoroutinefunction(fn):
         return await fn(*arguments)
-    said = await asyncio.get_running_loop().run_in_executor(_THREADS, fn, *arguments)
-    return await said if inspect.isawaitable(said) else said
+    reply = await asyncio.get_running_loop().run_in_executor(_THREADS, fn, *arguments)
+    return await reply if inspect.isawaitable(reply) else reply
 
 
 def split_reference(name: str) -> tuple[str, str] | None:
     """The file or package of `path/to/file.py:ATTR`, `file.py` or `package.module:ATTR`, and the
     attribute, "" where none is named. None for a plain name."""
-    place, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
-    if place.endswith(".py"):
-        return place, attribute
-    is_module = all(part.isidentifier() for part in place.split("."))
-    return (place, attribute) if attribute.isidentifier() and is_module else None
+    source, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
+    if source.endswith(".py"):
+        return source, attribute
+    is_module = all(part.isidentifier() for part in source.split("."))
+    return (source, attribute) if attribute.isidentifier() and is_module else None
 
 
 def read_own_file(path: str) -> OwnFile:
     """Reads a file and those that it imports from its folder. Raises ConfigError: no such file, or
     it is no Python, with the line."""
     folder, first = Path(path).parent, Path(path).name
-    found: dict[str, str] = {}
+    files: dict[str, str] = {}
     waiting = [first]
     while waiting:
         name = waiting.pop()
-        if name in found:
+        if name in files:
             continue
         try:
-            found[name] = (folder / name).read_text("utf-8-sig")
-            tree = ast.parse(found[name])
+            files[name] = (folder / name).read_text("utf-8-sig")
+            tree = ast.parse(files[name])
         except FileNotFoundError:
             raise ConfigError(f"no file {path}") from None
         except (OSError, UnicodeDecodeError) as error:
@@ -165,9 +165,9 @@ def read_own_file(path: str) -> OwnFile:
             {file for module in _imported(tree) for file in _files_of(folder, module)}
         )
         for text in _named_texts(tree, (folder / name).parent):
-            found.setdefault(text.relative_to(folder).as_posix(), text.read_text("utf-8-sig"))
-    rest = sorted(name for name in found if name != first)
-    return OwnFile(os.path.abspath(path), tuple((name, found[name]) for name in (first, *rest)))
+            files.setdefault(text.relative_to(folder).as_posix(), text.read_text("utf-8-sig"))
+    rest = sorted(name for name in files if name != first)
+    return OwnFile(os.path.abspath(path), tuple((name, files[name]) for name in (first, *rest)))
 
 
 def _named_texts(tree: ast.AST, folder: Path) -> Iterator[Path]:
@@ -186,7 +186,7 @@ def _imported(tree: ast.AST) -> Iterator[str]:
     """The top-level names of the modules that a source imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (one.name.partition(".")[0] for one in node.names)
+            yield from (alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             yield node.module.partition(".")[0]
 
@@ -263,20 +263,20 @@ def _place_of(error: Exception, file: OwnFile) -> str:
     return f"{frames[-1].filename}, line {frames[-1].lineno}" if frames else file.path
 
 
-def attribute_of(module: ModuleType, name: str, place: str) -> Any:
+def attribute_of(module: ModuleType, name: str, source: str) -> Any:
     """An attribute of a user's module. Raises ConfigError that lists what there is, without what
     it imports to define it: modules, and our functions and classes."""
     if hasattr(module, name):
         return getattr(module, name)
-    there = sorted(
-        one
-        for one, value in vars(module).items()
-        if not (one.startswith("_") or isinstance(value, ModuleType))
+    names = sorted(
+        attribute
+        for attribute, value in vars(module).items()
+        if not (attribute.startswith("_") or isinstance(value, ModuleType))
         and not (
             isinstance(value, FunctionType | type) and value.__module__.startswith("memray_eval.")
         )
     )
-    raise ConfigError(f"{place} defines no {name!r}; it has: {', '.join(there) or 'nothing'}")
+    raise ConfigError(f"{source} defines no {name!r}; it has: {', '.join(names) or 'nothing'}")
 
 
 def load_package_module(name: str) -> ModuleType:
@@ -298,4 +298,6 @@ def module_digest(name: str) -> str:
 def entry_points() -> dict[str, str]:
     """What installed packages offer under [project.entry-points."memray_eval"]: name -> reference
     package.module:ATTR."""
-    return {one.name: one.value for one in importlib.metadata.entry_points(group=ENTRY_POINTS)}
+    return {
+        entry.name: entry.value for entry in importlib.metadata.entry_points(group=ENTRY_POINTS)
+    }

@@ -337,19 +337,22 @@ def score_by_verdict(
 
     def compute() -> tuple[MetricValue, BaseModel]:
         nonlocal unverified
-        found = metric.verify(verdict.judgment, sample, response)
-        unverified = found.unverified
-        if found.decides and 0 < found.pieces == len(unverified):
-            pieces = "the one piece" if found.pieces == 1 else f"none of the {found.pieces} pieces"
+        verified = metric.verify(verdict.judgment, sample, response)
+        unverified = verified.unverified
+        if verified.decides and 0 < verified.pieces == len(unverified):
+            n = verified.pieces
+            pieces = "the one piece" if n == 1 else f"none of the {n} pieces"
             raise Refused(
-                f"{pieces} of evidence that the judge gave can{'not' if found.pieces == 1 else ''} "
-                f"be found in {found.source}: {unverified[0][:SHOWN_CHARS]!r}"
+                f"{pieces} of evidence that the judge gave can{'not' if n == 1 else ''} be found "
+                f"in {verified.source}: {unverified[0][:SHOWN_CHARS]!r}"
             )
-        measure = metric.measure(found.judgment, sample, response)
-        checked = {EVIDENCE: found.pieces, UNVERIFIED: len(unverified)} if found.pieces else {}
+        measure = metric.measure(verified.judgment, sample, response)
+        checked = (
+            {EVIDENCE: verified.pieces, UNVERIFIED: len(unverified)} if verified.pieces else {}
+        )
         return MetricValue(
-            value=measure.value, parts={**measure.parts, **found.parts, **checked}
-        ), found.judgment
+            value=measure.value, parts={**measure.parts, **verified.parts, **checked}
+        ), verified.judgment
 
     score = _outcome(metric, sample, response, verdict.judge, compute)
     update: dict[str, Any] = {
@@ -398,8 +401,8 @@ def score_by_vectors(
 
 def score_by_code(metric: ComputedMetric, sample: Sample, response: Response) -> Score:
     """The score of a computed metric; not applicable where `applies` says why."""
-    found = compute_score(metric, sample, response)
-    return found.to_score() if isinstance(found, ComputedScore) else found
+    score = compute_score(metric, sample, response)
+    return score.to_score() if isinstance(score, ComputedScore) else score
 
 
 def compute_score(
@@ -564,14 +567,14 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
     `described`."""
     if not described:
         return Figure(average=metric.average)
-    found = described
+    figures = described
     if metric.pooled:
         values = linearise_ratio(*metric.pooled.share(columns))
-        found = {} if values is None else statistics(values)
+        figures = {} if values is None else statistics(values)
     return Figure(
         average=metric.average,
-        value=found.get("mean"),
-        stderr=found.get("stderr"),
+        value=figures.get("mean"),
+        stderr=figures.get("stderr"),
         whole=metric.pooled.whole if metric.pooled else "",
     )
 
@@ -593,12 +596,12 @@ def _evidence_figures(columns: Columns) -> dict[str, float | None]:
         for name in (EVIDENCE, UNVERIFIED)
     }
     apart = float(columns[DISAGREEMENT].mean()) if DISAGREEMENT in columns else 0.0
-    found: dict[str, float | None] = {
+    figures: dict[str, float | None] = {
         name: value for name, value in {**sums, DISAGREEMENT: apart}.items() if value
     }
     if sums[EVIDENCE]:
-        found[TRUST] = 1 - sums[UNVERIFIED] / sums[EVIDENCE]
-    return found
+        figures[TRUST] = 1 - sums[UNVERIFIED] / sums[EVIDENCE]
+    return figures
 
 
 def statistics(values: FloatArray) -> dict[str, float | None]:
@@ -671,15 +674,15 @@ def statistics_block(value_label: str, integer_scale: bool) -> SummarySection:
     """The section of a metric that is one figure a sample: average, median, min, max, deviation,
     how many."""
     form: FigureForm = "of_scale" if integer_scale else "score"
-    each: FigureForm = "step" if integer_scale else "score"
+    figure_form: FigureForm = "step" if integer_scale else "score"
     return SummarySection(
         lines=(
             SummaryLine(
                 label=f"Average {value_label}", field="mean", form=form, note="higher is better"
             ),
-            SummaryLine(label=f"Median {value_label}", field="median", form=each),
-            SummaryLine(label=f"Min {value_label}", field="min", form=each),
-            SummaryLine(label=f"Max {value_label}", field="max", form=each),
+            SummaryLine(label=f"Median {value_label}", field="median", form=figure_form),
+            SummaryLine(label=f"Min {value_label}", field="min", form=figure_form),
+            SummaryLine(label=f"Max {value_label}", field="max", form=figure_form),
             SummaryLine(
                 label="Std Deviation", field="std", form="average" if integer_scale else "score"
             ),

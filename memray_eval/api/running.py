@@ -86,10 +86,12 @@ def evaluate(
         keys["metrics"] = to_entries(metrics, out)
     keys |= _with_budget(settings, budget_usd)
     if callable(model):
-        asked = load_config(None, keys | {"candidates": [{"name": "model", "model": "function"}]})
-        rows = _answer(asked, model)
+        model_job = load_config(
+            None, keys | {"candidates": [{"name": "model", "model": "function"}]}
+        )
+        rows = _answer(model_job, model)
         # What was read has our fields
-        keys |= {"dataset": write_rows(rows, out), "suite": asked.suite}
+        keys |= {"dataset": write_rows(rows, out), "suite": model_job.suite}
         keys |= {"columns": None, "reader": None}
         model = None
     if model is not None:
@@ -98,8 +100,8 @@ def evaluate(
         return _run(load_config(None, keys | {"candidates": [candidate]}), confirm, quiet)
     job = load_config(None, keys | {"candidates": [_EXISTING]})
     if suite is None:
-        given = {"metrics"} if metrics else set()
-        job, differences = follow_origin(job, find_origin(job.dataset), given | settings.keys())
+        explicit = {"metrics"} if metrics else set()
+        job, differences = follow_origin(job, find_origin(job.dataset), explicit | settings.keys())
         if differences and not confirm:
             raise ConfigError(
                 f"{'; '.join(differences)}; nothing was judged and nothing paid. Name the suite or "
@@ -157,10 +159,10 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
     """The job's samples with what a function answers, several at the same time."""
     spec = prepare.resolve_reading(job).with_columns(lambda line: None)
     problems: list[Any] = []
-    found = prepare.scan_dataset(spec, problems)
+    scanned = prepare.scan_dataset(spec, problems)
     samples = [
         sample
-        for shard in found.shards
+        for shard in scanned.shards
         for sample in read_samples(shard, spec.reader, lambda entry, error: None)
     ]
 
@@ -168,8 +170,8 @@ def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, An
         row = sample.model_dump(mode="json", exclude={"suite"})
         async with places:
             try:
-                said = await call_own(model, sample)
-                text = said.text if isinstance(said, Response) else said
+                reply = await call_own(model, sample)
+                text = reply.text if isinstance(reply, Response) else reply
                 if not isinstance(text, str):
                     raise TypeError(f"the model returned a {type(text).__name__}, not a text")
             except Exception as error:

@@ -62,19 +62,21 @@ class _Check(NamedTuple):
     sign: str
     bound: float
 
-    def failure(self, found: MetricSummary) -> str | None:
+    def failure(self, summary: MetricSummary) -> str | None:
         """Why the metric does not pass; None where it does."""
-        value = found.figure.value if self.figure == FIGURE else getattr(found, self.figure)
+        value = summary.figure.value if self.figure == FIGURE else getattr(summary, self.figure)
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
-        nothing = f"there are no {found.figure.whole}" if found.figure.whole else ""
-        said = (
+        nothing = f"there are no {summary.figure.whole}" if summary.figure.whole else ""
+        measured = (
             f"it is {value:.4g}"
             if value is not None
-            else (found.n_scored and nothing) or "nothing was scored"
+            else (summary.n_scored and nothing) or "nothing was scored"
         )
-        judged = f"judged by {', '.join(found.judges) or 'nobody'}"
-        return f"{self.text} ({found.candidate}): {said} over {found.n_scored} units, {judged}"
+        judged = f"judged by {', '.join(summary.judges) or 'nobody'}"
+        return (
+            f"{self.text} ({summary.candidate}): {measured} over {summary.n_scored} units, {judged}"
+        )
 
 
 class Run:
@@ -140,9 +142,9 @@ class Run:
 
     def report(self, path: str | None = None) -> str:
         """Writes the run's page, one HTML file, and returns where."""
-        place = path or f"{self.path}/report.html"
-        write_html(self.folder, place)
-        return place
+        page = path or f"{self.path}/report.html"
+        write_html(self.folder, page)
+        return page
 
     def check(self, *checks: str) -> Run:
         """Returns the run where all checks hold for all of its candidates. A check is "METRIC >=
@@ -153,13 +155,15 @@ class Run:
         metrics = self.summary.metrics
         failures = []
         for check in map(_parse_check, checks):
-            found = [one for one in metrics if one.metric == check.metric]
-            if not found:
-                there = ", ".join(dict.fromkeys(one.metric for one in metrics))
+            summaries = [summary for summary in metrics if summary.metric == check.metric]
+            if not summaries:
+                names = ", ".join(dict.fromkeys(summary.metric for summary in metrics))
                 raise ConfigError(
-                    f"check {check.text!r}: the run has no metric {check.metric!r}; it has: {there}"
+                    f"check {check.text!r}: the run has no metric {check.metric!r}; it has: {names}"
                 )
-            failures += [failure for one in found if (failure := check.failure(one)) is not None]
+            failures += [
+                failure for summary in summaries if (failure := check.failure(summary)) is not None
+            ]
         if failures:
             raise CheckFailed("\n".join([f"{len(failures)} checks do not hold:", *failures]))
         return self
@@ -170,14 +174,14 @@ class Run:
     def _repr_html_(self) -> str:
         """The table, for a notebook."""
         rows = []
-        for one in self.summary.metrics:
-            mark = " est." if one.n_estimated else ""
-            judges = ", ".join(one.judges) or one.reason or "nobody"
+        for summary in self.summary.metrics:
+            mark = " est." if summary.n_estimated else ""
+            judges = ", ".join(summary.judges) or summary.reason or "nobody"
             cells = (
-                name_figure(one),
-                one.candidate,
-                f"{format_figure(one.figure, one.scale)}{mark}",
-                f"{one.n_scored}/{one.n}",
+                name_figure(summary),
+                summary.candidate,
+                f"{format_figure(summary.figure, summary.scale)}{mark}",
+                f"{summary.n_scored}/{summary.n}",
                 judges,
             )
             rows.append("".join(f"<td>{html.escape(cell)}</td>" for cell in cells))
@@ -186,9 +190,9 @@ class Run:
         return f"<p>{html.escape(self.path)}</p><table><tr>{head}</tr>{body}</table>"
 
 
-def _table_row(one: MetricSummary) -> dict[str, Any]:
-    figure, adjusted = one.figure, one.adjusted or AdjustedFigure()
-    return one.model_dump() | {
+def _table_row(summary: MetricSummary) -> dict[str, Any]:
+    figure, adjusted = summary.figure, summary.adjusted or AdjustedFigure()
+    return summary.model_dump() | {
         "average": figure.average,
         "figure": figure.value,
         "low": figure.low,
@@ -196,7 +200,7 @@ def _table_row(one: MetricSummary) -> dict[str, Any]:
         "adjusted": adjusted.value,
         "adjusted_low": adjusted.low,
         "adjusted_high": adjusted.high,
-        "judges": ", ".join(one.judges),
+        "judges": ", ".join(summary.judges),
     }
 
 
@@ -212,16 +216,16 @@ def open_run(path: str = LATEST, out: str = "results") -> Run:
 
 
 def _parse_check(text: str) -> _Check:
-    found = _CHECK.fullmatch(text)
-    if found is None:
+    match = _CHECK.fullmatch(text)
+    if match is None:
         raise ConfigError(
             f'cannot read the check {text!r}; write "METRIC >= NUMBER" or "METRIC.min >= NUMBER", '
             "with <, <=, >, >= or =="
         )
-    figure = found["figure"] or FIGURE
+    figure = match["figure"] or FIGURE
     if figure not in (FIGURE, *_FIGURES):
         raise ConfigError(f"check {text!r}: no figure {figure!r}; there are: {', '.join(_FIGURES)}")
-    return _Check(text.strip(), found["metric"], figure, found["sign"], float(found["bound"]))
+    return _Check(text.strip(), match["metric"], figure, match["sign"], float(match["bound"]))
 
 
 def _widen(rows: pa.Table) -> pa.Table:
@@ -232,8 +236,8 @@ def _widen(rows: pa.Table) -> pa.Table:
     wide: dict[str, Any] = {name: rows.column(name).take(pa.array(first)) for name in _OF_UNITS}
     metrics, values = rows.column("metric").combine_chunks(), rows.column("value")
     for metric in pc.unique(metrics.drop_null()).to_pylist():
-        mine = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)
+        is_metric = pc.equal(metrics, metric).fill_null(False).to_numpy(zero_copy_only=False)
         column: Any = np.full(len(first), np.nan)
-        column[unit[mine]] = values.filter(pa.array(mine)).to_numpy()
+        column[unit[is_metric]] = values.filter(pa.array(is_metric)).to_numpy()
         wide[metric] = pa.array(column, mask=np.isnan(column))
     return pa.table(wide)

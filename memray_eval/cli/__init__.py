@@ -23,8 +23,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     submit,
     view,
 )
-from memray_eval.cli.app import GROUPS, app, say
-from memray_eval.cli.output import escape_what_cannot_be_shown
+from memray_eval.cli.app import GROUPS, app, escape_what_cannot_be_shown, say
 from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted
 from memray_eval.execution.interrupts import handle_termination
 

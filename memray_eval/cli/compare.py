@@ -81,7 +81,7 @@ def compare(
     )
     if calibration:
         comparison = _adjust(comparison, sides, opened, calibration)
-    pairs = find_report([(one.folder, one.candidate) for one in opened])
+    pairs = find_report([(run.folder, run.candidate) for run in opened])
     comparison = comparison.model_copy(
         update={"failed_gates": tuple(failures(comparison, gates)), "pairs": pairs}
     )

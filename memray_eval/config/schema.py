@@ -51,7 +51,7 @@ DEFAULT_OUT = (
 # A column's name alone stands for a column that is taken as it is
 Column = Annotated[
     ColumnSource,
-    BeforeValidator(lambda given: {"from": given} if isinstance(given, str) else given),
+    BeforeValidator(lambda value: {"from": value} if isinstance(value, str) else value),
 ]
 # What a judge may be called that is no model of a server
 _NO_SERVERS = (*get_args(Provider), *WORDS)
@@ -294,8 +294,8 @@ def _check_candidate_extra(candidate: Candidate) -> None:
     """Raises ValueError for a further parameter that the run fills in, or that vLLM has not."""
     where = f"candidates: {candidate.name}: extra"
     check_extra(where, candidate.extra)
-    if known := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
-        raise ValueError(f"{where}: {known[0]} has its own key under sampling; set that")
+    if own := sorted({*Sampling.model_fields, "max_completion_tokens"} & candidate.extra.keys()):
+        raise ValueError(f"{where}: {own[0]} has its own key under sampling; set that")
     template_kwargs = candidate.extra.get("chat_template_kwargs", {})
     structured = candidate.extra.get("structured_outputs", {})
     for name, value in (

@@ -208,7 +208,7 @@ class EmbeddingConfig(Frozen):
     """Texts embedded together."""
 
     @model_validator(mode="after")
-    def _known(self) -> EmbeddingConfig:
+    def _check_model(self) -> EmbeddingConfig:
         if self.model != "local" and not self.model.startswith(("local:", "openai/")):
             raise ValueError(
                 f"no embedding model {self.model!r}; write local, local:PATH or openai/MODEL"
@@ -540,7 +540,7 @@ class SinkConfig(Frozen):
 Sinks = Annotated[
     tuple[SinkConfig, ...],
     BeforeValidator(
-        lambda given: (given,) if isinstance(given, str | dict) else given,
+        lambda value: (value,) if isinstance(value, str | dict) else value,
         json_schema_input_type=SinkKind | SinkConfig | tuple[SinkKind | SinkConfig, ...],
     ),
 ]

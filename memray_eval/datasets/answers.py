@@ -133,19 +133,19 @@ def _read_printed(text: str, column: str, is_cell: bool) -> Any:
     if len(text) > _MOST_PRINTED:
         return text
     try:
-        found, is_json = json.loads(text), True
+        parsed, is_json = json.loads(text), True
     except (ValueError, RecursionError):
         try:
-            found, is_json = ast.literal_eval(text.strip()), False
+            parsed, is_json = ast.literal_eval(text.strip()), False
         except (ValueError, SyntaxError, MemoryError, RecursionError):
             return text
-    if isinstance(found, dict):
-        return found if {*found} == {"text", "answer_start"} else text
-    is_list = isinstance(found, list) and found and all(isinstance(one, str) for one in found)
+    if isinstance(parsed, dict):
+        return parsed if {*parsed} == {"text", "answer_start"} else text
+    is_list = isinstance(parsed, list) and parsed and all(isinstance(item, str) for item in parsed)
     may_list = column.lower() in _LISTING_FIELDS and (
         not is_json or (is_cell and column.lower() != "ground_truth")
     )
-    return found if is_list and may_list else text
+    return parsed if is_list and may_list else text
 
 
 def is_missing(value: Any) -> bool:
@@ -155,8 +155,8 @@ def is_missing(value: Any) -> bool:
 
 def is_gold(value: Any) -> bool:
     """Whether a value can be a row's right answers."""
-    found = read_gold(value, "")
-    return isinstance(found, list) and _is_list_of_scalars(found)
+    gold = read_gold(value, "")
+    return isinstance(gold, list) and _is_list_of_scalars(gold)
 
 
 def _find_big_five(value: Any) -> dict[str, Any] | None:
@@ -175,14 +175,14 @@ def _pick_fused_emotion(emotions: Mapping[str, Any], sample_id: str) -> dict[str
     """The fused one of several emotion distributions, or the only one. Raises InvalidSample if
     there is neither."""
     apart = {name: value for name, value in emotions.items() if isinstance(value, dict)}
-    found = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
-    if found is None:
+    fused = apart.get(FUSED) or (next(iter(apart.values())) if len(apart) == 1 else None)
+    if fused is None:
         message = (
             f"holds several distributions ({', '.join(apart)}) and none called {FUSED!r}; name the "
             "one that counts so"
         )
         raise invalid(message, "emotion", sample_id)
-    return dict(found)
+    return dict(fused)
 
 
 _SCALARS = (str, int, float)
@@ -203,7 +203,7 @@ def _rename_alias(
 
 
 def _is_list_of_scalars(value: Any) -> bool:
-    return isinstance(value, list | tuple) and all(isinstance(one, _SCALARS) for one in value)
+    return isinstance(value, list | tuple) and all(isinstance(item, _SCALARS) for item in value)
 
 
 def _text(value: str | float) -> str:
@@ -289,9 +289,9 @@ def _existing_candidate(name: str, model: str) -> Candidate:
 def _pop_response(fields: dict[str, Any]) -> Response | None:
     """Takes the response out of a row; None if it has neither a text nor an error."""
     # A dataset may call something else `no_answer` or `refusal`: that stays metadata
-    given = {}
+    extras = {}
     if not _OTHER_COLUMNS.keys().isdisjoint(fields):
-        given = {
+        extras = {
             field: fields.pop(column)
             for column, field in _OTHER_COLUMNS.items()
             if column in fields
@@ -307,19 +307,19 @@ def _pop_response(fields: dict[str, Any]) -> Response | None:
     text = texts[0] if texts else None
     if len(texts) > 1 and text in (None, ""):
         own = texts[:-1] if is_beside else texts
-        text = next((one for one in own if one not in (None, "")), text)
+        text = next((value for value in own if value not in (None, "")), text)
     is_null = text is None
     output = (
         split_thinking(text)
-        if isinstance(text, str) and not given.get("raw")  # it is split already
+        if isinstance(text, str) and not extras.get("raw")  # it is split already
         else ParsedOutput(text or "")
     )
     content = output._asdict() if output.raw or output.unknown_mark else {"text": output.text}
-    if not given and error is None and type(output.text) is str:
+    if not extras and error is None and type(output.text) is str:
         response = Response.trusted({**_NO_RESPONSE, **content}, {*content, "error"})
         return response if response.text.strip() else response.with_cause(is_null=is_null)
     try:
-        return Response.model_validate({**given, **content, "error": error}).with_cause(
+        return Response.model_validate({**extras, **content, "error": error}).with_cause(
             is_null=is_null
         )
     except ValidationError as error:

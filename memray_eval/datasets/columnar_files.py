@@ -81,14 +81,14 @@ def _take_rows(
     batch: pa.RecordBatch, shard: Shard, first: int, wanted: list[int]
 ) -> dict[int, Entry]:
     """The rows of a batch, which begins at row `first`, that are among the sorted `wanted`."""
-    mine = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + batch.num_rows)]
-    if not mine:
+    rows = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + batch.num_rows)]
+    if not rows:
         return {}
-    taken = batch.take(pa.array([row - first for row in mine], pa.int64()))
+    taken = batch.take(pa.array([row - first for row in rows], pa.int64()))
     size = taken.nbytes // taken.num_rows
     return {
         row: shard.entry(row, row + 1, f"row {row + 1}", raw, size, row + 1)
-        for row, raw in zip(mine, _parse_rows(taken), strict=True)
+        for row, raw in zip(rows, _parse_rows(taken), strict=True)
     }
 
 
@@ -102,18 +102,18 @@ def _rows_at_once(file: pq.ParquetFile, group: int) -> int:
 def _read_taken_rows(file: pq.ParquetFile, shard: Shard) -> Iterator[Entry]:
     """Reads the rows in `take`, in that order. Each row group that holds any of them is read once,
     and only those rows are kept."""
-    wanted, found, first = sorted(shard.take), dict[int, Entry](), 0
+    wanted, entries, first = sorted(shard.take), dict[int, Entry](), 0
     for index in range(file.num_row_groups):
         rows = file.metadata.row_group(index).num_rows
-        here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + rows)]
+        wanted_here = wanted[bisect_left(wanted, first) : bisect_left(wanted, first + rows)]
         position = first
         for batch in (
-            file.iter_batches(_rows_at_once(file, index), row_groups=[index]) if here else ()
+            file.iter_batches(_rows_at_once(file, index), row_groups=[index]) if wanted_here else ()
         ):
-            found |= _take_rows(batch, shard, position, here)
+            entries |= _take_rows(batch, shard, position, wanted_here)
             position += batch.num_rows
         first += rows
-    return (found[row] for row in shard.take)
+    return (entries[row] for row in shard.take)
 
 
 def read_arrow(shard: Shard) -> Iterator[Entry]:
@@ -147,8 +147,8 @@ def _read_arrow_batches(filesystem: fs.FileSystem, inner: str) -> Iterator[pa.Re
 def _drop_binary(value: Any) -> Any:
     """Drops what JSON cannot hold (recordings, pictures), and the null fields of objects."""
     if isinstance(value, dict):
-        found = {key: _drop_binary(inner) for key, inner in value.items()}
-        return {key: inner for key, inner in found.items() if inner is not None}
+        plain = {key: _drop_binary(inner) for key, inner in value.items()}
+        return {key: inner for key, inner in plain.items() if inner is not None}
     if isinstance(value, list):
         return [_drop_binary(inner) for inner in value]
     return None if isinstance(value, bytes) else value
@@ -160,9 +160,9 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
     names = batch.schema.names
     columns = [_plain_values(column) for column in batch.columns]
     broken: dict[int, InvalidSample] = {}
-    for place, name in enumerate(names):
+    for index, name in enumerate(names):
         if name in _JSON_COLUMNS:
-            columns[place] = _parse_texts(name, columns[place], broken)
+            columns[index] = _parse_texts(name, columns[index], broken)
     drops = {
         name
         for name, column in zip(names, columns, strict=True)
@@ -188,8 +188,8 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
 def _plain_values(column: pa.Array) -> list[Any]:
     """The values of a column, without what JSON cannot hold."""
     if pa.types.is_string(column.type) or pa.types.is_large_string(column.type):
-        found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-        return found
+        texts: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
+        return texts
     values = column.to_pylist(maps_as_pydicts="lossy")
     kind = column.type.value_type if pa.types.is_list(column.type) else column.type
     is_plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)

@@ -108,7 +108,7 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         return str(value)
     if not isinstance(value, str):
         if name == "memory" and isinstance(value, list | tuple):
-            return {f"{column}_{number}": one for number, one in enumerate(value, 1)}
+            return {f"{column}_{number}": item for number, item in enumerate(value, 1)}
         return [value] if name in LISTS and isinstance(value, int | float) else value
     if parse == "lines":
         lines = [line.strip() for line in value.splitlines() if line.strip()]
@@ -118,8 +118,8 @@ def _to_field(name: str, value: Any, column: str, parse: str | None) -> Any:
         try:
             return _to_field(name, parse_json(value.encode("utf-8", "surrogatepass")), column, None)
         except InvalidSample as error:
-            told = [Fault(field=column, message=fault.message) for fault in error.faults]
-            raise InvalidSample(told) from None
+            faults = [Fault(field=column, message=fault.message) for fault in error.faults]
+            raise InvalidSample(faults) from None
     if name == "memory":
         return {column: value}
     return [value] if name in LISTS else value
@@ -151,9 +151,9 @@ class FoundColumns:
 
 
 def find_columns(
-    dataset: str, given: Mapping[str, ColumnSource], has_responses: bool, may_guess: bool
+    dataset: str, by_job: Mapping[str, ColumnSource], has_responses: bool, may_guess: bool
 ) -> FoundColumns:
-    """How a dataset's rows become samples: by `given`, and where the first rows lack a field that
+    """How a dataset's rows become samples: by `by_job`, and where the first rows lack a field that
     is needed, by common names.
 
     Raises DataError, with the columns that there are and a mapping to paste, where a column that is
@@ -166,22 +166,22 @@ def find_columns(
     needed = ("query", RESPONSE) if has_responses else ("query",)
     is_table = all(source.kind in ("csv", "parquet", "arrow") for source in sources)
     if rows:
-        for name, source in given.items():
+        for name, source in by_job.items():
             if source["from"] not in columns and (is_table or name in needed):
                 raise DataError(_explain_lack(dataset, columns, name, source["from"]))
     guessed: dict[str, str] = {}
     if rows and may_guess:
-        guessed = _guess(columns, given, has_responses, rows)
-        there = {*columns, *given, *guessed}
+        guessed = _guess(columns, by_job, has_responses, rows)
+        named = {*columns, *by_job, *guessed}
         for name in needed:
             # An error stands in the place of a response
-            if name not in there and not (name == RESPONSE and "error" in there):
+            if name not in named and not (name == RESPONSE and "error" in named):
                 raise DataError(_explain_lack(dataset, columns, name, None))
-    elif not {*columns, *given} & {"answer", *ANSWERS_FIELDS[:1]}:
+    elif not {*columns, *by_job} & {"answer", *ANSWERS_FIELDS[:1]}:
         golds = [name for gold in GOLD_FIELDS for name in columns if name.lower() == gold]
         guessed = {"answers": golds[0]} if golds else {}
     has_cells = any(source.kind == "csv" for source in sources)
-    chosen = {**given, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
+    chosen = {**by_job, **{name: ColumnSource({"from": at}) for name, at in guessed.items()}}
     return FoundColumns(
         columns,
         ColumnMap(chosen, has_cells) if chosen or has_cells else None,
@@ -205,14 +205,14 @@ def _other_golds(
     read = {name: [read_gold(row.get(name), "") for row in rows] for name in others}
     return tuple(
         name
-        for name, found in read.items()
-        if any(one not in ([], gold) for one, gold in zip(found, taken, strict=True))
+        for name, values in read.items()
+        if any(other not in ([], gold) for other, gold in zip(values, taken, strict=True))
     )
 
 
 def _guess(
     columns: Sequence[str],
-    given: Mapping[str, ColumnSource],
+    chosen: Mapping[str, ColumnSource],
     has_responses: bool,
     rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
@@ -220,21 +220,21 @@ def _guess(
     name needs no guess, and one with a query of its own is in our format: its other columns are
     what they are called, but for the right answers."""
     by_name = {column.lower().replace(" ", "_"): column for column in reversed(columns)}
-    taken = {source["from"] for source in given.values()} | (
+    taken = {source["from"] for source in chosen.values()} | (
         set(columns) & (Sample.model_fields.keys() | {RESPONSE})
     )
     guessed: dict[str, str] = {}
     for name, common in COMMON_NAMES.items():
-        if name in given or name in columns or (name == RESPONSE and not has_responses):
+        if name in chosen or name in columns or (name == RESPONSE and not has_responses):
             continue
         for alias in (name, *common):
             column = by_name.get(alias)
             if column is None or column in taken:
                 continue
-            found = [row.get(column) for row in rows]
+            values = [row.get(column) for row in rows]
             if alias == "label":  # a list of numbers is a published benchmark's own
-                found = [value for value in found if isinstance(value, str | int)]
-            if name != "answers" or any(map(is_gold, found)):
+                values = [value for value in values if isinstance(value, str | int)]
+            if name != "answers" or any(map(is_gold, values)):
                 guessed[name] = column
                 taken.add(column)
                 break
@@ -251,7 +251,7 @@ def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str |
         )
     else:
         what = f"no column is called {name}, and none looks like it"
-    example = next((one for one in names if one not in Sample.model_fields), "COLUMN")
+    example = next((column for column in names if column not in Sample.model_fields), "COLUMN")
     return (
         f"{dataset}: {what}. Its columns: {', '.join(names)}. Say which is which:\n"
         f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"

@@ -98,12 +98,12 @@ def _skip_line(file: BinaryIO) -> int:
     return skipped
 
 
-def _parse_line(shard: Shard, position: int, place: str, line: bytes, number: int) -> Entry:
+def _parse_line(shard: Shard, position: int, label: str, line: bytes, number: int) -> Entry:
     try:
         raw = parse_json(line)
     except InvalidSample as error:
         raw = error
-    return shard.entry(position, position + len(line), place, raw, len(line), number)
+    return shard.entry(position, position + len(line), label, raw, len(line), number)
 
 
 def _find_list(filesystem: fs.FileSystem, inner: str) -> str:
@@ -127,7 +127,7 @@ def read_header(shard: Shard) -> dict[str, str]:
     if shard.kind != "json":
         return {}
     paths = {path for names in HEADER_KEYS.values() for path in names}
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     filesystem, inner = locate(shard.path)
     with open_reader(filesystem, inner) as file:
         try:
@@ -136,14 +136,14 @@ def read_header(shard: Shard) -> dict[str, str]:
                 if prefix == "" and event == "start_array":
                     return {}
                 if prefix in paths and event == "string" and value.strip():
-                    found.setdefault(prefix, value.strip())
+                    texts.setdefault(prefix, value.strip())
         except (ijson.JSONError, UnicodeDecodeError, OSError):
             pass
     first = {
-        field: next((path for path in names if path in found), None)
+        field: next((path for path in names if path in texts), None)
         for field, names in HEADER_KEYS.items()
     }
-    return {field: found[path] for field, path in first.items() if path is not None}
+    return {field: texts[path] for field, path in first.items() if path is not None}
 
 
 def read_json(shard: Shard) -> Iterator[Entry]:
@@ -162,8 +162,8 @@ def read_json(shard: Shard) -> Iterator[Entry]:
                     else shard.start <= position and (shard.stop is None or position < shard.stop)
                 ):
                     item = _apply_header(raw, shard.header)
-                    place, number = f"item {position + 1}", position + 1
-                    yield shard.entry(position, position + 1, place, item, 0, number)
+                    label, number = f"item {position + 1}", position + 1
+                    yield shard.entry(position, position + 1, label, item, 0, number)
                 position += 1
                 if wanted and position > shard.take[-1]:
                     return

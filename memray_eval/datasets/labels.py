@@ -181,73 +181,77 @@ def read_labelled(
     rows = list(read_rows(path))
     if not rows:
         raise DataError(f"{path} holds no row")
-    known = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
-    if {"unit_id", "weight"} <= set(known):  # a table that `view --label` wrote
+    names = list(dict.fromkeys(name for row in rows for name in _column_names(row)))
+    if {"unit_id", "weight"} <= set(names):  # a table that `view --label` wrote
         with_weight = {"weight": "weight", **labelling.columns}
         labelling = labelling.model_copy(update={"columns": with_weight})
-    systems = _find_systems(labelling, known)
-    _check_columns(path, labelling, known, systems)
+    systems = _find_systems(labelling, names)
+    _check_columns(path, labelling, names, systems)
     skip = labelling.columns.get("skip")
     kept = [
-        (place, row)
-        for place, row in enumerate(rows, 1)
+        (number, row)
+        for number, row in enumerate(rows, 1)
         if not (skip and _is_true(_column_value(row, skip)))
     ][:limit]
-    found = [
-        _parse_row(path, place, row, system, labelling, scale)
-        for place, row in kept
+    responses = [
+        _parse_row(path, number, row, system, labelling, scale)
+        for number, row in kept
         for system in systems
     ]
     if skip_unlabelled:
-        found = [one for one in found if any(label is not None for label in one.people)]
-    for one in found:
-        if all(label is None for label in one.people):
+        responses = [
+            response
+            for response in responses
+            if any(label is not None for label in response.people)
+        ]
+    for response in responses:
+        if all(label is None for label in response.people):
             columns = ", ".join(map(repr, labelling.people))
             raise DataError(
-                f"{path}, {one.id}: no label in {columns}; leave such responses out with "
+                f"{path}, {response.id}: no label in {columns}; leave such responses out with "
                 "--skip-unlabelled"
             )
-    if not found:
+    if not responses:
         raise DataError(f"{path} holds no labelled response")
-    return found
+    return responses
 
 
 def _check_columns(
-    path: Path, labelling: Labelling, known: Sequence[str], systems: Sequence[str]
+    path: Path, labelling: Labelling, names: Sequence[str], systems: Sequence[str]
 ) -> None:
     """Raises ConfigError for a column that the file does not have."""
     for column in (*labelling.columns.values(), *labelling.people):
         for name in (column.replace(STAR, system) for system in systems):
-            if name not in known:
-                hint = f"; did you mean {close!r}?" if (close := nearest(name, known)) else ""
+            if name not in names:
+                hint = f"; did you mean {close!r}?" if (close := nearest(name, names)) else ""
                 raise ConfigError(
-                    f"{path} has no column {name!r}{hint} There are: {', '.join(known)}"
+                    f"{path} has no column {name!r}{hint} There are: {', '.join(names)}"
                 )
 
 
 def _parse_row(
     path: Path,
-    place: int,
+    number: int,
     row: Mapping[str, Any],
     system: str,
     labelling: Labelling,
     scale: tuple[float, float],
 ) -> LabelledResponse:
-    given = {
+    cells = {
         field: _column_value(row, name.replace(STAR, system))
         for field, name in labelling.columns.items()
     }
-    named = f"row-{place:06d}" + (f"-{system}" if system else "")
-    query = "" if given["query"] is None else str(given["query"]).strip()
+    named = f"row-{number:06d}" + (f"-{system}" if system else "")
+    query = "" if cells["query"] is None else str(cells["query"]).strip()
     fields: dict[str, Any] = {
         "id": named,
         "query": query or "(none)",
-        "response": _to_text(given["response"]),
+        "response": _to_text(cells["response"]),
     }
     for field in ("context", "task"):
-        if given.get(field) is not None:
-            fields[field] = _to_text(given[field])
-    if (answers := given.get("answers")) is not None:
+        if cells.get(field) is not None:
+            fields[field] = _to_text(cells[field])
+    if (answers := cells.get("answers")) is not None:
         answers = _from_json(answers, list)
         if isinstance(answers, list | tuple):
             fields["answers"] = [_to_text(answer) for answer in answers]
@@ -256,9 +260,9 @@ def _parse_row(
         else:
             parts = _to_text(answers).split(labelling.separator)
             fields["answers"] = [part.strip() for part in parts if part.strip()]
-    if (history := given.get("history")) is not None:
+    if (history := cells.get("history")) is not None:
         fields["history"] = _from_json(history, list)
-    if (memory := given.get("memory")) is not None:
+    if (memory := cells.get("memory")) is not None:
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
     labels = tuple(
@@ -272,15 +276,15 @@ def _parse_row(
         )
         for name in labelling.people
     )
-    cluster, weight = given.get("cluster"), 1.0
+    cluster, weight = cells.get("cluster"), 1.0
     if "weight" in labelling.columns:
-        found = _parse_number(given.get("weight"), {})
-        if found is None or not 0 < found < math.inf:
+        parsed_weight = _parse_number(cells.get("weight"), {})
+        if parsed_weight is None or not 0 < parsed_weight < math.inf:
             raise DataError(
-                f"{path}, {named}: the weight is {given.get('weight')!r}; it must be a number "
+                f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number "
                 "above 0, 1 / the chance with which the response was drawn to be labelled"
             )
-        weight = found
+        weight = parsed_weight
     return LabelledResponse(
         id=named,
         fields=fields,
@@ -294,39 +298,39 @@ def _parse_label(
     path: Path,
     named: str,
     column: str,
-    given: Any,
+    cell: Any,
     words: Mapping[str, float],
     scale: tuple[float, float],
 ) -> float | None:
     """The label in a column as a number; None if it is empty. Raises DataError for what is not a
     number on `scale`."""
     if (
-        given is None
-        or (isinstance(given, str) and not given.strip())
-        or (isinstance(given, float) and math.isnan(given))
+        cell is None
+        or (isinstance(cell, str) and not cell.strip())
+        or (isinstance(cell, float) and math.isnan(cell))
     ):
         return None
-    number = _parse_number(given, words)
+    number = _parse_number(cell, words)
     if number is None:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {given!r}, not a number; give words one with "
+            f"{path}, {named}: {column!r} holds {cell!r}, not a number; give words one with "
             "--label WORD=NUMBER"
         )
     low, high = scale
     if not low <= number <= high:
         raise DataError(
-            f"{path}, {named}: {column!r} holds {given!r}, outside {low:g} to {high:g}; set "
+            f"{path}, {named}: {column!r} holds {cell!r}, outside {low:g} to {high:g}; set "
             "--human-scale LOW,HIGH"
         )
     return number
 
 
-def _parse_number(given: Any, words: Mapping[str, float]) -> float | None:
-    if isinstance(given, bool | int | float):
-        return float(given)
-    if not isinstance(given, str):
+def _parse_number(cell: Any, words: Mapping[str, float]) -> float | None:
+    if isinstance(cell, bool | int | float):
+        return float(cell)
+    if not isinstance(cell, str):
         return None
-    word = given.strip().lower()
+    word = cell.strip().lower()
     named = {name.strip().lower(): number for name, number in words.items()}
     if word in named or word in TRUTH:
         return named.get(word, TRUTH.get(word))
@@ -336,26 +340,26 @@ def _parse_number(given: Any, words: Mapping[str, float]) -> float | None:
         return None
 
 
-def _from_json(given: Any, kind: type) -> Any:
+def _from_json(cell: Any, kind: type) -> Any:
     """What a cell holds, where it is JSON of that kind, as `view --label` writes; else the cell."""
-    if not isinstance(given, str) or not given.lstrip().startswith(("[", "{")):
-        return given
+    if not isinstance(cell, str) or not cell.lstrip().startswith(("[", "{")):
+        return cell
     try:
-        parsed = parse_json(given.encode("utf-8", "surrogatepass"))
+        parsed = parse_json(cell.encode("utf-8", "surrogatepass"))
     except (InvalidSample, UnicodeError):
-        return given
-    return parsed if isinstance(parsed, kind) else given
+        return cell
+    return parsed if isinstance(parsed, kind) else cell
 
 
-def _to_text(given: Any) -> str:
-    return "" if given is None else given if isinstance(given, str) else str(given)
+def _to_text(cell: Any) -> str:
+    return "" if cell is None else cell if isinstance(cell, str) else str(cell)
 
 
-def _is_true(given: Any) -> bool:
-    return given.strip().lower() in ("true", "yes", "1") if isinstance(given, str) else bool(given)
+def _is_true(cell: Any) -> bool:
+    return cell.strip().lower() in ("true", "yes", "1") if isinstance(cell, str) else bool(cell)
 
 
-def _find_systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
+def _find_systems(labelling: Labelling, names: Sequence[str]) -> list[str]:
     """The systems that `*` stands for in the response's column; one empty name if it has no `*`.
     Raises ConfigError if no column fits."""
     response = labelling.columns["response"]
@@ -371,11 +375,11 @@ def _find_systems(labelling: Labelling, known: Sequence[str]) -> list[str]:
     before, _, after = response.partition(STAR)
     fitting = [
         name
-        for name in known
+        for name in names
         if name.startswith(before) and name.endswith(after) and len(name) > len(before + after)
     ]
     if not fitting:
-        raise ConfigError(f"no column fits {response!r}; there are: {', '.join(known)}")
+        raise ConfigError(f"no column fits {response!r}; there are: {', '.join(names)}")
     return [name[len(before) : len(name) - len(after)] for name in fitting]
 
 

@@ -42,8 +42,10 @@ def sample_number(sample_id: str) -> int:
     return _number(f"id\x1f{sample_id}")
 
 
-def to_order_entry(source: Shard, entry: Entry, found: Sample | Record) -> OrderEntry:
-    sample, who = (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+def to_order_entry(source: Shard, entry: Entry, parsed: Sample | Record) -> OrderEntry:
+    sample, who = (
+        (parsed.sample, parsed.candidate.name) if isinstance(parsed, Record) else (parsed, "")
+    )
     named = next((key for key in CLUSTER_KEYS if sample.metadata.get(key) is not None), None)
     if sample.context:
         group = f"context\x1f{sample.context}"
@@ -51,13 +53,13 @@ def to_order_entry(source: Shard, entry: Entry, found: Sample | Record) -> Order
         group = f"{named}\x1f{sample.metadata[named]}"
     else:
         group = f"id\x1f{sample.id}"
-    told, length = sample.metadata.get("length"), len(sample.context or "") + len(sample.query)
-    if isinstance(told, int | float) and 1 < told < 1e12:  # tokens, where the sample says so
-        length = int(told)
+    tokens, length = sample.metadata.get("length"), len(sample.context or "") + len(sample.query)
+    if isinstance(tokens, int | float) and 1 < tokens < 1e12:  # tokens, where the sample says so
+        length = int(tokens)
     bin_ = math.ceil(math.log2(max(1, length)))
-    place = EntryPlace(entry.position, entry.size, entry.number)
+    position = EntryPlace(entry.position, entry.size, entry.number)
     return OrderEntry(
-        source, place, sample_number(sample.id), who, _number(group), (sample.task, bin_)
+        source, position, sample_number(sample.id), who, _number(group), (sample.task, bin_)
     )
 
 
@@ -84,10 +86,10 @@ class SampleOrder:
 
     def places_of(self, sample_ids: Iterable[str]) -> npt.NDArray[np.int64]:
         """The place of each sample, -1 for one that is not known."""
-        wanted = np.array([sample_number(one) for one in sample_ids], np.uint64)
-        found = np.searchsorted(self.samples, wanted)
-        found[found == self.samples.size] = 0
-        return np.where(self.samples[found] == wanted, self.positions[found], -1)
+        wanted = np.array([sample_number(name) for name in sample_ids], np.uint64)
+        indexes = np.searchsorted(self.samples, wanted)
+        indexes[indexes == self.samples.size] = 0
+        return np.where(self.samples[indexes] == wanted, self.positions[indexes], -1)
 
 
 @dataclass
@@ -115,7 +117,7 @@ class StratifiedOrder:
             groups=np.array(groups, np.int64),
             strata=np.array([strata[group[0].stratum] for group in ordered], np.int64),
             candidates=tuple(
-                dict.fromkeys(one.answered_by for one in self.entries if one.answered_by)
+                dict.fromkeys(item.answered_by for item in self.entries if item.answered_by)
             ),
         )
         return list(self._cut(ordered, rows_per_shard)), order
@@ -141,8 +143,8 @@ class StratifiedOrder:
         for groups in by_stratum.values():
             shuffled = random.permutation(len(groups))
             places = (np.arange(len(groups)) + random.random(len(groups))) / len(groups)
-            keyed += zip(places.tolist(), (groups[place] for place in shuffled), strict=True)
-        return [group for _, group in sorted(keyed, key=lambda one: one[0])]
+            keyed += zip(places.tolist(), (groups[index] for index in shuffled), strict=True)
+        return [group for _, group in sorted(keyed, key=lambda pair: pair[0])]
 
     def _cut(self, ordered: Sequence[Sequence[OrderEntry]], rows_per_shard: int) -> Iterable[Shard]:
         """Shards of whole groups, up to the rows and CONTEXT_SHARD_BYTES; one for each source that

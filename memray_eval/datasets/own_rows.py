@@ -22,12 +22,12 @@ def read_by(reader: str, dataset: str, out: str) -> str:
     """Reads a dataset by a user's function, `my_reader.py:read`, of its path to mappings, one a
     sample, and returns the path of the JSONL file that holds them. Raises ConfigError where there
     is no such function, DataError with the row where it fails."""
-    found = find_own_object(reader)
-    if found is None or not found.attribute:
+    own = find_own_object(reader)
+    if own is None or not own.attribute:
         raise ConfigError(f"reader: {reader!r} is no function; write my_reader.py:FUNCTION")
-    read = found.load()
+    read = own.load()
     if not callable(read):
-        raise ConfigError(f"reader: {found.attribute} of {found.source.place} is no function")
+        raise ConfigError(f"reader: {own.attribute} of {own.source.place} is no function")
 
     def rows() -> Iterator[Any]:
         yield from read(dataset)

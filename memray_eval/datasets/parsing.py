@@ -175,7 +175,7 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
         faults.extend(
             fault
             for fault in _to_faults(error)
-            if fault.field not in {known.field for known in faults}
+            if fault.field not in {other.field for other in faults}
         )
     else:
         if not faults:
@@ -192,7 +192,7 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
         kind = type(value)
         if kind is str and name in _TEXTS:
             values[name] = value
-        elif kind is list and name in _PLAIN_LISTS and all(type(one) is str for one in value):
+        elif kind is list and name in _PLAIN_LISTS and all(type(item) is str for item in value):
             values[name] = tuple(value)
         elif kind is dict and name == "metadata" and all(type(key) is str for key in value):
             values[name] = value.copy()
@@ -279,12 +279,12 @@ def _json_type(value: Any) -> str:
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    parsed = dict(pairs)
+    if len(parsed) != len(pairs):
         keys = [key for key, _ in pairs]
         twice = next(key for key in keys if keys.count(key) > 1)
         raise invalid("stands twice in one object; the first would be lost", twice)
-    return found
+    return parsed
 
 
 def _parse_finite_float(text: str) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import sqlite3
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,7 +14,6 @@ from itertools import groupby
 from typing import Literal, NamedTuple, TypeAlias, TypeVar
 
 from memray_eval.datasets.columnar_files import count_rows
-from memray_eval.datasets.first_places import FirstPlaces
 from memray_eval.datasets.json_files import read_header
 from memray_eval.datasets.ordering import OrderEntry, to_order_entry
 from memray_eval.datasets.parsing import InvalidSample, Problem, invalid
@@ -52,13 +52,53 @@ class Scan:
     context_files: set[str] = field(default_factory=set)
 
 
+class FirstPlaces:
+    """By an id's number (a digest of it, 64 bits with a sign), the place where it stood first, in
+    words: an SQLite table in memory. A million ids take 30 MB, where a dict takes 150."""
+
+    def __init__(self, table: bytes = b"") -> None:
+        self._places = sqlite3.connect(":memory:", check_same_thread=False)
+        if table:
+            self._places.deserialize(table)
+        else:
+            self._places.execute("CREATE TABLE first (number INTEGER PRIMARY KEY, place BLOB)")
+        self._places.execute("ATTACH ':memory:' AS other")
+
+    def __reduce__(self) -> tuple[type[FirstPlaces], tuple[bytes]]:
+        self._places.commit()
+        return FirstPlaces, (self._places.serialize(),)
+
+    def __del__(self) -> None:
+        self._places.close()
+
+    def find_or_add(self, number: int, place: str) -> str | None:
+        """Where the id of this number stood first; None if it is new, and stands at `place`."""
+        row = (number, place.encode("utf-8", "surrogatepass"))  # SQLite's text is valid Unicode
+        if self._places.execute("INSERT OR IGNORE INTO first VALUES (?, ?)", row).rowcount:
+            return None
+        query = "SELECT place FROM first WHERE number = ?"
+        first: bytes = self._places.execute(query, (number,)).fetchone()[0]
+        return first.decode("utf-8", "surrogatepass")
+
+    def add_all(self, other: FirstPlaces) -> bool:
+        """Adds the ids of another. Returns False, and adds none, where one of them is here."""
+        for places in (self, other):
+            places._places.commit()
+        self._places.deserialize(other._places.serialize(), name="other")
+        try:
+            self._places.execute("INSERT INTO main.first SELECT * FROM other.first")
+        except sqlite3.IntegrityError:
+            return False
+        return True
+
+
 @dataclass
 class SourceScan:
     """What a scan found in one source. `digests` are those of its samples, 16 bytes each in order;
     `seen` has the place of each sample by its id, and `problems` are those that nobody was
     told of yet."""
 
-    found: Scan = field(default_factory=Scan)
+    scan: Scan = field(default_factory=Scan)
     digests: bytearray = field(default_factory=bytearray)
     seen: FirstPlaces = field(default_factory=FirstPlaces)
     problems: list[Problem] = field(default_factory=list)
@@ -102,7 +142,7 @@ def scan(
     if each_source is not None and limit is None and on_taken is None:
         if not reading.by_context:
             n_whole = len(sources)
-            sources = [one for source in sources for one in _cut_long(source)]
+            sources = [part for source in sources for part in _cut_long(source)]
             # None of them knows how long all are
             long_rows = (len(sources) - n_whole) * STRETCH_ROWS // MANY_SHARDS
             rows = max(rows, min(most_rows, long_rows))
@@ -141,19 +181,19 @@ def _scan_first(
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
-    found, digest = Scan(), hashlib.blake2b(digest_size=16)
+    total, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen = FirstPlaces()
     for source in sources:
-        if found.n_samples == limit:
+        if total.n_samples == limit:
             break
-        left = None if limit is None else limit - found.n_samples
-        one = scan_source(
+        left = None if limit is None else limit - total.n_samples
+        scanned = scan_source(
             source, reading, rows_per_shard, most_rows, engines, left, seen, on_problem, on_taken
         )
-        _add(found, one.found)
-        digest.update(one.digests)
-    found.fingerprint = WHOLE + digest.hexdigest()
-    return found
+        _add(total, scanned.scan)
+        digest.update(scanned.digests)
+    total.fingerprint = WHOLE + digest.hexdigest()
+    return total
 
 
 def scan_source(
@@ -170,7 +210,7 @@ def scan_source(
     """Scans one source, up to a `limit` of valid samples. `seen` are the ids of the sources before,
     to which its own are added. `on_taken` gets each valid entry as an order needs it."""
     done = SourceScan(seen=FirstPlaces() if seen is None else seen)
-    found, report = done.found, on_problem or done.problems.append
+    result, report = done.scan, on_problem or done.problems.append
     # Which can only be read from its start
     by_context = reading.by_context and not source.is_read_from_start
     sharder: Sharder = (
@@ -179,13 +219,13 @@ def scan_source(
         else RowSharder(source, rows_per_shard, most_rows)
     )
     for entry in _read(source, reading.files):
-        if found.n_samples == limit:
+        if result.n_samples == limit:
             break
         if files := context_file_of(entry):
-            found.context_files.update(files)
+            result.context_files.update(files)
         outcome = _check(entry, reading, done.seen)
         if isinstance(outcome, list):
-            found.n_invalid += 1
+            result.n_invalid += 1
             for problem in outcome:
                 report(problem)
             sharder.add(entry, False, None)
@@ -195,13 +235,13 @@ def scan_source(
             done.digests += _digest(outcome)
             if on_taken is not None:
                 on_taken(to_order_entry(source, entry, outcome))
-            found.n_samples += 1
+            result.n_samples += 1
             context = (outcome.sample if isinstance(outcome, Record) else outcome).context
-            found.context_chars += len(context or "")
+            result.context_chars += len(context or "")
             if suites := _named_suites(entry, reading):
-                found.suites.update(suites)
+                result.suites.update(suites)
             sharder.add(entry, True, context)
-    found.shards.extend(sharder.finish())
+    result.shards.extend(sharder.finish())
     return done
 
 
@@ -213,26 +253,26 @@ def _join(
 ) -> Scan:
     """Joins the scans of sources, each of which knows its own ids alone. A source with an id that
     stood in one before is scanned again, with those."""
-    found, digest = Scan(), hashlib.blake2b(digest_size=16)
+    total, digest = Scan(), hashlib.blake2b(digest_size=16)
     seen = FirstPlaces()
     for source, alone in zip(sources, scanned, strict=True):
-        one = alone if seen.add_all(alone.seen) else scan_again(source, seen=seen)
-        for problem in one.problems:
+        source_scan = alone if seen.add_all(alone.seen) else scan_again(source, seen=seen)
+        for problem in source_scan.problems:
             on_problem(problem)
-        _add(found, one.found)
-        digest.update(one.digests)
-    found.fingerprint = WHOLE + digest.hexdigest()
-    return found
+        _add(total, source_scan.scan)
+        digest.update(source_scan.digests)
+    total.fingerprint = WHOLE + digest.hexdigest()
+    return total
 
 
-def _add(found: Scan, one: Scan) -> None:
+def _add(total: Scan, part: Scan) -> None:
     """Adds what was found in one source."""
-    found.n_samples += one.n_samples
-    found.n_invalid += one.n_invalid
-    found.shards += one.shards
-    found.context_chars += one.context_chars
-    found.suites.update(one.suites)
-    found.context_files |= one.context_files
+    total.n_samples += part.n_samples
+    total.n_invalid += part.n_invalid
+    total.shards += part.shards
+    total.context_chars += part.context_chars
+    total.suites.update(part.suites)
+    total.context_files |= part.context_files
 
 
 class _TakenEntry(NamedTuple):
@@ -256,31 +296,34 @@ def _scan_spread(
     on_problem: ProblemHandler,
     on_taken: Callable[[OrderEntry], None] | None,
 ) -> Scan:
-    found, context_files = Scan(), set[str]()
+    result, context_files = Scan(), set[str]()
 
     def report_invalid(problems: list[Problem]) -> None:
-        found.n_invalid += 1
+        result.n_invalid += 1
         for problem in problems:
             on_problem(problem)
 
     taken = _take_spread(sources, reading, limit, report_invalid, context_files.update)
     rows = rows_per_shard(len(taken)) if callable(rows_per_shard) else rows_per_shard
-    for number, group in groupby(taken, key=lambda one: one.source):
+    for number, group in groupby(taken, key=lambda sample: sample.source):
         is_one = sources[number].is_read_from_start
         sharder = ContextSharder(sources[number], limit if is_one else rows, engines)
-        for one in group:
-            sharder.add(one.entry, True, None if is_one else one.context)
-        found.shards.extend(sharder.finish())
+        for sample in group:
+            sharder.add(sample.entry, True, None if is_one else sample.context)
+        result.shards.extend(sharder.finish())
     if on_taken is not None:
-        for one in taken:
-            on_taken(one.ordered)
-    found.n_samples, found.context_chars = len(taken), sum(one.context_chars for one in taken)
-    found.suites.update(suite for one in taken for suite in one.suites)
-    found.context_files = context_files
-    found.fingerprint = hashlib.blake2b(
-        b"".join(one.digest for one in taken), digest_size=16
+        for sample in taken:
+            on_taken(sample.ordered)
+    result.n_samples, result.context_chars = (
+        len(taken),
+        sum(sample.context_chars for sample in taken),
+    )
+    result.suites.update(suite for sample in taken for suite in sample.suites)
+    result.context_files = context_files
+    result.fingerprint = hashlib.blake2b(
+        b"".join(sample.digest for sample in taken), digest_size=16
     ).hexdigest()
-    return found
+    return result
 
 
 def _take_spread(
@@ -332,10 +375,10 @@ def _to_taken(
         if context and reading.by_context
         else None
     )
-    place = entry._replace(raw=None)
+    bare = entry._replace(raw=None)
     return _TakenEntry(
         number,
-        place,
+        bare,
         _digest(outcome),
         shared,
         len(context or ""),
@@ -388,20 +431,20 @@ def _read_each(
         if isinstance(entry.raw, InvalidSample):
             continue
         try:
-            made = make(entry)
+            value = make(entry)
         except Exception as error:
             if on_broken is None:
                 raise
             on_broken(entry, error)
             continue
-        if made is not None:
-            yield made
+        if value is not None:
+            yield value
 
 
-def _digest(found: Sample | Record) -> bytes:
+def _digest(parsed: Sample | Record) -> bytes:
     """16 bytes of the JSON of a sample or record, for the fingerprint. Raises ValueError if it
     holds what JSON cannot."""
-    text = record_to_json(found) if isinstance(found, Record) else sample_to_json(found)
+    text = record_to_json(parsed) if isinstance(parsed, Record) else sample_to_json(parsed)
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
@@ -411,18 +454,18 @@ def _check(
     """Parses an entry and checks that its id is new. Returns its problems if it is invalid, and
     None if its task is not wanted."""
     try:
-        found = reading.record(entry) if reading.has_responses else reading.sample(entry)
-        if found is None:
+        parsed = reading.record(entry) if reading.has_responses else reading.sample(entry)
+        if parsed is None:
             return None
         sample, who = (
-            (found.sample, found.candidate.name) if isinstance(found, Record) else (found, "")
+            (parsed.sample, parsed.candidate.name) if isinstance(parsed, Record) else (parsed, "")
         )
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
         if first is not None:
             text = f"a second sample with this id; the first is {first}"
             raise invalid(text, "id", sample.id)
-        return found
+        return parsed
     except InvalidSample as error:
         return _to_problems(entry, error)
 

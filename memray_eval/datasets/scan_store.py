@@ -67,12 +67,12 @@ def read_states(
     """The states of a dataset's files, and of those that its samples name for their contexts.
     Raises DataError where there is no dataset, OSError for a folder that cannot be listed."""
     sources = sources_of(path, files)
-    drawn_on = {other for one in sources for other in one.beside} | {*context_files}
+    drawn_on = {other for source in sources for other in source.beside} | {*context_files}
     infos = [*_infos_of_sources(sources), *_infos_of_files(sorted(drawn_on))]
     digest = hashlib.blake2b(digest_size=16)
-    for place, info in infos:
+    for file, info in infos:
         digest.update(
-            f"{place}\n{info.type}\n{info.size}\n{info.mtime_ns}\n".encode("utf-8", "surrogatepass")
+            f"{file}\n{info.type}\n{info.size}\n{info.mtime_ns}\n".encode("utf-8", "surrogatepass")
         )
     times = [info.mtime_ns / 1e9 for _, info in infos if info.mtime_ns is not None]
     size = sum(info.size or 0 for _, info in infos)
@@ -85,8 +85,8 @@ def _infos_of_sources(sources: Sequence[Shard]) -> Iterator[tuple[str, fs.FileIn
         if source.kind == "folder":  # one listing: a question a sample would take long in a cloud
             filesystem, inner = locate(source.path)
             with translate_cloud_errors(source.path):
-                found = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
-            files = (info for info in found if info.type == fs.FileType.File)
+                infos = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
+            files = (info for info in infos if info.type == fs.FileType.File)
             for info in sorted(files, key=lambda info: str(info.path)):
                 yield str(info.path).removeprefix(inner), info
 
@@ -100,7 +100,7 @@ def _infos_of_files(paths: Sequence[str]) -> Iterator[tuple[str, fs.FileInfo]]:
 
 
 def store_scan(
-    found: Scan,
+    scan: Scan,
     path: str,
     made_by: Mapping[str, Any],
     started: float,
@@ -108,19 +108,19 @@ def store_scan(
 ) -> dict[str, Any] | None:
     """What a scan that began at `started` (epoch seconds) found, as JSON; None where a file was
     written so late that nobody can tell whether it is the one that was read."""
-    states = read_states(path, found.context_files, files)
+    states = read_states(path, scan.context_files, files)
     if states.newest_s > started - SETTLED_S:
         return None
     stored = StoredScan(
         made_by=dict(made_by),
         files=states.digest,
-        context_files=tuple(sorted(found.context_files)),
-        n_samples=found.n_samples,
-        n_invalid=found.n_invalid,
-        fingerprint=found.fingerprint,
-        context_chars=found.context_chars,
-        suites=dict(found.suites),
-        shards=tuple(found.shards),
+        context_files=tuple(sorted(scan.context_files)),
+        n_samples=scan.n_samples,
+        n_invalid=scan.n_invalid,
+        fingerprint=scan.fingerprint,
+        context_chars=scan.context_chars,
+        suites=dict(scan.suites),
+        shards=tuple(scan.shards),
     )
     return stored.model_dump(mode="json", exclude_defaults=True)
 

@@ -117,13 +117,13 @@ class ContextSharder:
                 or _total_bytes(last) + _total_bytes(group) > CONTEXT_SHARD_BYTES
             ):
                 shards.append([])
-            for place in group:
+            for entry in group:
                 last = shards[-1]
                 if len(last) >= self.rows_per_shard or (
-                    last and _total_bytes(last) + place.size > CONTEXT_SHARD_BYTES
+                    last and _total_bytes(last) + entry.size > CONTEXT_SHARD_BYTES
                 ):
                     shards.append([])
-                shards[-1].append(place)
+                shards[-1].append(entry)
         return [take_places(self.source, places) for places in shards if places]
 
     def _context_rows(self) -> int:
@@ -139,16 +139,16 @@ def take_places(source: Shard, places: Sequence[EntryPlace]) -> Shard:
     """A shard of some entries of a source, in their order."""
     what: dict[str, object] = {"rows": len(places), "size": _total_bytes(places)}
     if source.kind == "folder":
-        what["names"] = tuple(source.names[place.position] for place in places)
+        what["names"] = tuple(source.names[entry.position] for entry in places)
     else:
-        what["take"] = tuple(place.position for place in places)
+        what["take"] = tuple(entry.position for entry in places)
     if source.kind in ("jsonl", "csv"):  # whose positions are bytes
-        what["numbers"] = tuple(place.number for place in places)
+        what["numbers"] = tuple(entry.number for entry in places)
     return source.model_copy(update=what)
 
 
 def _total_bytes(places: Sequence[EntryPlace]) -> int:
-    return sum(place.size for place in places)
+    return sum(entry.size for entry in places)
 
 
 def coalesce(shards: Sequence[Shard], rows: int) -> list[Shard]:

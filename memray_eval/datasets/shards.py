@@ -45,9 +45,9 @@ class Shard(Frozen):
         """Whether nobody can begin in the middle of it: one task reads it all."""
         return self.kind in ("json", "document") or (self.kind == "csv" and self.published)
 
-    def entry(self, position: int, end: int, place: str, raw: Any, size: int, number: int) -> Entry:
+    def entry(self, position: int, end: int, label: str, raw: Any, size: int, number: int) -> Entry:
         """An entry of this file."""
-        return Entry(position, end, self.path, place, raw, size, number, self.label)
+        return Entry(position, end, self.path, label, raw, size, number, self.label)
 
     def broken_entry(self, position: int, message: str) -> Entry:
         """The entry that stands for what cannot be read of this file from a position on."""

@@ -1,15 +1,18 @@
-"""Finds the files of a dataset and reads them as a stream of entries, whole or shard by shard."""
+"""Finds the files of a dataset, fetched from the hub if need be, and reads them as a stream of
+entries, whole or shard by shard."""
 
 from __future__ import annotations
 
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 from pyarrow import fs
 
+from memray_eval.config.environment import cache_dir
 from memray_eval.datasets.columnar_files import read_arrow, read_parquet
 from memray_eval.datasets.csv_files import read_csv
-from memray_eval.datasets.hub import HUB, fetch_dataset
 from memray_eval.datasets.json_files import (
     SAMPLE_FILE,
     read_document,
@@ -26,6 +29,8 @@ from memray_eval.storage.paths import locate
 
 __all__ = ["Entry", "Shard", "entries", "read_header", "read_questions", "sources_of", "whole"]
 
+HUB = "hf://"
+_WANTED = ["*.jsonl", "*.json", "*.parquet", "*.arrow", "*.zip"]  # of a dataset of the hub
 _SUFFIXES: dict[str, Kind] = {
     ".json": "json",
     ".jsonl": "jsonl",
@@ -96,19 +101,22 @@ def sources_of(path: str, files: PublishedFiles | None) -> list[Shard]:
     filesystem, inner = locate(path)
     if filesystem.get_file_info(inner).type not in (fs.FileType.File, fs.FileType.Directory):
         return whole(path)  # which says what is wrong
-    if (found := files.find(path)) is None:
+    if (published := files.find(path)) is None:
         return whole(path)
-    return [Shard(kind=one.kind, path=one.path, published=True, beside=one.beside) for one in found]
+    return [
+        Shard(kind=file.kind, path=file.path, published=True, beside=file.beside)
+        for file in published
+    ]
 
 
 def _pick_data_files(names: Iterable[str]) -> list[str]:
     """The files of a folder that hold samples. JSON files count only if there is nothing else."""
-    found = [
+    files = [
         name
         for name in names
         if _suffix(name) in _SUFFIXES and name.rpartition("/")[2] not in _DESCRIPTIONS
     ]
-    return [name for name in found if _suffix(name) != ".json"] or found
+    return [name for name in files if _suffix(name) != ".json"] or files
 
 
 def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[str]) -> list[str]:
@@ -122,12 +130,12 @@ def _find_files_below(filesystem: fs.FileSystem, inner: str, folders: Sequence[s
         return []
     below: list[str] = []
     for name in folders:
-        found = filesystem.get_file_info(
+        infos = filesystem.get_file_info(
             fs.FileSelector(f"{inner.rstrip('/')}/{name}", recursive=True)
         )
         paths = (
             str(info.path).removeprefix(f"{inner.rstrip('/')}/")
-            for info in found
+            for info in infos
             if info.type == fs.FileType.File
         )
         below += sorted(
@@ -162,9 +170,9 @@ def read_questions(shard: Shard, files: PublishedFiles) -> Iterator[Entry]:
     for item in entries(items):
         for entry in _questions_of(item, files, position):
             position += 1
-            here = entry.position
-            in_stretch = here >= shard.start and (shard.stop is None or here < shard.stop)
-            if (here in wanted if wanted else in_stretch) and here not in skip:
+            at = entry.position
+            in_stretch = at >= shard.start and (shard.stop is None or at < shard.stop)
+            if (at in wanted if wanted else in_stretch) and at not in skip:
                 yield entry
         end = shard.take[-1] + 1 if wanted else shard.stop
         if end is not None and position >= end:
@@ -185,14 +193,14 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
         yield entry("", item.raw)
         return
     try:
-        for one in files.questions(item.raw, item.path):
-            faults = [Fault(field=field, message=message) for field, message in one.faults]
-            broken = InvalidSample(faults, str(one.fields.get("id") or ""))
-            yield entry(one.place, broken if faults else dict(one.fields))
+        for question in files.questions(item.raw, item.path):
+            faults = [Fault(field=field, message=message) for field, message in question.faults]
+            broken = InvalidSample(faults, str(question.fields.get("id") or ""))
+            yield entry(question.place, broken if faults else dict(question.fields))
             position += 1
     except Exception as error:  # an odd item; a layout raises ValueError to say what is wrong
-        told = str(error) if isinstance(error, ValueError) else describe_error(error)
-        yield entry("", invalid(told))
+        reason = str(error) if isinstance(error, ValueError) else describe_error(error)
+        yield entry("", invalid(reason))
 
 
 def _suffix(name: str) -> str:
@@ -221,3 +229,34 @@ def _file_shard(path: str) -> Shard:
             f"{path}: cannot tell its format from its name; it must end in {', '.join(_SUFFIXES)}"
         )
     return Shard(kind=kind, path=path)
+
+
+def fetch_dataset(path: str) -> str:
+    """Fetches the dataset hf://OWNER/NAME and unpacks its zip files (LongBench has data.zip).
+    Returns the folder on this machine. Raises DataError if the hub does not answer or has no such
+    dataset."""
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalEntryNotFoundError
+
+    name = path.removeprefix(HUB).removeprefix("datasets/").strip("/")
+    folder = cache_dir() / "datasets" / name.replace("/", "--")
+    try:
+        snapshot_download(name, repo_type="dataset", allow_patterns=_WANTED, local_dir=folder)
+    except (HfHubHTTPError, HFValidationError, LocalEntryNotFoundError, OSError) as error:
+        reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise DataError(
+            f"{path} cannot be fetched: {reason}. Download it elsewhere and name its folder as the "
+            "dataset."
+        ) from None
+    for archive in folder.rglob("*.zip"):
+        _unpack(archive)
+    return str(folder)
+
+
+def _unpack(archive: Path) -> None:
+    target = archive.with_suffix("")
+    if not target.exists():
+        pending = target.with_name(f"{target.name}.pending")
+        with zipfile.ZipFile(archive) as packed:
+            packed.extractall(pending)
+        pending.rename(target)

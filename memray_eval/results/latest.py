@@ -26,11 +26,13 @@ def find_run(name: str, out: str = "results") -> str:
     filesystem, inner = locate(out.rstrip("/"))
     runs = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     manifests = [f"{run.path}/manifest.json" for run in runs if run.type == fs.FileType.Directory]
-    found = [one for one in filesystem.get_file_info(manifests) if one.type == fs.FileType.File]
-    if len(found) <= back:
-        has = f"only {len(found)} runs" if found else "no run"
+    written = [
+        file for file in filesystem.get_file_info(manifests) if file.type == fs.FileType.File
+    ]
+    if len(written) <= back:
+        has = f"only {len(written)} runs" if written else "no run"
         raise DataError(f"{name}: {out} holds {has}; name the folder of one")
-    newest = sorted(found, key=lambda info: -(info.mtime_ns or 0))[back]
+    newest = sorted(written, key=lambda info: -(info.mtime_ns or 0))[back]
     return f"{out.rstrip('/')}/{newest.path.split('/')[-2]}"
 
 
@@ -40,8 +42,8 @@ def holds_runs(path: str) -> bool:
     filesystem, inner = locate(path)
     marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]
     with translate_cloud_errors(path):
-        folder, *found = filesystem.get_file_info([inner, *marks])
-    is_run = any(info.type != fs.FileType.NotFound for info in found)
+        folder, *infos = filesystem.get_file_info([inner, *marks])
+    is_run = any(info.type != fs.FileType.NotFound for info in infos)
     return bool(folder.type == fs.FileType.Directory) and not is_run
 
 
@@ -53,5 +55,5 @@ def names_like(path: str) -> str:
     with translate_cloud_errors(path):
         infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
     names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
-    found = get_close_matches(name, names, n=1)
-    return f"{parent}/{found[0]}" if parent and found else "".join(found)
+    close = get_close_matches(name, names, n=1)
+    return f"{parent}/{close[0]}" if parent and close else "".join(close)

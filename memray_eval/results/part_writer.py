@@ -78,8 +78,8 @@ class PartWriter:
     async def write(self, table: pa.Table) -> float:
         """Returns when the rows can be lost no more; the seconds that this took of the writer's
         time. Raises what the file system does: the rows are in no file then."""
-        one = _Waiting(table, asyncio.get_running_loop().create_future())
-        self._waiting.append(one)
+        request = _Waiting(table, asyncio.get_running_loop().create_future())
+        self._waiting.append(request)
         tables = [waiting.table for waiting in self._waiting]
         if (
             len(tables) >= self._most_waiting
@@ -89,7 +89,7 @@ class PartWriter:
             self._is_full.set()
         if self._task is None or self._task.done():
             self._task = asyncio.create_task(self._write_waiting())
-        return await one.written
+        return await request.written
 
     async def _write_waiting(self) -> None:
         while self._waiting:
@@ -98,17 +98,17 @@ class PartWriter:
             self._is_full.clear()
             started = self._clock()
             try:
-                await self._add_rows([one.table for one in batch])
+                await self._add_rows([waiting.table for waiting in batch])
             except Exception as error:
                 self._part = _OpenPart()  # the file of the last one holds what was written of it
-                for one in batch:
-                    if not one.written.done():
-                        one.written.set_exception(error)
+                for waiting in batch:
+                    if not waiting.written.done():
+                        waiting.written.set_exception(error)
             else:
                 took = self._clock() - started
-                for one in batch:
-                    if not one.written.done():  # its task may have been cancelled
-                        one.written.set_result(took / len(batch))
+                for waiting in batch:
+                    if not waiting.written.done():  # its task may have been cancelled
+                        waiting.written.set_result(took / len(batch))
 
     async def _pause(self) -> None:
         """Lets rows gather, until they are due or many."""

@@ -101,7 +101,7 @@ def unit_number(unit_id: str) -> int:
 
 def unit_numbers(unit_ids: Iterable[str]) -> UnitNumbers:
     ids = list(unit_ids)
-    if all(len(one) == 16 for one in ids):
+    if all(len(name) == 16 for name in ids):
         try:
             digits = bytes.fromhex("".join(ids))
         except ValueError:

@@ -175,9 +175,9 @@ class RunFolder:
             manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
-        if (found := manifest.get("format", FORMAT)) != FORMAT:
+        if (stored := manifest.get("format", FORMAT)) != FORMAT:
             raise DataError(
-                f"{self.path} is a run folder of format {found}, and this version reads format "
+                f"{self.path} is a run folder of format {stored}, and this version reads format "
                 f"{FORMAT}; use the version of memray-eval that wrote it"
             )
         return manifest
@@ -228,8 +228,8 @@ class RunFolder:
 
     def read_spending(self) -> dict[str, Any]:
         """What write_spending wrote last; {} if nothing was, or it cannot be read."""
-        found = self._read_json("spending.json")
-        return found if isinstance(found, dict) else {}
+        spending = self._read_json("spending.json")
+        return spending if isinstance(spending, dict) else {}
 
     def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
         """Writes what the job's sinks got last."""
@@ -238,19 +238,19 @@ class RunFolder:
 
     def read_deliveries(self) -> list[Any]:
         """What write_deliveries wrote last; [] if nothing was, or it is no list."""
-        found = self._read_json("sinks.json")
-        return found if isinstance(found, list) else []
+        deliveries = self._read_json("sinks.json")
+        return deliveries if isinstance(deliveries, list) else []
 
     def write_sent(self, journal: str, rows: pa.Table) -> None:
         """Adds rows to the journal of what a sink has sent."""
         if self._is_lost():
             raise taken_over_error(self.path)
-        place, file = f"{self._inner}/sinks/{journal}", io.BytesIO()
+        folder, file = f"{self._inner}/sinks/{journal}", io.BytesIO()
         pq.write_table(rows, file, compression="zstd")
         with translate_cloud_errors(self.path):
             if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(place, recursive=True)
-            write_whole(self._filesystem, f"{place}/{new_part_name()}", file.getvalue())
+                self._filesystem.create_dir(folder, recursive=True)
+            write_whole(self._filesystem, f"{folder}/{new_part_name()}", file.getvalue())
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
@@ -309,7 +309,9 @@ class RunFolder:
     def write_parts(self, tables: Iterable[pa.Table], kind: Kind = RECORDS) -> None:
         """Writes rows as few parts as they fit into, under names that no part has yet."""
         names = ((table, kind, new_part_name()) for table in join_rows(tables))
-        for _ in map_ahead(lambda one: self.write_part(*one), names, self._requests_at_once):
+        for _ in map_ahead(
+            lambda arguments: self.write_part(*arguments), names, self._requests_at_once
+        ):
             pass
 
     def list_parts(self, kind: Kind = RECORDS) -> list[Part]:
@@ -367,12 +369,12 @@ class RunFolder:
         again."""
         wanted, index = unit_numbers(unit_ids), self.index_responses() if index is None else index
         names = [name for name, units in index.items() if np.isin(wanted, units).any()]
-        found, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
+        tables, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
         for rows in self.read_parts(names, RESPONSES):
-            here = [unit in missing for unit in rows.column("unit_id").to_pylist()]
-            found.append(rows.filter(pa.array(here, pa.bool_())).cast(RECORD_SCHEMA))
-            missing -= set(found[-1].column("unit_id").to_pylist())
-        return pa.concat_tables(found)
+            is_wanted = [unit in missing for unit in rows.column("unit_id").to_pylist()]
+            tables.append(rows.filter(pa.array(is_wanted, pa.bool_())).cast(RECORD_SCHEMA))
+            missing -= set(tables[-1].column("unit_id").to_pylist())
+        return pa.concat_tables(tables)
 
     def delete_part(self, name: str, kind: Kind = RECORDS) -> None:
         with translate_cloud_errors(self.path):
@@ -445,9 +447,11 @@ class RunFolder:
         """Yields the records part by part, in the columns of RECORD_SCHEMA. One part is in memory;
         a scan of `records` may have all of them there, ahead of a slow reader."""
         for part in self.list_parts():
-            one = _open_dataset([(self._path_of(part.name, RECORDS), part.size)], self._filesystem)
+            dataset = _open_dataset(
+                [(self._path_of(part.name, RECORDS), part.size)], self._filesystem
+            )
             with translate_cloud_errors(self.path):
-                table = one.to_table(columns=columns)
+                table = dataset.to_table(columns=columns)
             yield table
 
     def each(self) -> Iterator[Record]:

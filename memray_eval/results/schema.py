@@ -103,7 +103,7 @@ def to_table(records: Iterable[Record]) -> pa.Table:
         "candidate_config": [configs[id(record.candidate)] for record in held],
         **_sample_columns(samples),
         **_response_columns(responses),
-        "scores": [[_to_score_row(one) for one in record.scores] for record in held],
+        "scores": [[_to_score_row(score) for score in record.scores] for record in held],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
@@ -134,8 +134,8 @@ def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Ta
     is_given = pa.array([response is not None for response in responses], pa.bool_())
     values = _response_columns(responses)
     for column, kind in RESPONSE_COLUMNS.values():
-        given = pa.array(values[column], kind)
-        chosen = pc.if_else(is_given, given, rows.column(column))
+        column_values = pa.array(values[column], kind)
+        chosen = pc.if_else(is_given, column_values, rows.column(column))
         rows = rows.set_column(rows.schema.get_field_index(column), (column, kind), chosen)
     return rows
 
@@ -175,12 +175,12 @@ def to_score_lists(outcomes: Sequence[Sequence[ComputedScore | Score]]) -> pa.Li
     is_computed = np.array([isinstance(score, ComputedScore) for score in flat], np.bool_)
     computed = [score for score in flat if isinstance(score, ComputedScore)]
     others = [_to_score_row(score) for score in flat if not isinstance(score, ComputedScore)]
-    each = pa.concat_arrays([_to_score_columns(computed), pa.array(others, SCORE_TYPE)])
+    all_scores = pa.concat_arrays([_to_score_columns(computed), pa.array(others, SCORE_TYPE)])
     # Where each of them stands now, in the order in which they came
     places = np.where(is_computed, np.cumsum(is_computed), np.cumsum(~is_computed)) - 1
     places[~is_computed] += len(computed)
     ends = np.cumsum([0, *map(len, outcomes)]).astype(np.int32)
-    in_order = each if is_computed.all() else each.take(pa.array(places))
+    in_order = all_scores if is_computed.all() else all_scores.take(pa.array(places))
     return pa.ListArray.from_arrays(pa.array(ends), in_order)
 
 
@@ -285,8 +285,8 @@ def _escape_lone_surrogates(record: Record) -> Record:
         if isinstance(value, str):
             return value.encode("utf-8", "backslashreplace").decode()
         if isinstance(value, Mapping):
-            return {escape(key): escape(each) for key, each in value.items()}
-        return [escape(each) for each in value] if isinstance(value, list | tuple) else value
+            return {escape(key): escape(item) for key, item in value.items()}
+        return [escape(item) for item in value] if isinstance(value, list | tuple) else value
 
     return Record.model_validate(escape(record.model_dump()))
 

@@ -2,7 +2,6 @@
 frozen."""
 
 from memray_eval.types.base import Frozen, Name, Share, Temperature, dumps
-from memray_eval.types.pairs import PAIR, PAIRS, Pair, Unanswered, pair_of
 from memray_eval.types.responses import (
     DEFAULT_MAX_TOKENS,
     EXISTING,
@@ -24,12 +23,17 @@ from memray_eval.types.samples import (
     BIG_FIVE,
     CLUSTER_KEYS,
     EMOTION_SUM_TOLERANCE,
+    PAIR,
+    PAIRS,
     MemoryValue,
     Message,
+    Pair,
     Sample,
     Scalar,
     Turn,
+    Unanswered,
     key_conflicts,
+    pair_of,
 )
 from memray_eval.types.scores import (
     FALLBACKS,

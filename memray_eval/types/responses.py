@@ -112,8 +112,8 @@ class Candidate(Frozen):
     @property
     def template_kwargs(self) -> dict[str, Any]:
         """What its chat template is told, such as enable_thinking."""
-        told = self.extra.get("chat_template_kwargs")
-        return told if isinstance(told, dict) else {}
+        kwargs = self.extra.get("chat_template_kwargs")
+        return kwargs if isinstance(kwargs, dict) else {}
 
     @model_validator(mode="after")
     def _retrieves_where_asked(self) -> Candidate:
@@ -277,7 +277,7 @@ class Response(Frozen):
         if second.error is not None:
             return self.model_copy(update=raised)
         for name in ("prompt_tokens", "cached_tokens", "output_tokens", "duration_s"):
-            parts = [getattr(one, name) for one in (self, second)]
+            parts = [getattr(response, name) for response in (self, second)]
             raised[name] = None if None in parts else sum(parts)
         return second.model_copy(update={**raised, "ttft_s": self.ttft_s})
 
@@ -315,11 +315,11 @@ class Usage(Frozen):
         return cls(**{name: round(getattr(spent, name, 0)) for name in cls.model_fields})
 
     def __add__(self, other: Usage) -> Usage:
-        return Usage(**{name: each + getattr(other, name) for name, each in self})
+        return Usage(**{name: value + getattr(other, name) for name, value in self})
 
     def __sub__(self, other: Usage) -> Usage:
         """What is new since `other`, an earlier sum."""
-        return Usage(**{name: each - getattr(other, name) for name, each in self})
+        return Usage(**{name: value - getattr(other, name) for name, value in self})
 
 
 FigureForm = Literal["score", "count", "average", "percent", "of_scale", "step", "bar"]

@@ -1,4 +1,5 @@
-"""Sample, one question with all that metrics need to judge its answer, and the chat before it."""
+"""Sample, one question with all that metrics need to judge its answer, and the chat before it.
+Pair, two answers to one question, as a sample's metadata carries them."""
 
 from __future__ import annotations
 
@@ -13,6 +14,9 @@ from memray_eval.types.base import Frozen, Name, Share
 BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism")
 
 EMOTION_SUM_TOLERANCE = 1e-3
+
+PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
+PAIRS = "pairs"  # the suite of a run over pairs
 
 # Metadata keys that group samples; the first that a run has is used.
 CLUSTER_KEYS = (
@@ -72,15 +76,15 @@ class Sample(Frozen):
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Sample:
-        if found := key_conflicts(self):
-            text = "; ".join(f"{field}: {what}" for field, what in found.items())
-            raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": found})
+        if conflicts := key_conflicts(self):
+            text = "; ".join(f"{field}: {what}" for field, what in conflicts.items())
+            raise PydanticCustomError("conflict", "{text}", {"text": text, "fields": conflicts})
         return self
 
 
 def key_conflicts(sample: Sample) -> dict[str, str]:
     """Finds contradictions between a sample's own fields: field name -> what is wrong."""
-    found: dict[str, str] = {}
+    conflicts: dict[str, str] = {}
     required, forbidden, neutral = (
         set(sample.required_keys),
         set(sample.forbidden_keys),
@@ -91,22 +95,52 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
         ("forbidden_keys", sample.forbidden_keys),
     ):
         if len(keys) != len(set(keys)):
-            found[field] = (
+            conflicts[field] = (
                 f"lists a key twice: {sorted({key for key in keys if keys.count(key) > 1})}"
             )
     if both := sorted(required & forbidden):
-        found["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
+        conflicts["forbidden_keys"] = f"both required and forbidden: {both}; keep each in one list"
     if both := sorted(neutral & (required | forbidden)):
-        found["neutral_keys"] = (
+        conflicts["neutral_keys"] = (
             f"neutral and also required or forbidden: {both}; keep each in one list"
         )
     if absent := sorted(required - set(sample.memory)):
-        found["required_keys"] = (
+        conflicts["required_keys"] = (
             f"required but absent from memory: {absent}; add them to memory or drop them here"
         )
     if unknown := sorted(set(sample.traits) - set(BIG_FIVE)):
-        found["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
+        conflicts["traits"] = f"not Big Five traits: {unknown}; there are: {', '.join(BIG_FIVE)}"
     total = math.fsum(sample.emotion.values())
     if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
-        found["emotion"] = f"probabilities sum to {total:.4f}, not 1"
-    return found
+        conflicts["emotion"] = f"probabilities sum to {total:.4f}, not 1"
+    return conflicts
+
+
+class Unanswered(Frozen):
+    """A candidate that gave no answer to the question of a pair, and why."""
+
+    candidate: str
+    kind: Literal["empty", "error"]
+    why: str = ""
+
+
+class Pair(Frozen):
+    """Two answers to one question, in the order in which a judge is shown them.
+
+    The record's response is the answer of `first`, and `other` that of `second`. `sample_id` and
+    `task` are those of the question in the runs that the answers are from. A pair of which one is
+    in `unanswered` is not judged."""
+
+    sample_id: Name
+    task: str = ""
+    first: Name
+    second: Name
+    other: str
+    unanswered: tuple[Unanswered, ...] = ()
+
+
+def pair_of(sample: Sample) -> Pair | None:
+    """The pair that a sample carries, None where it carries none. Raises ValueError for one that
+    lacks something."""
+    pair = sample.metadata.get(PAIR)
+    return None if pair is None else Pair.model_validate(pair)

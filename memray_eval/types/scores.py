@@ -132,14 +132,14 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
 @lru_cache(256)
 def _identity_of(candidate: Candidate, suite: str) -> str:
     """What units of a candidate and a suite have in common, as JSON."""
-    asked = candidate.model_dump(mode="json")
+    request = candidate.model_dump(mode="json")
     if candidate.sampling.max_tokens == "auto":
-        asked["sampling"]["max_tokens"] = DEFAULT_MAX_TOKENS
-    del asked["stream"]  # how the answer comes does not change what is asked
-    if not asked["extra"]:
-        del asked["extra"]
+        request["sampling"]["max_tokens"] = DEFAULT_MAX_TOKENS
+    del request["stream"]  # how the answer comes does not change what is asked
+    if not request["extra"]:
+        del request["extra"]
     # fields that units of older runs did not have
     for later in ("tokenizer", "max_prompt_tokens", "context", "retrieved", "retry_max_tokens"):
-        if asked[later] is None:
-            del asked[later]
-    return json.dumps([asked, suite], sort_keys=True, ensure_ascii=False)[1:-1]
+        if request[later] is None:
+            del request[later]
+    return json.dumps([request, suite], sort_keys=True, ensure_ascii=False)[1:-1]

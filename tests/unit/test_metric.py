@@ -64,7 +64,7 @@ def test_a_metric_that_measures_no_number_is_an_error_of_that_response_only(samp
 
 
 @pytest.mark.parametrize(
-    ("response", "requires", "status", "told"),
+    ("response", "requires", "status", "message"),
     [
         (None, ("query",), "error", "no response"),
         (Response(error="timed out"), ("query",), "error", "timed out"),
@@ -77,7 +77,7 @@ def test_what_cannot_be_scored_says_why(
     response: Response | None,
     requires: tuple[str, ...],
     status: str | None,
-    told: str,
+    message: str,
 ) -> None:
     metric = ComputedMetric(
         name="m",
@@ -89,7 +89,7 @@ def test_what_cannot_be_scored_says_why(
     )
     score = unscorable(metric, sample, response)
     assert (score.status if score else None) == status
-    assert told in ((score.error or "") if score else "")
+    assert message in ((score.error or "") if score else "")
 
 
 def test_a_score_has_a_value_exactly_when_it_is_scored() -> None:

@@ -90,26 +90,6 @@ def test_the_page_the_list_and_a_sample(run: RunFolder) -> None:
     asking(run, steps)
 
 
-def test_a_million_characters_are_cut_in_the_list_and_whole_in_the_sample(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
-        _, _, text = await ask("/data/units", text="needle-in-hay")
-        assert len(text) < 5000
-        _, _, whole = await ask("/data/unit", id=json.loads(text)["rows"][0][0])
-        assert len(json.loads(whole)["response"]) > 1_000_000
-
-    asking(run, steps)
-
-
-def test_only_reading_is_allowed(run: RunFolder) -> None:
-    async def steps(ask: Ask) -> None:
-        for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
-            for path in ("/", "/data/units", "/elsewhere"):
-                status, headers, _ = await ask(path, method=method)
-                assert (status, headers["Allow"]) == (405, "GET, HEAD"), (method, path)
-
-    asking(run, steps)
-
-
 def test_another_host_s_name_is_refused(run: RunFolder) -> None:
     async def steps(ask: Ask) -> None:
         for host in (
@@ -177,32 +157,15 @@ def test_no_path_leads_to_a_file(run: RunFolder) -> None:
     asking(run, steps)
 
 
-def test_what_is_asked_is_never_sql_nor_a_pattern(run: RunFolder) -> None:
+def test_a_query_that_makes_no_sense_is_refused_and_its_field_named(run: RunFolder) -> None:
     async def steps(ask: Ask) -> None:
-        for text in (
-            "'; DROP TABLE units; --",
-            "slee%",
-            "_leep",
-            ".*",
-            "\\",
-            "' OR '1'='1",
-            "\x00",
-        ):
-            status, _, told = await ask("/data/units", text=text)
-            assert (status, json.loads(told)["n"]) == (200, 0), text
-        for wrong in (
-            {"sort": "unit_id"},
-            {"sort": "m0+, (SELECT 1)"},
-            {"candidate": "1 OR 1=1"},
-            {"size": "100000"},
-            {"start": "-1"},
-            {"low": "inf"},
-            {"drop": "1"},
-        ):
-            status, _, told = await ask("/data/units", **wrong)
-            assert status == 400, wrong
-            assert next(iter(wrong)) in json.loads(told)["error"]
-        assert json.loads((await ask("/data/units"))[2])["n"] == 100
+        for query in ({"sort": "m0+, (SELECT 1)"}, {"candidate": "1 OR 1=1"}, {"drop": "1"}):
+            status, _, text = await ask("/data/units", **query)
+            assert status == 400
+            assert next(iter(query)) in json.loads(text)["error"]
+        for text in ("'; DROP TABLE units; --", "_leep", "\x00"):
+            status, _, answer = await ask("/data/units", text=text)
+            assert (status, json.loads(answer)["n"]) == (200, 0), text
         assert (await ask("/data/units?text=%ED%A0%80"))[0] == 200
 
     asking(run, steps)

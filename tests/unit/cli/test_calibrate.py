@@ -66,20 +66,20 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
-    found = compare_judges(
+    report = compare_judges(
         "file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path
     )
-    right, deaf = found.judges
-    assert (found.n, found.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
+    right, deaf = report.judges
+    assert (report.n, report.n_clusters, right.coverage, deaf.coverage) == (40, 20, 1.0, 0.0)
     assert right.figures["flip_rate"].value == 0.25
     assert right.curve_by == "confidence"
     assert right.cost_usd == pytest.approx(0.4)
     assert deaf.figures["exact"].value is None
-    assert found.people is not None
-    assert found.people.figures["exact"].value == pytest.approx(34 / 40)
-    assert found.suggestion is not None
-    assert found.suggestion.judge == "right"
-    text = "\n".join(render_lines(found))
+    assert report.people is not None
+    assert report.people.figures["exact"].value == pytest.approx(34 / 40)
+    assert report.suggestion is not None
+    assert report.suggestion.judge == "right"
+    text = "\n".join(render_lines(report))
     assert "40 labelled responses, 20 clusters" in text
     assert text.splitlines()[4].split() == [
         "scored",
@@ -107,7 +107,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ([], "no metric: name it with --metric"),
         (["--preset", "other"], "there are evouna, topical_chat, begin"),
@@ -137,7 +137,7 @@ def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> N
 )
 def test_wrong_usage_is_code_2(
     words: list[str],
-    told: str,
+    message: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -149,4 +149,4 @@ def test_wrong_usage_is_code_2(
         main()
     out = capsys.readouterr()
     assert (ended.value.code, out.out) == (2, "")
-    assert told in out.err
+    assert message in out.err

@@ -60,9 +60,9 @@ def runs(tmp_path: Path) -> tuple[str, str]:
 def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
     code, out, err = call(runs[0], f"{runs[1]}:llama3:8b", f"{runs[1]}:small", "--json")
     assert (code, err) == (0, "")
-    found = json.loads(out)
-    assert (found["baseline"], found["others"]) == ("one", ["two:llama3:8b", "two:small"])
-    assert [metric["paired"]["difference"] for metric in found["metrics"]] == pytest.approx(
+    comparison = json.loads(out)
+    assert (comparison["baseline"], comparison["others"]) == ("one", ["two:llama3:8b", "two:small"])
+    assert [metric["paired"]["difference"] for metric in comparison["metrics"]] == pytest.approx(
         [-0.1, 0.2]
     )
     code, out, _ = call(runs[0], f"{runs[1]}:small", "--flips", "3", "--bootstrap")
@@ -103,20 +103,23 @@ def test_the_page_lists_changed_units_and_the_text_stays_short(
 def test_units_are_clustered_by_the_user_that_samples_name_unless_told(
     call, tmp_path: Path
 ) -> None:  # type: ignore[no-untyped-def]
-    one, two = (
+    first, two = (
         write_run(tmp_path / name, {"small": value}, users=3)
         for name, value in (("one", 0.4), ("two", 0.8))
     )
-    assert json.loads(call(one, two, "--json")[1])["cluster"] == "user"
-    assert json.loads(call(one, two, "--json", "--cluster", "none")[1])["cluster"] is None
-    found = json.loads(call(one, two, "--json", "--cluster", "sample_id")[1])
-    assert (found["cluster"], found["metrics"][0]["paired"]["n_clusters"]) == ("sample_id", 6)
+    assert json.loads(call(first, two, "--json")[1])["cluster"] == "user"
+    assert json.loads(call(first, two, "--json", "--cluster", "none")[1])["cluster"] is None
+    comparison = json.loads(call(first, two, "--json", "--cluster", "sample_id")[1])
+    assert (comparison["cluster"], comparison["metrics"][0]["paired"]["n_clusters"]) == (
+        "sample_id",
+        6,
+    )
 
 
 def test_bad_input_is_a_message_and_exit_code_2(
     call, runs: tuple[str, str], tmp_path: Path
 ) -> None:  # type: ignore[no-untyped-def]
-    one, two = runs
+    first, two = runs
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "manifest.json").write_text("{")
@@ -126,38 +129,38 @@ def test_bad_input_is_a_message_and_exit_code_2(
     damaged = write_run(tmp_path / "damaged", {"small": 0.5})
     for part in (tmp_path / "damaged" / "records").iterdir():
         part.write_bytes(b"PAR1 cut off")
-    for words, told in [
-        ((one,), "takes two or more run folders"),
-        ((one, str(tmp_path)), f"{tmp_path} has no manifest.json; give the folder of a run"),
-        ((one, f"{tmp_path}:small"), "has no manifest.json"),
-        ((one, str(broken)), "manifest.json is not JSON"),
-        ((one, str(listed)), "manifest.json is not JSON of a run"),
-        ((one, damaged), f"the records of {damaged} cannot be read"),
+    for words, message in [
+        ((first,), "takes two or more run folders"),
+        ((first, str(tmp_path)), f"{tmp_path} has no manifest.json; give the folder of a run"),
+        ((first, f"{tmp_path}:small"), "has no manifest.json"),
+        ((first, str(broken)), "manifest.json is not JSON"),
+        ((first, str(listed)), "manifest.json is not JSON of a run"),
+        ((first, damaged), f"the records of {damaged} cannot be read"),
         (
-            (one, two),
+            (first, two),
             f"{two} has several candidates: llama3:8b, small; pick one with {two}:llama3:8b",
         ),
-        ((one, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
-        ((one, one), "is given twice"),
+        ((first, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
+        ((first, first), "is given twice"),
         (
-            (one, f"{two}:small", "--fail-if", "empathy is bad"),
+            (first, f"{two}:small", "--fail-if", "empathy is bad"),
             "cannot read the gate 'empathy is bad'",
         ),
         (
-            (one, f"{two}:small", "--fail-if", "humour < 0"),
+            (first, f"{two}:small", "--fail-if", "humour < 0"),
             "no metric 'humour' in common; there are: empathy",
         ),
         (
-            (one, f"{two}:small", "--metrics", "humour"),
+            (first, f"{two}:small", "--metrics", "humour"),
             "no metric 'humour' in common; there are: empathy",
         ),
-        ((one, f"{two}:small", "--cluster", "user"), "no unit names a 'user' to cluster by"),
+        ((first, f"{two}:small", "--cluster", "user"), "no unit names a 'user' to cluster by"),
     ]:
         code, out, err = call(*words)
         assert (code, out) == (2, ""), words
-        assert told in err
+        assert message in err
 
 
 def test_runs_of_one_name_go_by_their_paths(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
-    paths = [write_run(tmp_path / place / "run", {"small": 0.5}) for place in ("x", "y")]
+    paths = [write_run(tmp_path / parent / "run", {"small": 0.5}) for parent in ("x", "y")]
     assert json.loads(call(*paths, "--json")[1])["others"] == [paths[1]]

@@ -63,8 +63,8 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80 labelled answers, to "
         "find dangerous ones; "
     )
-    told = " ".join(listed.split())
-    assert worth + "taken only with estimates.safety=true" in told
+    message = " ".join(listed.split())
+    assert worth + "taken only with estimates.safety=true" in message
     assert "estimate by rules: not measured" in listed
     suites = [
         line.split()[0]
@@ -101,10 +101,10 @@ def test_lists(cli) -> None:  # type: ignore[no-untyped-def]
         "tokens 30,000" in judges
     )
     assert "preferred for coherence, emotional_congruence, empathy, politeness" in judges
-    told = " ".join(judges.split())
-    assert "tokens 30,000 off from 2027-01-14 on; successor: openai/gpt-6-luna" in told
-    assert "openai/gpt-4.1 unknown unknown no key off from 2027-01-14 on" in told
-    assert "openai/gpt-4o-mini-tts" not in told, "it is no judge"
+    message = " ".join(judges.split())
+    assert "tokens 30,000 off from 2027-01-14 on; successor: openai/gpt-6-luna" in message
+    assert "openai/gpt-4.1 unknown unknown no key off from 2027-01-14 on" in message
+    assert "openai/gpt-4o-mini-tts" not in message, "it is no judge"
 
 
 def test_a_good_dataset_validates(cli) -> None:  # type: ignore[no-untyped-def]
@@ -122,7 +122,7 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["run", "absent.yaml"], 2, "error: no file absent.yaml"),
         (["run", QUICKSTART, "--metrics", "sparkle"], 2, "error: no metric 'sparkle'"),
@@ -150,12 +150,12 @@ def test_every_problem_of_a_bad_dataset_is_printed_and_the_code_is_2(cli, tmp_pa
     ],
 )
 def test_wrong_use_is_a_message_and_an_exit_code(  # type: ignore[no-untyped-def]
-    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, told: str
+    cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, message: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     ended, _, err = cli(*words)
     assert ended == code
-    assert told in err
+    assert message in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
 
@@ -206,10 +206,10 @@ def test_an_estimate_makes_no_call_and_says_what_binds(cli, tmp_path: Path) -> N
     assert code == 0
     assert "bottleneck: judge: openai/gpt-4o, 60 requests/min" in out
     assert "assumed: " in out
-    made = json.loads(cli("estimate", str(QUICKSTART), *options, "--json")[1])
-    assert made["units"] == 10
-    assert 90 < made["calls"] <= 110  # eleven judged metrics, some without what they need
-    assert made["usd"] == pytest.approx(sum(judge["usd"] for judge in made["judges"]))
+    estimate = json.loads(cli("estimate", str(QUICKSTART), *options, "--json")[1])
+    assert estimate["units"] == 10
+    assert 90 < estimate["calls"] <= 110  # eleven judged metrics, some without what they need
+    assert estimate["usd"] == pytest.approx(sum(judge["usd"] for judge in estimate["judges"]))
     assert cli("estimate", str(QUICKSTART), "--judge", "rules")[1].startswith(
         "10 units, 0 judge calls, about $0.00"
     )
@@ -255,7 +255,7 @@ ROW = {"suite": "longbench", "task": "qasper", "query": "q", "answers": ["a"], "
 
 
 @pytest.mark.parametrize(
-    ("words", "answer", "told"),
+    ("words", "answer", "message"),
     [
         ([], None, "judge openai/gpt-4o needs a key"),
         (
@@ -293,7 +293,7 @@ def test_evaluate_asks_before_it_judges_responses_as_another_suite(  # type: ign
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
     answer: str | None,
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.chdir(tmp_path)
     rows = [
@@ -313,7 +313,7 @@ def test_evaluate_asks_before_it_judges_responses_as_another_suite(  # type: ign
         "evaluate", "rows.jsonl", *judge, *(word for word in words if word != "mixed")
     )
     assert (code, out.strip()) == (2, "")
-    assert told in err
+    assert message in err
     assert ("same" in err and "?" in err) == (answer is not None)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["job.yaml", "rows.jsonl"]
 
@@ -323,7 +323,7 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli, tmp_path: Path) -> Non
     long = [{"id": f"a{n}", "scenario": "basic", "query": "q " * 5000} for n in range(9)]
     short = [{"id": f"b{n}", "scenario": "small_talk", "query": "q"} for n in range(9)]
     (tmp_path / "d.jsonl").write_text("\n".join(map(json.dumps, long + short)))
-    asked = (
+    command = (
         "--judge",
         "openai/gpt-4o",
         "--set",
@@ -334,7 +334,7 @@ def test_an_estimate_spreads_its_limit_as_a_run_does(cli, tmp_path: Path) -> Non
         companion,
         "--dataset",
         str(tmp_path / "d.jsonl"),
-        *asked,
+        *command,
         "--limit",
         "2",
         "--json",
@@ -375,16 +375,16 @@ def test_a_budget_in_dollars_is_refused_where_a_price_is_not_known(cli, tmp_path
 
 def test_a_cache_that_cannot_be_used_is_refused_before_the_start(cli, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
     cache = tmp_path / "calls.sqlite"
-    asked = [*given_answers(tmp_path), "--set", f"judging.cache={cache}"]
+    command = [*given_answers(tmp_path), "--set", f"judging.cache={cache}"]
     cache.write_text("no database")
-    code, out, err = cli(*asked)
+    code, out, err = cli(*command)
     assert (code, out) == (2, "")
     assert f"start it anew with `memray-eval cache clear` and --cache {cache}" in err
     cache.unlink()
     CallCache(cache).close()
     with closing(sqlite3.connect(cache)) as newer:
         newer.execute("PRAGMA user_version = 9")
-    code, _, err = cli(*asked)
+    code, _, err = cli(*command)
     assert (
         code,
         "was written by a newer memray-eval (version 9; this one reads 1): update memray-eval"

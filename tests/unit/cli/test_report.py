@@ -26,8 +26,8 @@ def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  
 def test_a_manifest_that_is_none_is_said(call, tmp_path: Path, manifest: str) -> None:  # type: ignore[no-untyped-def]
     write_run(tmp_path / "run", plain_records(3), 3)
     (tmp_path / "run" / "manifest.json").write_text(manifest)
-    code, told = call(str(tmp_path / "run"), "--html")
-    assert (code, "manifest.json is not JSON of a run" in told) == (2, True)
+    code, error = call(str(tmp_path / "run"), "--html")
+    assert (code, "manifest.json is not JSON of a run" in error) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["--csv", "--parquet", "--evaluation", "--benchmark"])
@@ -39,8 +39,8 @@ def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
     part.write_bytes(b"PAR1 cut off")
     out = tmp_path / "out"
     out.write_text("before")
-    code, told = call(str(tmp_path / "run"), form, str(out))
-    assert (code, f"the records of {tmp_path / 'run'} cannot be read" in told) == (2, True)
+    code, error = call(str(tmp_path / "run"), form, str(out))
+    assert (code, f"the records of {tmp_path / 'run'} cannot be read" in error) == (2, True)
     assert out.read_text() == "before"
 
 
@@ -49,5 +49,5 @@ def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
 )
 def test_a_folder_is_no_place_for_a_file(call, tmp_path: Path, words: list[str]) -> None:  # type: ignore[no-untyped-def]
     write_run(tmp_path / "run", plain_records(3), 3)
-    code, told = call(str(tmp_path / "run"), *words, str(tmp_path))
-    assert (code, f"{tmp_path} is a folder" in told) == (2, True)
+    code, error = call(str(tmp_path / "run"), *words, str(tmp_path))
+    assert (code, f"{tmp_path} is a folder" in error) == (2, True)

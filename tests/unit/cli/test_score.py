@@ -50,8 +50,8 @@ def test_files_expected_answers_and_weights(
     prompt.write_text("Which? A) left B) right")
     response.write_text("B) It is free.")
     files = ("--type", "reasoning", "--prompt-file", str(prompt), "--response-file")
-    found = json.loads(score(*files, str(response), "--expected", "A", "--expected", "B")[1])
-    assert found["subscores"]["exact_match"] == 100
+    scores = json.loads(score(*files, str(response), "--expected", "A", "--expected", "B")[1])
+    assert scores["subscores"]["exact_match"] == 100
     assert (
         json.loads(score(*files, str(response), "--weight", "answer_present=1")[1])["overall_score"]
         == 100.0
@@ -67,7 +67,7 @@ def test_the_quality_of_a_text(score) -> None:  # type: ignore[no-untyped-def]
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (
             ["--type", "poem", "--response", "x"],
@@ -94,10 +94,10 @@ def test_the_quality_of_a_text(score) -> None:  # type: ignore[no-untyped-def]
         (["--type", "text", "--response", "x", "--expected", "y"], "compares with no answer"),
     ],
 )
-def test_wrong_usage_is_code_2(score, words: list[str], told: str) -> None:  # type: ignore[no-untyped-def]
+def test_wrong_usage_is_code_2(score, words: list[str], message: str) -> None:  # type: ignore[no-untyped-def]
     code, out, err = score(*words)
     assert (code, out) == (2, "")
-    assert told in err
+    assert message in err
 
 
 @pytest.mark.heavy

@@ -59,14 +59,14 @@ def test_lists_name_no_founding_document(words: list[str]) -> None:
 def test_reports_and_summaries_name_no_founding_document(tmp_path: Path) -> None:
     summary = full_summary(40, candidates(2))
     folder = write_run(tmp_path / "run", plain_records(40), 40)
-    for said in (
+    for text in (
         render(summary),
         render_brief(summary, "results/x"),
         summary.model_dump_json(),
         render_html(folder),
     ):
-        assert len(said) > 1000
-        assert FOUNDING.findall(said) == []
+        assert len(text) > 1000
+        assert FOUNDING.findall(text) == []
 
 
 def test_pages_for_users_and_shipped_jobs_name_no_founding_document() -> None:
@@ -77,22 +77,22 @@ def test_pages_for_users_and_shipped_jobs_name_no_founding_document() -> None:
         *(REPOSITORY / "jobs").glob("*.*"),
     ]
     assert len(pages) > 8
-    found = {page.name: FOUNDING.findall(page.read_text("utf-8")) for page in pages}
-    assert {name: words for name, words in found.items() if words} == {}
+    hits = {page.name: FOUNDING.findall(page.read_text("utf-8")) for page in pages}
+    assert {name: words for name, words in hits.items() if words} == {}
 
 
 @pytest.mark.parametrize("name", ["run", "evaluate", "generate", "resume", "estimate"])
 def test_options_of_what_runs_stand_in_groups(name: str) -> None:
-    options = [one for one in COMMANDS[name,].params if one.param_type_name == "option"]
+    options = [item for item in COMMANDS[name,].params if item.param_type_name == "option"]
     assert len(options) >= 3
-    told = {one.name: getattr(one, "rich_help_panel", None) for one in options}
-    told.pop("help", None)
-    assert set(told.values()) <= PANELS, told
+    panels = {item.name: getattr(item, "rich_help_panel", None) for item in options}
+    panels.pop("help", None)
+    assert set(panels.values()) <= PANELS, panels
     if name in ("run", "evaluate"):
-        assert set(told.values()) == PANELS
+        assert set(panels.values()) == PANELS
 
 
 def test_every_command_stands_in_a_group() -> None:
-    shown = [one.rich_help_panel for one in app.registered_commands]
-    shown += [one.rich_help_panel for one in app.registered_groups]
+    shown = [item.rich_help_panel for item in app.registered_commands]
+    shown += [item.rich_help_panel for item in app.registered_groups]
     assert set(shown) == set(GROUPS)

@@ -15,13 +15,13 @@ def job(**candidate: object) -> JobFile:
 
 
 def test_contexts_stand_for_a_candidate_each() -> None:
-    made = job(contexts=["full", "retrieved"], retrieved={"k": 5}).expand().candidates
-    assert [one.name for one in made] == ["a-full", "a-retrieved"]
-    assert [one.context for one in made] == ["full", "retrieved"]
-    assert (made[0].retrieved, made[1].retrieved) == (None, Retrieval(k=5))
-    assert made[1].arm == "retrieved: 5 turns by bm25"
+    expanded = job(contexts=["full", "retrieved"], retrieved={"k": 5}).expand().candidates
+    assert [entry.name for entry in expanded] == ["a-full", "a-retrieved"]
+    assert [entry.context for entry in expanded] == ["full", "retrieved"]
+    assert (expanded[0].retrieved, expanded[1].retrieved) == (None, Retrieval(k=5))
+    assert expanded[1].arm == "retrieved: 5 turns by bm25"
     several = job(contexts=["none"], temperatures=[0.0, 1.0]).expand().candidates
-    assert [one.name for one in several] == ["a-t0.0-none", "a-t1.0-none"]
+    assert [entry.name for entry in several] == ["a-t0.0-none", "a-t1.0-none"]
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ def test_a_number_or_a_range(
 
 @pytest.mark.parametrize(("section", "key"), [("engine", "replicas"), ("judging", "actors")])
 @pytest.mark.parametrize(
-    ("value", "told"),
+    ("value", "message"),
     [
         (0, "Input should be greater than or equal to 1"),
         (-2, "Input should be greater than or equal to 1"),
@@ -57,12 +57,12 @@ def test_a_number_or_a_range(
     ],
 )
 def test_what_is_neither_is_told_of_once(
-    tmp_path: Path, section: str, key: str, value: Any, told: str
+    tmp_path: Path, section: str, key: str, value: Any, message: str
 ) -> None:
     with pytest.raises(ConfigError) as raised:
         loaded(tmp_path, section, key, value)
     (line,) = [line for line in str(raised.value).splitlines() if key in line]
-    assert f"{section}.{key}: {told}" in line
+    assert f"{section}.{key}: {message}" in line
     assert line.endswith(HINT)
     assert "CountRange" not in str(raised.value)
 

@@ -72,14 +72,14 @@ def test_what_a_judge_may_not_be_sent_is_refused(parameters: dict[str, Any], nam
 
 def test_the_names_of_an_engine_are_vllms() -> None:
     """Its source is read, not imported: that takes 15 s."""
-    if (found := importlib.util.find_spec("vllm")) is None or found.origin is None:
+    if (spec := importlib.util.find_spec("vllm")) is None or spec.origin is None:
         pytest.skip("vLLM is not installed")
-    tree = ast.parse((Path(found.origin).parent / "sampling_params.py").read_text("utf-8"))
+    tree = ast.parse((Path(spec.origin).parent / "sampling_params.py").read_text("utf-8"))
     fields = {
         node.name: {
-            one.target.id
-            for one in node.body
-            if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+            field.target.id
+            for field in node.body
+            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name)
         }
         for node in tree.body
         if isinstance(node, ast.ClassDef)

@@ -80,15 +80,15 @@ def test_a_pool_is_a_judge_with_the_limits_of_its_members_together() -> None:
 def test_accounts_of_a_provider_are_its_models(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is known of the provider's model holds: price, cache, parameters, an assumed limit."""
     judging = RunConfig.model_validate(keys(servers=ACCOUNTS)).judging
-    table, known = load_table(None), "anthropic/claude-opus-4-5"
+    table, model = load_table(None), "anthropic/claude-opus-4-5"
     for name in (CLAUDE, "first/claude-opus-4-5"):
         assert provider_of(name, judging) == "anthropic"
-        assert model_name(name, judging) == known
-        assert price_of(name, judging, table) == price_of(known, judging, table)
-        assert cache_of(name, judging, table) == cache_of(known, judging, table)
+        assert model_name(name, judging) == model
+        assert price_of(name, judging, table) == price_of(model, judging, table)
+        assert cache_of(name, judging, table) == cache_of(model, judging, table)
     assert key_variable("first/claude-opus-4-5", judging) == "FIRST_KEY"
-    one, is_firm = limits_of("first/claude-opus-4-5", judging, table)
-    assert (one, is_firm) == (table.models[known].limits, False)
+    limits, is_firm = limits_of("first/claude-opus-4-5", judging, table)
+    assert (limits, is_firm) == (table.models[model].limits, False)
     assert limits_of(CLAUDE, judging, table)[0].requests_per_min == 100
     monkeypatch.delenv("SECOND_KEY")
     with pytest.raises(ConfigError, match=r"judge second/claude.* SECOND_KEY, which is not set"):

@@ -28,7 +28,7 @@ def test_the_schema_has_every_description_and_default() -> None:
     own = {key.owner.__name__ for key in job_keys()} & schema["$defs"].keys()
     assert len(own) > 10
     for home in (schema, *(schema["$defs"][name] for name in own)):
-        assert all("description" in one for one in home["properties"].values()), home["title"]
+        assert all("description" in value for value in home["properties"].values()), home["title"]
     assert set(schema["required"]) == {"dataset", "candidates"}
 
 

@@ -67,7 +67,7 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "settings", "told"),
+    ("text", "settings", "message"),
     [
         (None, [], "no file"),
         ("a: [", [], "not valid YAML"),
@@ -121,12 +121,12 @@ def test_settings_reach_into_lists_and_make_mappings(tmp_path: Path) -> None:
     ],
 )
 def test_a_wrong_config_is_named_with_the_way_out(
-    tmp_path: Path, text: str | None, settings: list[str], told: str
+    tmp_path: Path, text: str | None, settings: list[str], message: str
 ) -> None:
     path = tmp_path / "absent.yaml" if text is None else job(tmp_path, text)
     with pytest.raises(ConfigError) as raised:
         load_config(path, {}, settings)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert raised.value.exit_code == 2
 
 
@@ -155,10 +155,11 @@ def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) ->
     config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
     assert type(config) is RunConfig
     assert {type(candidate) for candidate in config.candidates} == {Candidate}
-    asked = [
-        (one.name, one.model, one.sampling.temperature, one.prompt) for one in config.candidates
+    expanded = [
+        (entry.name, entry.model, entry.sampling.temperature, entry.prompt)
+        for entry in config.candidates
     ]
-    assert asked == [
+    assert expanded == [
         ("a-t0.0", "m", 0.0, "default"),
         ("a-t0.5", "m", 0.5, "default"),
         ("a-t1.0", "m", 1.0, "default"),
@@ -207,7 +208,7 @@ _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("suite: memory\nsuite: text\n", "the key 'suite' stands twice"),
         ("engine: {replicas: 1, replicas: 2}\n", "the key 'replicas' stands twice"),
@@ -218,10 +219,10 @@ _LAUGHS = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
         ("dataset: 2026-13-45\n", "month"),
     ],
 )  # fmt: skip
-def test_odd_yaml_is_refused_with_why(text: str, told: str, tmp_path: Path) -> None:
+def test_odd_yaml_is_refused_with_why(text: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "job.yaml"
     path.write_text(text)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         load_config(path)
 
 
@@ -236,10 +237,10 @@ def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
 def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
     path = job(tmp_path)
     assert load_config(path).metric_options == MetricOptions()
-    found = load_config(
+    options = load_config(
         path, settings=["transitions=extended", "emotion_words=extended"]
     ).metric_options
-    assert (found.transitions, found.emotion_words) == ("extended", "extended")
+    assert (options.transitions, options.emotion_words) == ("extended", "extended")
     with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
         load_config(path, settings=["transitions=wide"])
 
@@ -249,6 +250,8 @@ def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="each of the engine's 2 workers"):
         load_config(job(tmp_path), settings=settings)
     assert load_config(job(tmp_path), settings=["engine.cpus=0.5"]).engine.cpus == 0.5
-    told = r"engine_kwargs\.tensor_parallel_size changes .* write engine\.tensor_parallel instead"
-    with pytest.raises(ConfigError, match=told):
+    message = (
+        r"engine_kwargs\.tensor_parallel_size changes .* write engine\.tensor_parallel instead"
+    )
+    with pytest.raises(ConfigError, match=message):
         load_config(job(tmp_path), settings=["engine.engine_kwargs={tensor_parallel_size: 2}"])

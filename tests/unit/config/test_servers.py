@@ -101,7 +101,7 @@ def test_a_job_file_and_settings(tmp_path: Path) -> None:
         "servers: {local: {url: 'http://127.0.0.1:8000/v1'}}\n"
     )
     moved = load_config(path, {"candidates.0.model": "local/m"}, ["servers.local.url=http://h/v1"])
-    assert [one.base_url for one in moved.candidates] == ["http://h/v1"] * 2
+    assert [entry.base_url for entry in moved.candidates] == ["http://h/v1"] * 2
     assert moved.judging.servers["local"].url == "http://h/v1"
     assert load_config(path).candidates[0].backend == "vllm"
 

@@ -44,9 +44,9 @@ def test_the_shipped_long_context_datasets_are_valid(
     monkeypatch.chdir(tmp_path)
     read = resolve_reading(load_config(Path(name)))
     problems: list[Problem] = []
-    found = scan(read.dataset, read.reader, on_problem=problems.append)
+    result = scan(read.dataset, read.reader, on_problem=problems.append)
     assert not problems
-    assert found.n_samples > 1
+    assert result.n_samples > 1
 
 
 def test_of_many_tasks_the_nearest_one_is_named() -> None:

@@ -44,7 +44,7 @@ def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("sinks", "told"),
+    ("sinks", "message"),
     [
         ("[otpl]", "sinks.0: no sink 'otpl'; there are: otlp, mlflow, inspect"),
         ("[otlp, {kind: [otlp]}]", "sinks.1: no sink ['otlp']; there are: otlp, mlflow, inspect"),
@@ -55,10 +55,12 @@ def test_a_folder_is_found_from_the_job_s_and_stays_in_the_config(tmp_path: Path
         ("3", "sinks: Input should be a valid tuple"),
     ],
 )
-def test_a_mistake_names_the_key_and_what_there_is(tmp_path: Path, sinks: str, told: str) -> None:
+def test_a_mistake_names_the_key_and_what_there_is(
+    tmp_path: Path, sinks: str, message: str
+) -> None:
     with pytest.raises(ConfigError) as raised:
         load(tmp_path, f"sinks: {sinks}")
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_an_address_with_a_password_is_refused(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ RESPONSES = SampleReader(suite="memory", has_responses=True)
 
 def read(path: Path) -> tuple[list[Record], list[Problem]]:
     problems: list[Problem] = []
-    found = scan(str(path), RESPONSES, on_problem=problems.append)
-    return [record for shard in found.shards for record in read_records(shard, RESPONSES)], problems
+    item = scan(str(path), RESPONSES, on_problem=problems.append)
+    return [record for shard in item.shards for record in read_records(shard, RESPONSES)], problems
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_a_row_is_a_record_whatever_its_fields_are_called(
 
 
 @pytest.mark.parametrize(
-    ("row", "field", "told"),
+    ("row", "field", "message"),
     [
         ({"id": "a", "query": "q"}, "response", "missing; it may be called response"),
         ({"id": "a", "response": "x"}, "query", "missing"),
@@ -63,10 +63,13 @@ def test_a_row_is_a_record_whatever_its_fields_are_called(
         ([1], "", "a row must be a JSON object"),
     ],
 )
-def test_what_cannot_be_judged_is_told(row: Any, field: str, told: str) -> None:
+def test_what_cannot_be_judged_is_told(row: Any, field: str, message: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(row, "memory")
-    assert (raised.value.faults[0].field, told in raised.value.faults[0].message) == (field, True)
+    assert (raised.value.faults[0].field, message in raised.value.faults[0].message) == (
+        field,
+        True,
+    )
 
 
 ASKED = {"id": "a", "query": "q", "response": "r"}
@@ -113,7 +116,7 @@ def test_what_does_not_fit_is_kept_or_told() -> None:
         {"personality": "dry", "expected": {"tone": "warm"}},
         (),
     )
-    for row, field, told in (
+    for row, field, message in (
         (
             {"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}},
             "emotion",
@@ -125,7 +128,7 @@ def test_what_does_not_fit_is_kept_or_told() -> None:
     ):
         with pytest.raises(InvalidSample) as raised:
             parse_answer({**ASKED, **row}, "memory")
-        assert [(fault.field, told in fault.message) for fault in raised.value.faults] == [
+        assert [(fault.field, message in fault.message) for fault in raised.value.faults] == [
             (field, True)
         ]
 
@@ -162,12 +165,12 @@ def test_the_head_of_a_file_names_who_answered(
 def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
-    found = scan(
+    item = scan(
         str(path),
         SampleReader(suite="memory"),
         on_problem=lambda problem: pytest.fail(str(problem)),
     )
-    assert (found.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
+    assert (item.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
     assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
     (tmp_path / "list.json").write_text(json.dumps([{"model": "m"}]))
@@ -199,14 +202,14 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
         },
     ]
     (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found = scan(
+    item = scan(
         str(tmp_path / "r.jsonl"), reading, on_problem=lambda problem: pytest.fail(str(problem))
     )
-    records = [record for shard in found.shards for record in read_records(shard, reading)]
+    records = [record for shard in item.shards for record in read_records(shard, reading)]
     assert [
         (record.sample.task, record.sample.query, record.sample.answers) for record in records
     ] == [("qasper", "q", ("x",))] * 2
-    assert found.suites == {"longbench": 1}
+    assert item.suites == {"longbench": 1}
 
 
 @pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])
@@ -246,8 +249,8 @@ def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
     records, problems = read(tmp_path / "run")
     assert not problems
     assert records[0] == record
-    assert [found.candidate for found in records] == [record.candidate, other]
-    assert all(not found.scores for found in records)
+    assert [item.candidate for item in records] == [record.candidate, other]
+    assert all(not item.scores for item in records)
 
 
 def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> None:
@@ -256,9 +259,9 @@ def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> 
     folder.write_part(to_table([record]))
     export_responses(str(tmp_path / "responses_x.json"), folder.each(), "small", "20261121_000000")
     assert json.loads((tmp_path / "responses_x.json").read_text())["model"] == "small"
-    (found,), problems = read(tmp_path / "responses_x.json")
+    (item,), problems = read(tmp_path / "responses_x.json")
     assert not problems
-    assert (found.sample, found.response, found.candidate.name) == (
+    assert (item.sample, item.response, item.candidate.name) == (
         record.sample,
         record.response,
         "small",
@@ -266,7 +269,7 @@ def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> 
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         ("{broken", "Invalid JSON"),
         ('{"name": "c"}', "model: Field required"),
@@ -274,7 +277,7 @@ def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> 
     ],
 )
 def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
-    config: Any, told: str
+    config: Any, message: str
 ) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(
@@ -283,7 +286,7 @@ def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
     (fault,) = raised.value.faults
     assert (fault.field, raised.value.sample_id) == ("candidate_config", "a")
     assert "is no candidate's configuration" in fault.message
-    assert told in fault.message
+    assert message in fault.message
 
 
 @pytest.mark.parametrize(
@@ -302,13 +305,13 @@ def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
     ],
 )
 def test_why_a_response_that_exists_is_no_answer(fields: dict[str, Any], cause: str | None) -> None:
-    found = parse_answer({"id": "a", "query": "q", **fields}, "qa")
-    assert found.response is not None
-    assert (found.response.no_answer, found.response.error) == (cause, None)
-    assert found.response.text.strip() == ("Rest." if cause is None else "")
+    item = parse_answer({"id": "a", "query": "q", **fields}, "qa")
+    assert item.response is not None
+    assert (item.response.no_answer, item.response.error) == (cause, None)
+    assert item.response.text.strip() == ("Rest." if cause is None else "")
     if "refusal" in fields:
-        said = fields["refusal"]
-        assert (found.response.refusal or found.sample.metadata["refusal"]) == said
+        refusal = fields["refusal"]
+        assert (item.response.refusal or item.sample.metadata["refusal"]) == refusal
 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
@@ -321,9 +324,9 @@ def test_a_row_of_a_table_without_a_response_is_no_answer(tmp_path: Path, form: 
         path.write_text("id,query,response\na,q,r\nb,q,\n")
     else:
         path.write_text("\n".join(map(json.dumps, rows)))
-    found, problems = read(path)
+    item, problems = read(path)
     assert not problems
-    causes = [one.response.no_answer for one in found if one.response]
+    causes = [answer.response.no_answer for answer in item if answer.response]
     assert causes == [None, "empty" if form == "csv" else "null"]
 
 

@@ -40,11 +40,15 @@ def read(
             **options,
         }
     )
-    said: list[str] = []
+    notes: list[str] = []
     problems: list[Problem] = []
-    reader = resolve_reading(config).with_columns(said.append).reader
-    found = scan(str(path), reader, rows_per_shard=2, on_problem=problems.append)
-    return [one for shard in found.shards for one in read_samples(shard, reader)], said, problems
+    reader = resolve_reading(config).with_columns(notes.append).reader
+    result = scan(str(path), reader, rows_per_shard=2, on_problem=problems.append)
+    return (
+        [entry for shard in result.shards for entry in read_samples(shard, reader)],
+        notes,
+        problems,
+    )
 
 
 def write(tmp_path: Path, text: str, name: str = "tickets.csv") -> Path:
@@ -55,9 +59,9 @@ def write(tmp_path: Path, text: str, name: str = "tickets.csv") -> Path:
 
 def test_a_csv_with_a_mapping_becomes_samples(tmp_path: Path) -> None:
     mapped = {"query": "question", "memory": {"from": "profile"}, "id": "ticket"}
-    samples, said, problems = read(write(tmp_path, TICKETS), mapped)
+    samples, notes, problems = read(write(tmp_path, TICKETS), mapped)
     assert not problems
-    assert not said
+    assert not notes
     assert [sample.id for sample in samples] == ["17", "18", "19"]
     assert samples[0].query == "How much coffee, then?"
     assert samples[0].memory == {"sleep": "5 h", "age": 41}
@@ -68,11 +72,11 @@ def test_a_csv_with_a_mapping_becomes_samples(tmp_path: Path) -> None:
 
 
 def test_common_names_are_guessed_and_said_and_rows_are_numbered(tmp_path: Path) -> None:
-    samples, said, problems = read(write(tmp_path, TICKETS))
+    samples, notes, problems = read(write(tmp_path, TICKETS))
     assert not problems
     assert [sample.id for sample in samples] == ["1", "2", "3"]
     assert samples[0].memory == {"sleep": "5 h", "age": 41}
-    (line,) = said
+    (line,) = notes
     assert line == (
         "Columns of tickets.csv: query is 'question', memory is 'profile'; kept as metadata: "
         "ticket, team. `--map FIELD=COLUMN` or `columns:` decides."
@@ -104,14 +108,14 @@ def test_other_formats_are_mapped_alike(tmp_path: Path, kind: str) -> None:
     else:
         lines = [json.dumps(row) for row in rows]
         path.write_text("\n".join(lines) if kind == "jsonl" else f"[{','.join(lines)}]")
-    samples, said, problems = read(path, {"memory": "facts"})
+    samples, notes, problems = read(path, {"memory": "facts"})
     assert not problems
     assert [sample.id for sample in samples] == ["1", "2", "3", "4", "5"]
     assert [sample.query for sample in samples] == ["q0", "q1", "q2", "q3", "q4"]
     assert samples[0].answers == ("Paris",)
     assert samples[0].memory == {"facts_1": "likes tea", "facts_2": "is 41"}
     assert samples[0].metadata == {"n": 7}
-    assert "query is 'Question', answers is 'Reference'" in said[0]
+    assert "query is 'Question', answers is 'Reference'" in notes[0]
 
 
 def test_rows_of_several_files_and_spread_limits_keep_their_numbers(tmp_path: Path) -> None:
@@ -127,10 +131,10 @@ def test_rows_of_several_files_and_spread_limits_keep_their_numbers(tmp_path: Pa
     }
     config = {"dataset": str(folder), "candidates": [{"name": "a", "model": "m"}]}
     spec = resolve_reading(RunConfig.model_validate(config)).with_columns(lambda line: None)
-    found = scan(str(folder), spec.reader, limit=5, on_problem=print)
-    taken = [one for shard in found.shards for one in read_samples(shard, spec.reader)]
+    result = scan(str(folder), spec.reader, limit=5, on_problem=print)
+    taken = [entry for shard in result.shards for entry in read_samples(shard, spec.reader)]
     assert len(taken) == 5
-    assert all(by_query[one.query] == one.id for one in taken)
+    assert all(by_query[entry.query] == entry.id for entry in taken)
 
 
 def test_responses_are_mapped_too(tmp_path: Path) -> None:
@@ -143,8 +147,8 @@ def test_responses_are_mapped_too(tmp_path: Path) -> None:
         }
     )
     reader = resolve_reading(config).with_columns(lambda line: None).reader
-    found = scan(str(path), reader, on_problem=print)
-    (record,) = [one for shard in found.shards for one in read_records(shard, reader)]
+    result = scan(str(path), reader, on_problem=print)
+    (record,) = [entry for shard in result.shards for entry in read_records(shard, reader)]
     assert isinstance(record, Record)
     assert (record.sample.query, record.candidate.name) == ("Hello?", "gpt")
     assert record.response is not None
@@ -152,7 +156,7 @@ def test_responses_are_mapped_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("query,query\na,b\n", "two columns have this name"),
         ("query,x\na,b,c\n", "has 3 cells, and the header names 2 columns"),
@@ -160,9 +164,11 @@ def test_responses_are_mapped_too(tmp_path: Path) -> None:
         ('query,memory\na,"{broken"\n', "broken JSON"),
     ],
 )
-def test_a_broken_table_is_a_problem_with_its_place(tmp_path: Path, text: str, told: str) -> None:
+def test_a_broken_table_is_a_problem_with_its_place(
+    tmp_path: Path, text: str, message: str
+) -> None:
     _, _, problems = read(write(tmp_path, text))
-    assert any(told in str(problem) for problem in problems)
+    assert any(message in str(problem) for problem in problems)
 
 
 def test_a_table_that_is_not_utf_8_loses_no_row_before(tmp_path: Path) -> None:
@@ -182,8 +188,8 @@ def test_a_field_that_is_none_is_refused(tmp_path: Path, name: str) -> None:
 def test_our_own_format_is_read_as_before(tmp_path: Path) -> None:
     """A misspelt field is still a fault where no column was mapped."""
     path = write(tmp_path, json.dumps({"id": "a", "query": "q", "memroy": {}}), "data.jsonl")
-    samples, said, problems = read(path)
-    assert (samples, said) == ([], [])
+    samples, notes, problems = read(path)
+    assert (samples, notes) == ([], [])
     assert "did you mean 'memory'?" in str(problems[0])
     assert SampleReader(suite="memory", adapt=no_adaptation).columns is None
 
@@ -222,18 +228,20 @@ def test_each_row_of_a_csv_is_read_alone_as_from_the_start(
     path.write_bytes(gzip.compress(data) if suffix else data)
     whole = Shard(kind="csv", path=str(path))
     read = list(entries(whole))
-    assert [one.raw["id"] for one in read] == ["1", "2", "3", "4", "5", "6"]
-    assert [one.raw["query"] for one in read][1:3] == [f"two{end}lines", "ünï ☂"]
-    assert [one.number for one in read] == [1, 2, 3, 4, 5, 6]
+    assert [entry.raw["id"] for entry in read] == ["1", "2", "3", "4", "5", "6"]
+    assert [entry.raw["query"] for entry in read][1:3] == [f"two{end}lines", "ünï ☂"]
+    assert [entry.number for entry in read] == [1, 2, 3, 4, 5, 6]
     for first in range(6):
         for last in range(first, 6):
             stretch = {"start": read[first].position, "stop": read[last].end}
             part = whole.model_copy(update={**stretch, "first_number": first + 1})
-            found = [(one.raw, one.number, one.position) for one in entries(part)]
-            assert found == [(one.raw, one.number, one.position) for one in read[first : last + 1]]
+            result = [(entry.raw, entry.number, entry.position) for entry in entries(part)]
+            assert result == [
+                (entry.raw, entry.number, entry.position) for entry in read[first : last + 1]
+            ]
     places = [read[3].position, read[0].position]
     taken = whole.model_copy(update={"take": tuple(places), "numbers": (4, 1)})
-    assert [(one.raw, one.number) for one in entries(taken)] == [
+    assert [(entry.raw, entry.number) for entry in entries(taken)] == [
         (read[n].raw, n + 1) for n in (3, 0)
     ]
 
@@ -241,9 +249,11 @@ def test_each_row_of_a_csv_is_read_alone_as_from_the_start(
 def test_a_csv_is_cut_into_shards_that_hold_its_rows_once(tmp_path: Path) -> None:
     rows = "".join(f'{number},"question\n{number}"\n' for number in range(100))
     path = write(tmp_path, f"id,query\n{rows}")
-    found = scan(str(path), SampleReader(suite="memory"), rows_per_shard=7, on_problem=print)
-    assert len(found.shards) == 15
+    result = scan(str(path), SampleReader(suite="memory"), rows_per_shard=7, on_problem=print)
+    assert len(result.shards) == 15
     samples = [
-        one for shard in found.shards for one in read_samples(shard, SampleReader(suite="memory"))
+        entry
+        for shard in result.shards
+        for entry in read_samples(shard, SampleReader(suite="memory"))
     ]
-    assert [one.query for one in samples] == [f"question\n{number}" for number in range(100)]
+    assert [entry.query for entry in samples] == [f"question\n{number}" for number in range(100)]

@@ -18,12 +18,16 @@ def cut(contexts: list[int], engines: int, size: int = 100) -> list[list[int]]:
     many entries come in turn."""
     entries = sorted((turn, number) for number, n in enumerate(contexts) for turn in range(n))
     sharder = ContextSharder(Shard(kind="jsonl", path="d.jsonl"), ROWS, engines)
-    for place, (_, number) in enumerate(entries):
-        sharder.add(Entry(place, place + 1, "d.jsonl", "", {}, size), True, f"context {number}")
+    for position, (_, number) in enumerate(entries):
+        sharder.add(
+            Entry(position, position + 1, "d.jsonl", "", {}, size), True, f"context {number}"
+        )
     shards = sharder.finish()
-    assert sorted(place for shard in shards for place in shard.take) == list(range(len(entries)))
+    assert sorted(position for shard in shards for position in shard.take) == list(
+        range(len(entries))
+    )
     assert all(shard.rows == len(shard.take) for shard in shards)
-    return [[entries[place][1] for place in shard.take] for shard in shards]
+    return [[entries[position][1] for position in shard.take] for shard in shards]
 
 
 def n_shards_of_each(shards: list[list[int]]) -> set[int]:

@@ -65,10 +65,10 @@ def test_a_cell_of_a_csv_may_hold_a_list_of_texts(
     assert read_gold(cell, column, is_cell=True) == answers
 
 
-def find(tmp_path: Path, rows: list[dict[str, Any]], **given: str) -> Any:
+def find(tmp_path: Path, rows: list[dict[str, Any]], **columns: str) -> Any:
     path = tmp_path / "rows.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    sources = {name: ColumnSource({"from": column}) for name, column in given.items()}
+    sources = {name: ColumnSource({"from": column}) for name, column in columns.items()}
     return find_columns(str(path), sources, has_responses=True, may_guess=True)
 
 
@@ -80,19 +80,22 @@ def find(tmp_path: Path, rows: list[dict[str, Any]], **given: str) -> Any:
 )
 @pytest.mark.parametrize("query", ["query", "question"])
 def test_a_column_of_right_answers_is_found_and_said(tmp_path: Path, name: str, query: str) -> None:
-    found = find(tmp_path, [{query: "How long?", "response": "forty", name: "forty"}])
+    mapping = find(tmp_path, [{query: "How long?", "response": "forty", name: "forty"}])
     row = {query: "How long?", "response": "forty", name: "forty"}
-    assert (row if found.map is None else found.map.apply(row))["answers"] in (["forty"], "forty")
-    assert (f"answers is {name!r}" in found.tell("rows")) == (name != "answers")
-    assert "kept as metadata" not in found.tell("rows")
+    assert (row if mapping.map is None else mapping.map.apply(row))["answers"] in (
+        ["forty"],
+        "forty",
+    )
+    assert (f"answers is {name!r}" in mapping.tell("rows")) == (name != "answers")
+    assert "kept as metadata" not in mapping.tell("rows")
 
 
 def test_of_two_columns_the_first_by_order_is_taken_and_the_other_said(tmp_path: Path) -> None:
     rows = [{**QUESTION, "target": "thirty", "gold_answer": "forty"}]
-    found = find(tmp_path, rows)
-    assert found.guessed["answers"] == "gold_answer"
-    assert found.other_golds == ("target",)
-    assert "'target'" in found.tell("rows")
+    mapping = find(tmp_path, rows)
+    assert mapping.guessed["answers"] == "gold_answer"
+    assert mapping.other_golds == ("target",)
+    assert "'target'" in mapping.tell("rows")
     agreeing = find(tmp_path, [{**QUESTION, "target": "forty", "gold_answer": "forty"}])
     assert agreeing.other_golds == ()
 
@@ -103,9 +106,9 @@ def test_what_cannot_be_an_answer_is_not_taken(tmp_path: Path) -> None:
 
 
 def test_what_the_user_says_counts(tmp_path: Path) -> None:
-    found = find(tmp_path, [{**QUESTION, "gold": "x", "mine": "[y]"}], answers="mine")
-    assert found.map is not None
-    assert found.map.apply({**QUESTION, "gold": "x", "mine": "[y]"})["answers"] == ["[y]"]
+    mapping = find(tmp_path, [{**QUESTION, "gold": "x", "mine": "[y]"}], answers="mine")
+    assert mapping.map is not None
+    assert mapping.map.apply({**QUESTION, "gold": "x", "mine": "[y]"})["answers"] == ["[y]"]
 
 
 def test_a_missing_cell_is_no_answer(tmp_path: Path) -> None:
@@ -114,6 +117,6 @@ def test_a_missing_cell_is_no_answer(tmp_path: Path) -> None:
         rows = csv.writer(file)
         rows.writerow(["query", "response", "answers"])
         rows.writerow(["Q?", "x", "NaN"])
-    found = find_columns(str(path), {}, has_responses=True, may_guess=True)
-    assert found.map is not None
-    assert found.map.apply({"query": "Q?", "response": "x", "answers": "NaN"})["answers"] == []
+    mapping = find_columns(str(path), {}, has_responses=True, may_guess=True)
+    assert mapping.map is not None
+    assert mapping.map.apply({"query": "Q?", "response": "x", "answers": "NaN"})["answers"] == []

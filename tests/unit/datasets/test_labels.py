@@ -28,7 +28,7 @@ def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
         pq.write_table(pa.Table.from_pylist(rows), path)
     elif kind == "tsv":
         path.write_text(
-            "".join("\t".join(each) + "\n" for each in (rows[0], *(row.values() for row in rows)))
+            "".join("\t".join(cells) + "\n" for cells in (rows[0], *(row.values() for row in rows)))
         )
     elif kind == "csv":
         with path.open("w", newline="") as file:
@@ -60,55 +60,59 @@ def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path)
     }
     columns = {"query": "q", "response": "say_*", "answers": "gold", "skip": "bad"}
     labelling = Labelling(columns=columns, people=("ok_*",), separator="/")
-    found = read_labelled(written(tmp_path, "json", [row | {"bad": True}, row]), labelling, (0, 1))
-    assert [(one.id, one.fields["response"], one.people) for one in found] == [
+    responses = read_labelled(
+        written(tmp_path, "json", [row | {"bad": True}, row]), labelling, (0, 1)
+    )
+    assert [
+        (response.id, response.fields["response"], response.people) for response in responses
+    ] == [
         ("row-000002-x", "Ada", (1.0,)),
         ("row-000002-y", "", (0.0,)),
     ]
-    assert found[0].fields["answers"] == ["Ada", "A. King"]
-    assert found[0].cluster == found[1].cluster
+    assert responses[0].fields["answers"] == ["Ada", "A. King"]
+    assert responses[0].cluster == responses[1].cluster
 
 
 def test_nested_labels_words_memory_and_several_people(tmp_path: Path) -> None:
     row = {"q": "Hm?", "a": "x", "k": "A fact.", "by": {"ann": "Fully ", "bo": None}, "of": 7}
     columns = PLAIN.columns | {"memory": "k", "cluster": "of"}
     labelling = Labelling(columns=columns, people=("by.ann", "by.bo"), words={"fully": 1})
-    (one,) = read_labelled(written(tmp_path, "json", [row]), labelling, (0, 1))
-    assert one.fields["memory"] == {"knowledge": "A fact."}
-    assert (one.people, one.cluster) == ((1.0, None), "7")
+    (response,) = read_labelled(written(tmp_path, "json", [row]), labelling, (0, 1))
+    assert response.fields["memory"] == {"knowledge": "A fact."}
+    assert (response.people, response.cluster) == ((1.0, None), "7")
 
 
 def test_columns_are_mapped_onto_a_labelling() -> None:
-    found = map_columns(["response=b,human=one", "human2=two"], PLAIN)
-    assert found.columns == {"query": "q", "response": "b"}
-    assert found.people == ("one", "two")
+    responses = map_columns(["response=b,human=one", "human2=two"], PLAIN)
+    assert responses.columns == {"query": "q", "response": "b"}
+    assert responses.people == ("one", "two")
     assert map_columns([], PLAIN).people == ("score",)
 
 
 @pytest.mark.parametrize(
-    ("pair", "told"),
+    ("pair", "message"),
     [
         ("response", "write FIELD=COLUMN"),
         ("respons=a", "did you mean 'response'"),
         ("x=y", "There are: human"),
     ],
 )
-def test_a_wrong_mapping_says_what_there_is(pair: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_wrong_mapping_says_what_there_is(pair: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         map_columns([pair], PLAIN)
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "message"),
     [
         ({"response": "answer"}, r"no column 'answer'.*There are: q, a, score"),
         ({"response": "say_*"}, r"no column fits 'say_\*'; there are: q, a, score"),
         ({"context": "c_*"}, r"'c_\*' has a \*"),
     ],
 )
-def test_a_column_that_is_not_there(tmp_path: Path, changed: dict[str, str], told: str) -> None:
+def test_a_column_that_is_not_there(tmp_path: Path, changed: dict[str, str], message: str) -> None:
     labelling = PLAIN.model_copy(update={"columns": PLAIN.columns | changed})
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         read_labelled(written(tmp_path, "csv", ROWS), labelling, (1, 5))
 
 
@@ -121,7 +125,7 @@ def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("label", "told"),
+    ("label", "message"),
     [
         ("good", "'score' holds 'good', not a number"),
         (6, "outside 1 to 5"),
@@ -129,8 +133,8 @@ def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
         ([1], "not a number"),
     ],
 )
-def test_a_label_that_is_none(tmp_path: Path, label: Any, told: str) -> None:
-    with pytest.raises(DataError, match=rf"row-000002: .*{told}"):
+def test_a_label_that_is_none(tmp_path: Path, label: Any, message: str) -> None:
+    with pytest.raises(DataError, match=rf"row-000002: .*{message}"):
         read_labelled(
             written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}]), PLAIN, (1, 5)
         )
@@ -149,7 +153,7 @@ def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) ->
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "told"),
+    ("name", "text", "message"),
     [
         ("x.txt", "", "not a kind of file"),
         ("x.json", "{", "broken JSON"),
@@ -160,10 +164,10 @@ def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) ->
         ("x.json", "[]", "holds no row"),
     ],
 )
-def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, told: str) -> None:
+def test_files_that_cannot_be_read(tmp_path: Path, name: str, text: str, message: str) -> None:
     path = tmp_path / name
     path.write_text(text)
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_labelled(path, PLAIN, (1, 5))
     with pytest.raises(DataError, match="cannot be read"):
         read_labelled(tmp_path / "absent.json", PLAIN, (1, 5))
@@ -193,19 +197,19 @@ def test_the_three_published_files(
 ) -> None:
     _, labelling = find_preset(name, metric)
     assert labelling.scale is not None
-    found = read_labelled(DATA / file, labelling, labelling.scale)
-    assert len(found) == len({one.id for one in found}) == n
-    labels = [label for one in found for label in one.people if label is not None]
+    responses = read_labelled(DATA / file, labelling, labelling.scale)
+    assert len(responses) == len({response.id for response in responses}) == n
+    labels = [label for response in responses for label in response.people if label is not None]
     assert len(labels) == n
     assert mean is None or sum(labels) / n == pytest.approx(mean)
-    assert all(one.fields["response"] for one in found)
+    assert all(response.fields["response"] for response in responses)
 
 
 def test_weights_are_mapped_or_stand_beside_unit_ids(tmp_path: Path) -> None:
     rows = [row | {"w": "2.5"} for row in ROWS]
     mapped = map_columns(["weight=w"], PLAIN)
-    found = read_labelled(written(tmp_path, "csv", rows), mapped, (1, 5))
-    assert [one.weight for one in found] == [2.5, 2.5]
+    responses = read_labelled(written(tmp_path, "csv", rows), mapped, (1, 5))
+    assert [response.weight for response in responses] == [2.5, 2.5]
     of_view = [row | {"unit_id": "u", "weight": 4} for row in ROWS]
     assert read_labelled(written(tmp_path, "jsonl", of_view), PLAIN, (1, 5))[0].weight == 4
     body = [row | {"weight": 80} for row in ROWS]

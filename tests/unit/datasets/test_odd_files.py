@@ -33,16 +33,18 @@ def row(number: int) -> bytes:
 
 def scanned(path: Path) -> tuple[Scan, list[str]]:
     problems: list[Problem] = []
-    found = scan(str(path), READING, on_problem=problems.append)
-    assert sum(1 for shard in found.shards for _ in read_samples(shard, READING)) == found.n_samples
+    result = scan(str(path), READING, on_problem=problems.append)
+    assert (
+        sum(1 for shard in result.shards for _ in read_samples(shard, READING)) == result.n_samples
+    )
     for problem in problems:
         problem.model_dump_json()
         str(problem).encode("utf-8")
-    return found, [str(problem) for problem in problems]
+    return result, [str(problem) for problem in problems]
 
 
 @pytest.mark.parametrize(
-    ("content", "told"),
+    ("content", "message"),
     [
         (
             b'{"id":"a","query":"q","metadata":{"x":' + DEEP + b"}}\n",
@@ -58,7 +60,7 @@ def scanned(path: Path) -> tuple[Scan, list[str]]:
 )
 @pytest.mark.parametrize("form", ["jsonl", "folder", "json"])
 def test_an_odd_entry_is_a_problem_of_its_own(
-    content: bytes, told: str, form: str, tmp_path: Path
+    content: bytes, message: str, form: str, tmp_path: Path
 ) -> None:
     if form == "jsonl":
         path = tmp_path / "data.jsonl"
@@ -71,14 +73,14 @@ def test_an_odd_entry_is_a_problem_of_its_own(
     else:
         path = tmp_path / "data.json"
         path.write_bytes(b"[" + row(1) + b"," + content + b"]")
-    found, problems = scanned(path)
+    result, problems = scanned(path)
     if form != "json":
-        assert (found.n_samples, found.n_invalid) == (2, 1)
-        assert told in problems[0]
+        assert (result.n_samples, result.n_invalid) == (2, 1)
+        assert message in problems[0]
     elif (
         b"\\ud" not in content
     ):  # a stream of JSON ends where it breaks; yajl replaces lone surrogates
-        assert found.n_invalid == 1
+        assert result.n_invalid == 1
         assert "broken JSON after item" in problems[0]
 
 
@@ -144,19 +146,19 @@ def test_a_damaged_packed_file_keeps_what_stands_before(damage: str, tmp_path: P
     }[damage]
     path = tmp_path / ("data.jsonl.zst" if damage == "zst" else "data.jsonl.gz")
     path.write_bytes(content)
-    found, problems = scanned(path)
-    assert found.n_invalid == 1 or damage == "flipped"  # whose rubbish may hold ends of lines
+    result, problems = scanned(path)
+    assert result.n_invalid == 1 or damage == "flipped"  # whose rubbish may hold ends of lines
     assert "can be read: the packed file is damaged or cut off" in problems[-1]
     if damage in ("cut", "checksum"):
-        assert found.n_samples > 1000
+        assert result.n_samples > 1000
 
 
 def test_a_decompression_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storage, "BOMB_BYTES", 1 << 20)
     path = tmp_path / "data.jsonl.gz"
     path.write_bytes(gzip.compress(row(1) + b'{"id":"x","query":"' + b"a" * (8 << 20) + b'"}\n', 9))
-    found, problems = scanned(path)
-    assert found.n_invalid == 1
+    result, problems = scanned(path)
+    assert result.n_invalid == 1
     assert "decompression bomb" in problems[0]
 
 
@@ -164,8 +166,8 @@ def test_a_line_without_end_is_one_problem(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(json_files, "MAX_LINE_BYTES", 1000)
     path = tmp_path / "data.jsonl"
     path.write_bytes(row(1) + b"x" * 5000 + b"\n" + row(2) + b"y" * 2000)
-    found, problems = scanned(path)
-    assert (found.n_samples, found.n_invalid) == (2, 2)
+    result, problems = scanned(path)
+    assert (result.n_samples, result.n_invalid) == (2, 2)
     assert all("the line is longer than" in problem for problem in problems)
 
 
@@ -180,8 +182,8 @@ def test_fifos_and_devices_are_refused_at_once(tmp_path: Path) -> None:
         (samples / name).mkdir(parents=True)
     os.mkfifo(samples / "a" / "sample.json")
     (samples / "b" / "sample.json").write_bytes(row(1))
-    found, problems = scanned(samples)
-    assert (found.n_samples, found.n_invalid) == (1, 1)
+    result, problems = scanned(samples)
+    assert (result.n_samples, result.n_invalid) == (1, 1)
     assert "not a regular file" in problems[0]
 
 
@@ -198,21 +200,21 @@ def test_recordings_in_a_parquet_are_left_out_and_text_that_is_no_utf8_is_told(
         {"id": ["a"], "query": ["q"], "picture": [b"\xff"], "audio": [sound], "all": [[sound]]}
     )
     pq.write_table(table, tmp_path / "data.parquet")
-    found, problems = scanned(tmp_path / "data.parquet")
-    assert (found.n_samples, problems) == (1, [])
-    (sample,) = [sample for shard in found.shards for sample in read_samples(shard, READING)]
+    result, problems = scanned(tmp_path / "data.parquet")
+    assert (result.n_samples, problems) == (1, [])
+    (sample,) = [sample for shard in result.shards for sample in read_samples(shard, READING)]
     assert sample.metadata == {"audio": {"path": "a.wav"}, "all": [{"path": "a.wav"}]}
     broken = pa.StringArray.from_buffers(
         1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")
     )
     pq.write_table(pa.table({"id": ["a"], "query": broken}), tmp_path / "broken.parquet")
-    found, problems = scanned(tmp_path / "broken.parquet")
-    assert (found.n_samples, found.n_invalid) == (0, 1)
+    result, problems = scanned(tmp_path / "broken.parquet")
+    assert (result.n_samples, result.n_invalid) == (0, 1)
     assert "not a readable Parquet file" in problems[0]
 
 
 def test_a_damaged_packed_json_is_a_problem(tmp_path: Path) -> None:
     (tmp_path / "data.json.gz").write_bytes(b"no gzip")
-    found, problems = scanned(tmp_path / "data.json.gz")
-    assert (found.n_samples, found.n_invalid) == (0, 1)
+    result, problems = scanned(tmp_path / "data.json.gz")
+    assert (result.n_samples, result.n_invalid) == (0, 1)
     assert "damaged or cut off" in problems[0]

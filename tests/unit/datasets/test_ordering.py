@@ -31,10 +31,10 @@ def ordered(
     path: str, seed: int = 0, rows: int = 8, limit: int | None = None
 ) -> tuple[Scan, list[Sample], SampleOrder]:
     reader, collected = SampleReader(suite="memory"), StratifiedOrder(seed)
-    found = scan(path, reader, limit=limit, on_problem=print, on_taken=collected.entries.append)
+    result = scan(path, reader, limit=limit, on_problem=print, on_taken=collected.entries.append)
     shards, order = collected.finish(rows)
     samples = [sample for shard in shards for sample in read_samples(shard, reader)]
-    return found, samples, order
+    return result, samples, order
 
 
 def row(number: int, task: str, **more: Any) -> dict[str, Any]:
@@ -49,7 +49,7 @@ def rows_of(n: int) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("suffix", ["jsonl", "json"])
 def test_every_sample_comes_once_at_its_place(tmp_path: Path, suffix: str) -> None:
     path = write(tmp_path, rows_of(80), suffix)
-    found, samples, order = ordered(path)
+    result, samples, order = ordered(path)
     ids = [sample.id for sample in samples]
     assert sorted(ids) == sorted(f"s{number}" for number in range(80))
     places = order.places_of(ids).tolist()
@@ -57,7 +57,7 @@ def test_every_sample_comes_once_at_its_place(tmp_path: Path, suffix: str) -> No
     # A JSON is read in its own order within a shard
     assert places == list(range(80)) or suffix == "json"
     plain = scan(path, SampleReader(suite="memory"), on_problem=print)
-    assert found.fingerprint == plain.fingerprint
+    assert result.fingerprint == plain.fingerprint
     assert order.places_of(["unknown"]).tolist() == [-1]
 
 
@@ -94,7 +94,7 @@ def test_what_shares_a_context_or_a_user_stays_together(tmp_path: Path, by: str)
     named = [sample.context or sample.metadata["user"] for sample in samples]
     assert len([1 for a, b in pairwise(named) if a != b]) == 9
     assert order.largest_group == 4
-    assert order.groups.tolist() == sorted(place // 4 for place in range(40))
+    assert order.groups.tolist() == sorted(position // 4 for position in range(40))
 
 
 def test_a_context_of_all_samples_is_no_group(tmp_path: Path) -> None:
@@ -109,9 +109,9 @@ def test_a_limit_takes_the_same_samples_in_another_order(tmp_path: Path) -> None
     _, samples, order = ordered(path, limit=10)
     plain = scan(path, SampleReader(suite="memory"), limit=10, on_problem=print)
     taken = [
-        one.id
+        row.id
         for shard in plain.shards
-        for one in read_samples(shard, SampleReader(suite="memory"))
+        for row in read_samples(shard, SampleReader(suite="memory"))
     ]
     assert sorted(sample.id for sample in samples) == sorted(taken)
     assert order.positions.size == 10

@@ -131,7 +131,7 @@ def failing(after: int) -> Iterator[dict[str, Any]]:
 
 
 @pytest.mark.parametrize(
-    ("data", "error", "told"),
+    ("data", "error", "message"),
     [
         (None, ConfigError, "data is a NoneType; give a path, a list of mappings, or a table"),
         ({"query": ["Q?"]}, ConfigError, "data is a dict; give a path"),
@@ -167,11 +167,11 @@ def failing(after: int) -> Iterator[dict[str, Any]]:
     ],
 )
 def test_what_is_no_table_says_so_in_a_sentence(
-    data: Any, error: type[Exception], told: str, tmp_path: Path
+    data: Any, error: type[Exception], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(error) as raised:
         written(data, tmp_path)
-    assert str(raised.value).startswith(told)
+    assert str(raised.value).startswith(message)
     assert "\n" not in str(raised.value)
     assert not list(tmp_path.rglob("*.jsonl"))
 

@@ -126,19 +126,22 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
     rows[57]["query"], rows[80]["id"] = "", "q4"
     path = str(write(tmp_path / "rows.parquet", rows, row_group_size=row_group_size))
     monkeypatch.setattr(scanning, "STRETCH_ROWS", 30)
-    whole, stretches, told = list[Problem](), list[Problem](), list[int]()
+    whole, stretches, counts = list[Problem](), list[Problem](), list[int]()
 
     def one_by_one(work: Any, sources: Any) -> Any:
-        told.append(len(sources))
+        counts.append(len(sources))
         return map(work, sources)
 
-    found = scan(path, ANSWERS, on_problem=whole.append, rows_per_shard=4)
+    result = scan(path, ANSWERS, on_problem=whole.append, rows_per_shard=4)
     cut = scan(path, ANSWERS, on_problem=stretches.append, rows_per_shard=4, each_source=one_by_one)
-    assert told == [4]
+    assert counts == [4]
     assert stretches == whole
     assert [problem.message for problem in whole][1].endswith("the first is row 5")
-    assert (cut.fingerprint, cut.n_samples, cut.n_invalid) == (found.fingerprint, 98, 2)
-    read = [[one for shard in each.shards for one in records(shard)] for each in (found, cut)]
+    assert (cut.fingerprint, cut.n_samples, cut.n_invalid) == (result.fingerprint, 98, 2)
+    read = [
+        [row for shard in found_scan.shards for row in records(shard)]
+        for found_scan in (result, cut)
+    ]
     assert read[0] == read[1]
     assert len(read[0]) == 98
 
@@ -151,10 +154,10 @@ def test_shards_of_a_long_source_grow(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr("memray_eval.datasets.sharding.MANY_SHARDS", 8)
     path = str(write(tmp_path / "rows.parquet", rows_of(400)))
     problems: list[Problem] = []
-    found = scan(path, ANSWERS, rows_per_shard=4, most_rows=16, on_problem=problems.append)
-    sizes = [shard.rows for shard in found.shards]
+    result = scan(path, ANSWERS, rows_per_shard=4, most_rows=16, on_problem=problems.append)
+    sizes = [shard.rows for shard in result.shards]
     assert (sizes[0], max(sizes), sum(sizes)) == (4, 16, 400)
-    assert [one.sample.id for shard in found.shards for one in records(shard)] == [
+    assert [row.sample.id for shard in result.shards for row in records(shard)] == [
         f"q{number}" for number in range(400)
     ]
     assert not problems
@@ -165,9 +168,9 @@ def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:
     rows[2]["metadata"], rows[4]["metadata"] = "{no", '{"a": 1}'
     path = str(write(tmp_path / "rows.parquet", rows))
     problems: list[Problem] = []
-    found = scan(path, ANSWERS, on_problem=problems.append)
-    assert found.n_samples == 4
+    result = scan(path, ANSWERS, on_problem=problems.append)
+    assert result.n_samples == 4
     (problem,) = problems
     assert (problem.place, problem.sample_id, problem.field) == ("row 3", "q2", "metadata")
-    (shard,) = found.shards
-    assert [one.sample.metadata for one in records(shard)][-1] == {"a": 1}
+    (shard,) = result.shards
+    assert [row.sample.metadata for row in records(shard)][-1] == {"a": 1}

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.hub import fetch_dataset
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
+from memray_eval.datasets.sources import fetch_dataset
 from memray_eval.errors import DataError
 from memray_eval.types import Sample
 
@@ -33,8 +33,8 @@ def read(
 ) -> tuple[list[list[Sample]], list[Problem]]:
     """The samples of every shard."""
     problems: list[Problem] = []
-    found = scan(str(path), reading, on_problem=problems.append, **options)
-    return [list(read_samples(shard, reading)) for shard in found.shards], problems
+    result = scan(str(path), reading, on_problem=problems.append, **options)
+    return [list(read_samples(shard, reading)) for shard in result.shards], problems
 
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:

@@ -29,15 +29,15 @@ def checked(path: Path, **options: Any) -> tuple[Scan, list[Problem]]:
     return scan(str(path), MEMORY, on_problem=problems.append, **options), problems
 
 
-def ids(found: Scan) -> list[str]:
-    return [sample.id for shard in found.shards for sample in read_samples(shard, MEMORY)]
+def ids(result: Scan) -> list[str]:
+    return [sample.id for shard in result.shards for sample in read_samples(shard, MEMORY)]
 
 
 def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     for index, raw in enumerate(samples):
-        place = tmp_path / "samples" / f"s{index}"
-        place.mkdir(parents=True)
-        (place / "sample.json").write_bytes(
+        root = tmp_path / "samples" / f"s{index}"
+        root.mkdir(parents=True)
+        (root / "sample.json").write_bytes(
             raw if isinstance(raw, bytes) else json.dumps(raw).encode()
         )
     return tmp_path / "samples"
@@ -140,22 +140,24 @@ BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("break_it", "field", "told"), [case[1:] for case in BREAKS], ids=[case[0] for case in BREAKS]
+    ("break_it", "field", "message"),
+    [case[1:] for case in BREAKS],
+    ids=[case[0] for case in BREAKS],
 )
 def test_a_broken_sample_is_named_with_file_id_and_field(
-    tmp_path: Path, raw_sample: Raw, break_it: Callable[[Raw], object], field: str, told: str
+    tmp_path: Path, raw_sample: Raw, break_it: Callable[[Raw], object], field: str, message: str
 ) -> None:
     break_it(raw_sample)
-    found, problems = checked(folder(tmp_path, raw_sample))
-    assert (found.n_samples, found.n_invalid, found.shards) == (0, 1, [])
+    result, problems = checked(folder(tmp_path, raw_sample))
+    assert (result.n_samples, result.n_invalid, result.shards) == (0, 1, [])
     (problem,) = problems
     assert (problem.field, problem.sample_id) == (field, raw_sample["id"])
-    assert told in problem.message
+    assert message in problem.message
     assert str(problem).startswith(f"{tmp_path / 'samples' / 's0' / 'sample.json'}: ")
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b'{"id": "x", ', "broken JSON at line 1, column"),
         (b'{"id": "caf\xe9"}', "not UTF-8 (byte 11: 0xe9)"),
@@ -167,11 +169,11 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
     ],
 )
 def test_a_file_that_is_not_a_json_object_is_named(
-    tmp_path: Path, raw_sample: Raw, data: bytes, told: str
+    tmp_path: Path, raw_sample: Raw, data: bytes, message: str
 ) -> None:
-    found, problems = checked(folder(tmp_path, raw_sample, data))
-    assert (found.n_samples, found.n_invalid) == (1, 1)
-    assert told in problems[0].message
+    result, problems = checked(folder(tmp_path, raw_sample, data))
+    assert (result.n_samples, result.n_invalid) == (1, 1)
+    assert message in problems[0].message
     assert problems[0].path.endswith("s1/sample.json")
 
 
@@ -182,8 +184,8 @@ def test_every_problem_of_a_sample_is_told_at_once(tmp_path: Path, raw_sample: R
 
 
 def test_a_second_sample_with_an_id_names_the_first(tmp_path: Path, raw_sample: Raw) -> None:
-    found, problems = checked(folder(tmp_path, raw_sample, raw_sample))
-    assert (found.n_samples, found.n_invalid) == (1, 1)
+    result, problems = checked(folder(tmp_path, raw_sample, raw_sample))
+    assert (result.n_samples, result.n_invalid) == (1, 1)
     assert "the first is" in problems[0].message
     assert problems[0].message.endswith("s0/sample.json")
     assert problems[0].path.endswith("s1/sample.json")
@@ -197,7 +199,7 @@ def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "data", "told"),
+    ("name", "data", "message"),
     [
         (
             "d.jsonl",
@@ -212,27 +214,27 @@ def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> 
     ],
 )
 def test_a_broken_combined_file_is_named_with_the_place(
-    tmp_path: Path, name: str, data: bytes, told: list[str]
+    tmp_path: Path, name: str, data: bytes, message: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(data)
     _, problems = checked(tmp_path / name)
-    assert len(problems) == len(told)
-    for problem, text in zip(problems, told, strict=True):
+    assert len(problems) == len(message)
+    for problem, text in zip(problems, message, strict=True):
         assert text in str(problem)
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("absent", "no dataset at"),
         ("notes.txt", "cannot tell its format"),
         ("empty", "holds no samples; a dataset is"),
     ],
 )
-def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, told: str) -> None:
+def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, message: str) -> None:
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         checked(tmp_path / name)
 
 
@@ -240,11 +242,11 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, told: str) -> 
 def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The shipped dataset in every format."""
     raws = [json.loads((file).read_text("utf-8")) for file in sorted(SAMPLES.glob("*/sample.json"))]
-    place = tmp_path_factory.mktemp("formats")
-    (place / "list.json").write_text(json.dumps(raws))
-    (place / "object.json").write_text(json.dumps({"samples": raws}))
-    (place / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
-    (place / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
+    root = tmp_path_factory.mktemp("formats")
+    (root / "list.json").write_text(json.dumps(raws))
+    (root / "object.json").write_text(json.dumps({"samples": raws}))
+    (root / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
+    (root / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
     as_text = [
         raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))}
         for raw in raws
@@ -252,17 +254,17 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     # Arrow takes the columns from the first row alone
     names = {name for raw in as_text for name in raw}
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
-    pq.write_table(pa.table(columns), place / "d.parquet", row_group_size=30)
-    (place / "many").mkdir()
+    pq.write_table(pa.table(columns), root / "d.parquet", row_group_size=30)
+    (root / "many").mkdir()
     for index in (0, 60):
-        (place / "many" / f"{index}.jsonl").write_text(
+        (root / "many" / f"{index}.jsonl").write_text(
             "\n".join(json.dumps(raw) for raw in raws[index : index + 60])
         )
-    (place / "d.jsonl.gz").write_bytes(gzip.compress((place / "d.jsonl").read_bytes()))
-    (place / "list.json.zst").write_bytes(
-        pa.Codec("zstd").compress((place / "list.json").read_bytes(), asbytes=True)
+    (root / "d.jsonl.gz").write_bytes(gzip.compress((root / "d.jsonl").read_bytes()))
+    (root / "list.json.zst").write_bytes(
+        pa.Codec("zstd").compress((root / "list.json").read_bytes(), asbytes=True)
     )
-    paths = {path.name: path for path in place.iterdir()}
+    paths = {path.name: path for path in root.iterdir()}
     return {"folder": SAMPLES, **paths}
 
 
@@ -284,25 +286,27 @@ def test_every_format_gives_the_same_samples(
     formats: dict[str, Path], name: str, limit: int | None
 ) -> None:
     reference, _ = checked(formats["folder"], rows_per_shard=16, limit=limit)
-    found, problems = checked(formats[name], rows_per_shard=16, limit=limit)
+    result, problems = checked(formats[name], rows_per_shard=16, limit=limit)
     assert not problems
-    assert (found.n_samples, found.fingerprint) == (reference.n_samples, reference.fingerprint)
-    assert ids(found) == ids(reference)
-    assert len(ids(found)) == (limit or 120)
+    assert (result.n_samples, result.fingerprint) == (reference.n_samples, reference.fingerprint)
+    assert ids(result) == ids(reference)
+    assert len(ids(result)) == (limit or 120)
 
 
 def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
-    found, _ = checked(formats["d.jsonl"], rows_per_shard=16)
-    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in found.shards] == [16] * 7 + [8]
+    result, _ = checked(formats["d.jsonl"], rows_per_shard=16)
+    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in result.shards] == [16] * 7 + [
+        8
+    ]
 
 
 @pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"])
 def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str) -> None:
-    found, _ = checked(formats[name], rows_per_shard=8)
-    joined = coalesce(found.shards, 40)
-    assert len(joined) < len(found.shards)
+    result, _ = checked(formats[name], rows_per_shard=8)
+    joined = coalesce(result.shards, 40)
+    assert len(joined) < len(result.shards)
     assert all(shard.rows <= 40 for shard in joined)
-    assert [sample.id for shard in joined for sample in read_samples(shard, MEMORY)] == ids(found)
+    assert [sample.id for shard in joined for sample in read_samples(shard, MEMORY)] == ids(result)
 
 
 def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
@@ -311,8 +315,8 @@ def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> No
         {"id": "b", "query": "q", "memory": {"y": "2"}},
     ]
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
-    found, _ = checked(tmp_path / "d.parquet")
-    assert [sample.memory for sample in read_samples(found.shards[0], MEMORY)] == [
+    result, _ = checked(tmp_path / "d.parquet")
+    assert [sample.memory for sample in read_samples(result.shards[0], MEMORY)] == [
         {"x": "1"},
         {"y": "2"},
     ]
@@ -333,20 +337,20 @@ def test_invalid_samples_are_left_out_of_what_runs(
         path.write_text(
             json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws)
         )
-    found, problems = checked(path, rows_per_shard=8)
-    found.shards = coalesce(found.shards, 16)
-    assert (found.n_samples, found.n_invalid, len(problems)) == (35, 5, 5)
-    kept = ids(found)
+    result, problems = checked(path, rows_per_shard=8)
+    result.shards = coalesce(result.shards, 16)
+    assert (result.n_samples, result.n_invalid, len(problems)) == (35, 5, 5)
+    kept = ids(result)
     assert len(kept) == len(set(kept)) == 35
     assert not {"s0", "s7", "s8", "s39", "s20"} & set(kept)
 
 
 def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
-    found, problems = checked(
+    result, problems = checked(
         folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}})
     )
     assert not problems
-    (sample,) = read_samples(found.shards[0], MEMORY)
+    (sample,) = read_samples(result.shards[0], MEMORY)
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}
 
 
@@ -365,7 +369,7 @@ def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
         return raw
 
     problems: list[Problem] = []
-    found = scan(str(path), SampleReader(suite="memory", adapt=adapt), on_problem=problems.append)
-    assert (found.n_samples, found.n_invalid) == (1, 1)
+    result = scan(str(path), SampleReader(suite="memory", adapt=adapt), on_problem=problems.append)
+    assert (result.n_samples, result.n_invalid) == (1, 1)
     assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message

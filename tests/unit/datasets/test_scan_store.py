@@ -60,8 +60,8 @@ def scanned(
     path: Path, reading: SampleReader = MEMORY, **options: Any
 ) -> tuple[Scan, list[Problem]]:
     problems: list[Problem] = []
-    found = scan(str(path), reading, rows_per_shard=4, on_problem=problems.append, **options)
-    return found, problems
+    result = scan(str(path), reading, rows_per_shard=4, on_problem=problems.append, **options)
+    return result, problems
 
 
 @pytest.mark.parametrize("reading", [MEMORY, CONTEXTS], ids=["rows", "contexts"])
@@ -70,7 +70,8 @@ def test_files_scanned_at_the_same_time_give_what_one_after_the_other_does(
 ) -> None:
     many: dict[str, list[dict[str, Any] | str]] = {
         f"part-{number:02}.jsonl": [
-            row(number * 10 + place, context=f"Context {place % 3}. " * 5) for place in range(9)
+            row(number * 10 + position, context=f"Context {position % 3}. " * 5)
+            for position in range(9)
         ]
         for number in range(6)
     }
@@ -78,14 +79,14 @@ def test_files_scanned_at_the_same_time_give_what_one_after_the_other_does(
     many["part-04.jsonl"].insert(0, row(3))
     many["part-05.jsonl"].append(row(24))
     path = write(tmp_path / "data", many)
-    one, by_one = scanned(path, reading)
+    sequential, by_one = scanned(path, reading)
     together, by_all = scanned(path, reading, each_source=at_the_same_time)
-    assert together == one
+    assert together == sequential
     one_of_two, _ = scanned(path, reading, engines=2)
     assert scanned(path, reading, engines=2, each_source=at_the_same_time)[0] == one_of_two
-    assert one.fingerprint.startswith(WHOLE)
+    assert sequential.fingerprint.startswith(WHOLE)
     assert by_all == by_one
-    assert (one.n_samples, one.n_invalid) == (54, 6)
+    assert (sequential.n_samples, sequential.n_invalid) == (54, 6)
     doubles = [problem.message for problem in by_all if "second sample" in problem.message]
     assert doubles == [
         "a second sample with this id; the first is line 2",
@@ -121,10 +122,10 @@ def test_a_stored_scan_is_the_scan(tmp_path: Path) -> None:
     rows = [row(number) for number in range(9)] + ["broken"]
     path = write(tmp_path / "data", {"a.jsonl": rows, "b.jsonl": [row(20)]})
     now = settled(path)
-    found, _ = scanned(path)
-    stored = json.loads(json.dumps(store_scan(found, str(path), HOW, now)))
+    result, _ = scanned(path)
+    stored = json.loads(json.dumps(store_scan(result, str(path), HOW, now)))
     kept = restore_scan(stored, str(path), HOW)
-    assert kept == found
+    assert kept == result
     assert [sample.id for shard in kept.shards for sample in read_samples(shard, MEMORY)] == [
         *(f"S{number}" for number in range(9)),
         "S20",
@@ -154,10 +155,10 @@ def test_a_scan_of_what_has_changed_is_not_used(
     named = row(2, context_file="contexts/one.txt")
     path = write(tmp_path / "data", {"a.jsonl": [row(1), named], "b.jsonl": [row(4)]})
     now = settled(path)
-    found, _ = scanned(path)
-    assert found.context_files == {f"{path}/contexts/one.txt"}
-    stored = store_scan(found, str(path), HOW, now)
-    assert restore_scan(stored, str(path), HOW) == found
+    result, _ = scanned(path)
+    assert result.context_files == {f"{path}/contexts/one.txt"}
+    stored = store_scan(result, str(path), HOW, now)
+    assert restore_scan(stored, str(path), HOW) == result
     change(path)
     assert restore_scan(stored, str(path), HOW) is None
 
@@ -167,14 +168,14 @@ def test_samples_in_folders_are_looked_after_too(tmp_path: Path) -> None:
         (tmp_path / f"s{number}").mkdir()
         (tmp_path / f"s{number}" / "sample.json").write_text(json.dumps(row(number)))
     now = settled(tmp_path)
-    found, _ = scanned(tmp_path)
-    stored = store_scan(found, str(tmp_path), HOW, now)
-    assert restore_scan(stored, str(tmp_path), HOW) == found
+    result, _ = scanned(tmp_path)
+    stored = store_scan(result, str(tmp_path), HOW, now)
+    assert restore_scan(stored, str(tmp_path), HOW) == result
     (tmp_path / "s1" / "sample.json").write_text(json.dumps(row(7)))
     assert restore_scan(stored, str(tmp_path), HOW) is None
 
 
 def test_what_was_written_as_it_was_read_is_not_stored(tmp_path: Path) -> None:
     path = write(tmp_path / "data", {"a.jsonl": [row(1)]})
-    found, _ = scanned(path)
-    assert store_scan(found, str(path), HOW, time.time()) is None
+    result, _ = scanned(path)
+    assert store_scan(result, str(path), HOW, time.time()) is None

@@ -142,9 +142,9 @@ def test_the_place_of_a_line_tells_nothing_of_its_key() -> None:
     samples = shipped_samples()
     for keys in ("required_keys", "forbidden_keys"):
         places = [
-            place / (len(sample.memory) - 1)
+            position / (len(sample.memory) - 1)
             for sample in samples
-            for place, key in enumerate(sample.memory)
+            for position, key in enumerate(sample.memory)
             if key in getattr(sample, keys)
         ]
         assert 0.45 <= mean(places) <= 0.55, keys

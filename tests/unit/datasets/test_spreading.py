@@ -59,20 +59,20 @@ def limited(
     path: Path, limit: int, reading: SampleReader = FREE, **options: Any
 ) -> tuple[Scan, list[str], list[Problem]]:
     problems: list[Problem] = []
-    found = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
+    result = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
     if reading.has_responses:
         return (
-            found,
+            result,
             [
                 f"{r.sample.id}/{r.candidate.name}"
-                for s in found.shards
+                for s in result.shards
                 for r in read_records(s, reading)
             ],
             problems,
         )
     return (
-        found,
-        [sample.id for shard in found.shards for sample in read_samples(shard, reading)],
+        result,
+        [sample.id for shard in result.shards for sample in read_samples(shard, reading)],
         problems,
     )
 
@@ -86,10 +86,10 @@ def test_every_format_gives_as_many_of_each_task(
         write(tmp_path, kind, SORTED),
         SampleReader(suite="memory", by_context=by_context),
     )
-    found, ids, problems = limited(path, 7, reading, rows_per_shard=2)
+    result, ids, problems = limited(path, 7, reading, rows_per_shard=2)
     assert (sorted(ids), problems) == (["a0", "a1", "a2", "b0", "b1", "c0", "c1"], [])
-    assert found.n_samples == sum(shard.rows for shard in found.shards) == 7
-    assert found.fingerprint == limited(path, 7, reading)[0].fingerprint
+    assert result.n_samples == sum(shard.rows for shard in result.shards) == 7
+    assert result.fingerprint == limited(path, 7, reading)[0].fingerprint
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -152,9 +152,9 @@ def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
             seen["read"] += 1
             yield entry
 
-    def checked(*given: Any) -> Any:
+    def checked(*arguments: Any) -> Any:
         seen["checked"] += 1
-        return check(*given)
+        return check(*arguments)
 
     monkeypatch.setattr(scanning, "entries", counted)
     monkeypatch.setattr(scanning, "_check", checked)
@@ -189,12 +189,12 @@ def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path
         [{**row, "model": "one"} for row in answers]
         + [{**row, "model": "two"} for row in shuffled],
     )
-    found, ids, problems = limited(path, 6, ANSWERS)
+    result, ids, problems = limited(path, 6, ANSWERS)
     assert (sorted(ids), problems) == (
         [f"{task}0/{name}" for task in "abc" for name in ("one", "two")],
         [],
     )
-    assert found.n_samples == 6
+    assert result.n_samples == 6
 
 
 @pytest.mark.parametrize("tasks", [("b",), ("c", "b")])

@@ -40,9 +40,9 @@ class WatchedFolder(RunFolder):
 
 @pytest.fixture
 def folder(tmp_path: Path) -> WatchedFolder:
-    made = WatchedFolder(str(tmp_path / "run"))
-    made.create()
-    return made
+    watched = WatchedFolder(str(tmp_path / "run"))
+    watched.create()
+    return watched
 
 
 @pytest.fixture
@@ -171,8 +171,8 @@ def test_what_cannot_be_written_is_told_to_each_and_costs_no_row_that_was(
         first, *lost, last = blocks(4)
         await writer.write(first)
         folder.is_full = True
-        told = await asyncio.gather(*map(writer.write, lost), return_exceptions=True)
-        assert [str(error) for error in told] == ["no space left on device"] * 2
+        outcomes = await asyncio.gather(*map(writer.write, lost), return_exceptions=True)
+        assert [str(error) for error in outcomes] == ["no space left on device"] * 2
         folder.is_full = False
         await writer.write(last)
 
@@ -228,12 +228,12 @@ def test_a_kill_at_any_moment_loses_no_row_whose_write_had_ended(folder: Watched
     words = [sys.executable, "-c", KILLED_WRITER, folder.path]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
-        told = [int(process.stdout.readline()) for _ in range(random.randint(150, 300))]
+        outcomes = [int(process.stdout.readline()) for _ in range(random.randint(150, 300))]
         process.kill()
-        told += [int(line) for line in process.stdout if line.endswith("\n")]
+        outcomes += [int(line) for line in process.stdout if line.endswith("\n")]
     held = units(folder)
     assert len(held) == len(set(held))
-    assert {f"{16 * number + row:016x}" for number in told for row in range(16)} <= set(held)
+    assert {f"{16 * number + row:016x}" for number in outcomes for row in range(16)} <= set(held)
     assert all(folder.read_part(name).num_rows <= MAX_ROWS for name in folder.parts())
     assert sum(len(index.units) for index in folder.read_indexes(folder.list_parts())) == len(held)
 

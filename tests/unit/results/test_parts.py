@@ -53,9 +53,9 @@ def rows(record: Record) -> Rows:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(str(tmp_path / "run"))
-    made.create()
-    return made
+    run = RunFolder(str(tmp_path / "run"))
+    run.create()
+    return run
 
 
 def test_the_index_says_what_the_rows_do(folder: RunFolder, rows: Rows) -> None:
@@ -86,8 +86,8 @@ def test_a_part_without_an_index_is_read_itself(folder: RunFolder, rows: Rows) -
     pq.write_table(rows(24), path)  # as an older version did
     assert INDEX_KEY not in (pq.read_metadata(path).metadata or {})
     [of_columns] = folder.read_indexes(folder.list_parts())
-    for one, other in zip(of_footer, of_columns, strict=True):
-        assert one.tolist() == other.tolist()
+    for left, other in zip(of_footer, of_columns, strict=True):
+        assert left.tolist() == other.tolist()
 
 
 def test_an_index_of_other_rows_is_not_trusted(folder: RunFolder, rows: Rows) -> None:
@@ -155,20 +155,20 @@ def test_a_copy_of_the_records_has_the_same_rows_in_the_same_order(rows: Rows) -
     for number in range(40):
         table = rows(30, first=30 * number)
         scores = table.column("scores").combine_chunks()
-        each = scores.flatten()
-        columns = [pc.struct_field(each, field.name) for field in each.type]
-        columns[0] = pa.repeat(pa.scalar(metric.name), len(each))
-        columns[2] = pa.array(random.uniform(1, 5, len(each)))
-        changed = pa.StructArray.from_arrays(columns, fields=list(each.type))
+        structs = scores.flatten()
+        columns = [pc.struct_field(structs, field.name) for field in structs.type]
+        columns[0] = pa.repeat(pa.scalar(metric.name), len(structs))
+        columns[2] = pa.array(random.uniform(1, 5, len(structs)))
+        changed = pa.StructArray.from_arrays(columns, fields=list(structs.type))
         lists = pa.ListArray.from_arrays(scores.offsets, changed)
         folder.write_part(table.set_column(table.num_columns - 1, "scores", lists))
-    there = reduce_records(folder.records(), [metric])
+    expected = reduce_records(folder.records(), [metric])
     with folder.local_records() as copied:
         assert copied.filesystem.type_name == "local"
         assert copied.to_table().equals(folder.records().to_table())
-        here = reduce_records(copied, [metric])
+        actual = reduce_records(copied, [metric])
         places = [Path(file) for file in copied.files]
-    assert (here, there.n_units) == (there, 1200)
+    assert (actual, expected.n_units) == (expected, 1200)
     assert not any(place.exists() for place in places)
 
 

@@ -80,7 +80,7 @@ def test_who_lost_the_folder_in_the_cloud_writes_nothing_over_the_next_ones() ->
     lost: list[str] = []
 
     @contextmanager
-    def lease(*place: object) -> Iterator[Callable[[], bool]]:
+    def lease(*arguments: object) -> Iterator[Callable[[], bool]]:
         yield lambda: bool(lost)
 
     folder = RunFolder("mock:///run")

@@ -31,12 +31,12 @@ def test_short_scores_are_the_columns_of_whole_ones(
     outcomes: list[list[ComputedScore | Score]],
 ) -> None:
     whole = [
-        [one.to_score() if isinstance(one, ComputedScore) else one for one in each]
-        for each in outcomes
+        [item.to_score() if isinstance(item, ComputedScore) else item for item in unit]
+        for unit in outcomes
     ]
-    made = to_score_lists(outcomes)
-    assert made.type == RECORD_SCHEMA.field("scores").type
-    assert made.to_pylist() == to_score_lists(whole).to_pylist()
+    column = to_score_lists(outcomes)
+    assert column.type == RECORD_SCHEMA.field("scores").type
+    assert column.to_pylist() == to_score_lists(whole).to_pylist()
 
 
 @given(st.lists(records, max_size=4))
@@ -46,10 +46,10 @@ def test_records_are_as_they_will_read_back(held: list[Record]) -> None:
 
 @given(st.lists(st.integers(0, 2**64 - 1).map(lambda number: f"{number:016x}") | text, max_size=6))
 def test_the_numbers_of_units_are_those_of_each(ids: list[str]) -> None:
-    assert unit_numbers(ids).tolist() == [unit_number(one) for one in ids]
+    assert unit_numbers(ids).tolist() == [unit_number(item) for item in ids]
 
 
 def test_blanks_are_no_digits() -> None:
     odd = ["00000000000000 1", "0000000000000001", " " * 16, "+000000000000001"]
-    assert unit_numbers(odd).tolist() == [unit_number(one) for one in odd]
+    assert unit_numbers(odd).tolist() == [unit_number(item) for item in odd]
     assert unit_numbers(odd[1:2]).tolist() == [1]
