@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import EXISTING, PAIR
 from tests.servers.judgments import message_texts
