@@ -45,7 +45,7 @@ class Clip(NamedTuple):
 
     @property
     def is_silent(self) -> bool:
-        """Whether it has no samples, or all of them are the same."""
+        """Returns True if it has no samples, or all of them are the same."""
         return len(self.samples) == 0 or bool(np.ptp(self.samples) == 0)
 
 

@@ -57,7 +57,7 @@ class LabelSet(Frozen):
 
 
 def is_uniform(distribution: Mapping[str, float]) -> bool:
-    """Whether all labels of a distribution have the same share."""
+    """Returns True if all labels of a distribution have the same share."""
     return all(
         math.isclose(share, 1.0 / len(distribution), abs_tol=1e-9)
         for share in distribution.values()

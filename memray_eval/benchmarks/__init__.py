@@ -7,7 +7,7 @@ import importlib.util
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
@@ -105,6 +105,10 @@ class Suite:
         run's first where it leaves that out; empty for a run without metrics."""
         headline = self.headline or next(iter(self.metrics), "")
         return headline if headline in computed else next(iter(computed), "")
+
+
+# The suite of a benchmark on long contexts or conversations
+long_context_suite = partial(Suite, has_contexts=True, scores_empty=True)
 
 
 @cache

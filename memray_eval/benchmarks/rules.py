@@ -46,7 +46,7 @@ def score_by_rule(name: str, sample: Sample, response: Response) -> MetricValue:
 
 
 def scorer(name: str) -> str:
-    """Who scored: the rule and the version of its original."""
+    """The scorer: the rule and the version of its original."""
     return f"{name}, {all_rules()[name].version}" if name in all_rules() else name
 
 

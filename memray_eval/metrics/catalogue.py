@@ -95,7 +95,7 @@ def scale_of(metric: Metric) -> str:
 
 
 def judge_of(metric: Metric) -> str:
-    """Who scores a metric, and which rubrics a run may choose from."""
+    """The judge of a metric, and which rubrics a run may choose from."""
     if not isinstance(metric, JudgedMetric):
         return _KINDS[metric.kind]
     rubrics = f"; rubrics {', '.join(metric.rubrics)}" if metric.rubrics else ""

@@ -23,5 +23,5 @@ _UNKNOWN = re.compile(
 
 
 def says_unknown(text: str) -> bool:
-    """Whether a text says that it does not know, or that what was asked is not told."""
+    """Returns True if a text says that it does not know, or that what was asked is not told."""
     return _UNKNOWN.search(normalise(text[:4000])) is not None

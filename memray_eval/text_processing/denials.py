@@ -60,9 +60,9 @@ _UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff]")
 
 
 def is_denied(before: str, after: str, question: str) -> bool:
-    """Whether what stands between these two texts is denied by them. Both are lower case. "X is not
-    ..." denies X only where it goes on with a word of the question ("Tokyo is not the capital"),
-    and the question is not itself a negative one."""
+    """Returns True if what stands between these two texts is denied by them. Both are lower case.
+    "X is not ..." denies X only where it goes on with a word of the question ("Tokyo is not the
+    capital"), and the question is not itself a negative one."""
     before, after = before[-LOOKS_BACK:], after[:LOOKS_ON]
     if _NONE_BUT.search(before):  # "no city other than Tokyo" says that it is Tokyo
         return False

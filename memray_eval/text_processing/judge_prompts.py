@@ -74,8 +74,8 @@ class LaidOut(NamedTuple):
 
     @property
     def question(self) -> tuple[Message, Message]:
-        """What is asked, whatever the nonce. Sections are JSON here: no text in one of them reads
-        as another section."""
+        """The question, whatever the nonce. Sections are JSON here: no text in one of them reads as
+        another section."""
         sections = dumps([list(section) for section in self.sections])
         return Message(role="system", content=self.system), Message(role="user", content=sections)
 
@@ -134,7 +134,7 @@ class JudgePrompt(tuple[Message, ...]):
 
 
 def is_long_start(prompt: Sequence[Message]) -> TypeGuard[JudgePrompt]:
-    """Whether a prompt shares a start that some provider might keep."""
+    """Returns True if a prompt shares a start that some provider might keep."""
     return isinstance(prompt, JudgePrompt) and prompt.shared_chars >= SHORTEST_START_CHARS
 
 

@@ -110,8 +110,8 @@ class Quantity(NamedTuple):
 
     @property
     def is_distinctive(self) -> bool:
-        """Whether the number alone says what it is about: a fraction, a clock time, a large or a
-        measured one."""
+        """Returns True if the number alone says what it is about: a fraction, a clock time, a large
+        or a measured one."""
         if self.unit in ("pair", "clock"):
             return True
         measured = self.unit is not None and self.unit not in COMMON_UNITS
@@ -280,8 +280,8 @@ def _split_line(line: str) -> list[str]:
 
 
 def contains_phrase(text: str, phrase: str) -> bool:
-    """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space
-    or Unicode form."""
+    """Returns True if `phrase` stands in `text` word for word, whatever the case, punctuation,
+    white space or Unicode form."""
     wanted, spoken = words(phrase), words(text)
     if _UNSPACED.search(phrase):  # scripts without spaces between words
         return "".join(wanted) in "".join(spoken)

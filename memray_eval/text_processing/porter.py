@@ -48,7 +48,7 @@ def porter_stem(word: str) -> str:
 
 
 def _is_consonant(word: str, position: int) -> bool:
-    """Whether a letter is a consonant; y is one at the start and after a vowel."""
+    """Returns True if a letter is a consonant; y is one at the start and after a vowel."""
     is_consonant = word[position] not in _VOWELS
     while word[position] == "y" and position > 0:
         position -= 1

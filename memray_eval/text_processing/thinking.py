@@ -158,7 +158,7 @@ def _split_blocks(output: str) -> _Pieces | None:
 
 
 def _kind_of(mark: re.Match[str]) -> tuple[bool, str]:
-    """Whether a mark opens a block, and of which dialect."""
+    """Returns True if a mark opens a block, and of which dialect."""
     name = mark.lastgroup or ""
     return name.startswith("open"), name.removeprefix("open").removeprefix("close")
 
@@ -186,7 +186,7 @@ def _find_end(output: str, marks: Sequence[re.Match[str]], number: int) -> int |
 
 
 def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -> _Position:
-    """Where an opening mark stands, after a block that ended at `since` or (not `is_later`) the
+    """The place of an opening mark, after a block that ended at `since` or (not `is_later`) the
     output's start."""
     if _BLANK.match(output, since, mark.start()).end() == mark.start():  # type: ignore[union-attr]
         return "first"
@@ -201,8 +201,8 @@ def _position_of(output: str, since: int, mark: re.Match[str], is_later: bool) -
 
 
 def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
-    """Whether the text after `since` has a mark between quotation marks, brackets or backticks, or
-    in a block of code."""
+    """Returns True if the text after `since` has a mark between quotation marks, brackets or
+    backticks, or in a block of code."""
     start, end = mark.span()
     if output.count("```", since, start) % 2 and output.count("```", end) % 2:
         return True
@@ -216,7 +216,8 @@ def _is_quoted(output: str, since: int, mark: re.Match[str]) -> bool:
 
 
 def _is_mentioned(output: str, since: int, mark: re.Match[str]) -> bool:
-    """Whether the text after `since` quotes a mark, or has it in the middle of a sentence."""
+    """Returns True if the text after `since` quotes a mark, or has it in the middle of a
+    sentence."""
     start, end = mark.span()
     return _is_quoted(output, since, mark) or bool(
         _MID_SENTENCE_BEFORE.search(output[max(since, start - 40) : start])

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.babilong.rules import LABELS, RULES
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import Published, task_of
@@ -65,14 +65,12 @@ adapt = Published(
 )
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="BABILong: questions on small facts that stand scattered in a long text",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "babilong",
 )

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks import Answered, Suite, long_context_suite, mean_of
 from memray_eval.benchmarks.beam.files import FILES, TASKS
 from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
@@ -66,18 +66,16 @@ def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     }
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="BEAM: ten abilities of memory on chats of 100 thousand to 10 million tokens",
     metrics=("beam_rubric", "beam_event_order", "semantic_correctness", "evidence_recall",
              "abstention"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     has_arms=True,
     files=FILES,
     overall=overall,
     templated=templated,
     own_metric="beam_rubric",
-    scores_empty=True,
 )  # fmt: skip

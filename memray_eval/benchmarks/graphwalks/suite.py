@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.graphwalks.rules import RULES, TASKS
 from memray_eval.benchmarks.templates.records import Published, chars_bucket, known_task
 from memray_eval.types import Candidate, Message, Prompt, Sample
@@ -54,15 +54,13 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return Prompt(messages=(message,), max_tokens=max_tokens, is_cut=True)
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="GraphWalks: the parents of a node, or the nodes at a distance, in a long list of "
     "edges",
     metrics=("rule_score", "graphwalks_flexible_f1", "graphwalks_harness_f1", "graphwalks_card_f1"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "graphwalks_f1" if sample.task in TASKS else None,
 )

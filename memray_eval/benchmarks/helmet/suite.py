@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.benchmarks.longbench.rules import english_words
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
@@ -201,14 +201,12 @@ def rule_of(sample: Sample) -> str | None:
     return "helmet_substring" if sample.task else None
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="HELMET: its recall and RAG tasks at five lengths",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=rule_of,
 )

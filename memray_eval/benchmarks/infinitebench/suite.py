@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.infinitebench.rules import CHOICE_TASKS, LETTERS, RULES, rule_of
 from memray_eval.benchmarks.templates import Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
@@ -252,16 +252,14 @@ def _values(sample: Sample) -> dict[str, str]:
     }
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, "
     "retrieval",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     rules=RULES,
     rule_of=rule_of,
     templated=templated,
-    scores_empty=True,
 )

@@ -210,7 +210,7 @@ def _lone_letters(text: str, letters: str) -> list[ChosenOption] | None:
 
 
 def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
-    """Whether a text goes through several of the options with their words."""
+    """Returns True if a text goes through several of the options with their words."""
     lowered = text.lower()
     repeated = (
         re.search(rf"\b{letter.lower()}[).:、]\s*{re.escape(words.lower())}", lowered)
@@ -240,8 +240,8 @@ def _option_of_words(text: str, options: Mapping[str, str]) -> str:
 
 
 def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
-    """Whether the response goes through several options line by line, of which its first is no
-    choice."""
+    """Returns True if the response goes through several options line by line, of which its first is
+    no choice."""
     opens_line = {
         choice.option
         for choice in named
@@ -325,7 +325,7 @@ def compare(prompt: str, response: str, answers: Sequence[str]) -> Match:
 
 
 def why_no_answer(answers: Sequence[str]) -> str | None:
-    """Why nothing can be compared with a sample's answers, None if something can."""
+    """The reason why nothing can be compared with a sample's answers, None if something can."""
     return None if any(answer.strip() for answer in answers) else "the sample's answers are empty"
 
 
@@ -382,7 +382,7 @@ def _as_option(answer: str, options: Mapping[str, str]) -> str:
 
 
 def _is_same(response: str, answer: str) -> bool:
-    """Whether a response is the answer, by its words and values or as JSON."""
+    """Returns True if a response is the answer, by its words and values or as JSON."""
     if _normalise_answer(response) == _normalise_answer(answer):
         return True
     if not answer.lstrip().startswith(("{", "[")):
@@ -397,8 +397,8 @@ def _normalise_answer(text: str) -> str:
 
 
 def read_json(text: str) -> Any:
-    """What a reply says as JSON, None if it is no JSON (or says null). One code fence around all of
-    it is let through, as IFEval does; NaN and Infinity are not JSON."""
+    """The value of a reply as JSON, None if it is no JSON (or says null). One code fence around all
+    of it is let through, as IFEval does; NaN and Infinity are not JSON."""
     try:
         return json.loads(strip_fence(text), parse_constant=refuse_constant)
     # broken, a number of over 4,300 digits, or nested too deeply

@@ -77,7 +77,7 @@ class Constraint(NamedTuple):
     arguments: Frozen
 
     def holds(self, text: str) -> bool:
-        """Whether the text follows it; an empty one follows nothing."""
+        """Returns True if the text follows it; an empty one follows nothing."""
         return bool(text.strip()) and KINDS[self.kind].holds(text, self.arguments)
 
 

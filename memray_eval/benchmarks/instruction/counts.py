@@ -77,7 +77,7 @@ class Bounds(NamedTuple):
         return f"{self.low}-{self.high}" if self.low else f"at most {self.high}"
 
     def off(self, count: int) -> int:
-        """How far a count lies outside; 0 within."""
+        """The distance of a count that lies outside; 0 within."""
         return max(self.low - count, 0 if self.high is None else count - self.high, 0)
 
     def share_off(self, count: int) -> float:
@@ -96,12 +96,12 @@ def count_words(text: str) -> int:
 
 
 def is_chinese(text: str) -> bool:
-    """Whether a text holds any Chinese character."""
+    """Returns True if a text holds any Chinese character."""
     return _HAN.search(text) is not None
 
 
 def is_unspaced(text: str) -> bool:
-    """Whether a text holds a character of a script that puts no spaces between words."""
+    """Returns True if a text holds a character of a script that puts no spaces between words."""
     return _UNSPACED_CHARACTER.search(text) is not None
 
 
@@ -126,10 +126,10 @@ def paragraphs_of(text: str) -> list[str]:
 
 
 def asked_words(prompt: str) -> Bounds | None:
-    """How many words a prompt asks for ("in 3 words", "under 20 words", "a three-word reply",
-    "between 5 and 10 words"); None if it sets no target. "About N" allows a tenth more or less. A
-    number of words per sentence, or of words that the prompt talks about ("the last two words"), is
-    no target; of several targets all hold."""
+    """The number of words that a prompt asks for ("in 3 words", "under 20 words", "a three-word
+    reply", "between 5 and 10 words"); None if it sets no target. "About N" allows a tenth more or
+    less. A number of words per sentence, or of words that the prompt talks about ("the last two
+    words"), is no target; of several targets all hold."""
     return _asked_bounds(prompt, WORDS, bare=False)
 
 

@@ -76,8 +76,8 @@ def completeness(response: str, is_cut: bool) -> CheckResult:
 
 
 def is_cut_off(response: str) -> bool:
-    """Whether a text looks as if it broke off: it ends with "...", a comma, colon, dash or open
-    bracket, or on a word such as "the" or "and"; a code fence stays open; or it is prose of 30
+    """Returns True if a text looks as if it broke off: it ends with "...", a comma, colon, dash or
+    open bracket, or on a word such as "the" or "and"; a code fence stays open; or it is prose of 30
     words and more that ends its sentences, but not the last."""
     text = response.rstrip()
     if text.count("```") % 2 or text.endswith("..."):

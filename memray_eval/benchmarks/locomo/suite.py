@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks import Answered, long_context_suite, mean_of
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
@@ -77,18 +77,16 @@ def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     return figures
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="LoCoMo: questions on ten long conversations between two people, the unanswerable "
     "ones among them",
     metrics=("semantic_correctness", "rule_score", "evidence_recall", "abstention"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     has_arms=True,
     files=FILES,
     overall=overall,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "locomo_f1" if sample.task in TASKS else None,
 )

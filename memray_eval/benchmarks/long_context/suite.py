@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.types import Candidate, Prompt, Sample
 
@@ -82,13 +82,11 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     return suite.prompt(own, candidate)
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="All long-context benchmarks in one run, by length: one folder each",
     metrics=("rule_score",),
     prompt=prompt,
     prompts=("default", "cot", "transcript"),
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
 )

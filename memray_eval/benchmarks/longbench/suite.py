@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
 from memray_eval.benchmarks.templates import PromptByTask, Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
@@ -216,15 +216,13 @@ def _published_fields(sample: Sample) -> dict[str, str]:
     }
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="LongBench: 21 long-context tasks in English, Chinese and code (LongBench-E too)",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     rules=RULES,
     rule_of=lambda sample: RULE_OF_TASK.get(sample.task),
     templated=templated,
-    scores_empty=True,
 )

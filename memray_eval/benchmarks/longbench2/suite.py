@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks import Rule, Suite, long_context_suite
 from memray_eval.benchmarks.longbench.rules import VERSION, longbench2_choice
 from memray_eval.benchmarks.templates import (
     Template,
@@ -171,7 +171,7 @@ RULES = {
         score=lambda sample, text: longbench2_choice(text, _right_letter(sample)),
     )
 }
-SUITE = Suite(
+SUITE = long_context_suite(
     description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
     "domains",
     metrics=("semantic_correctness", "rule_score"),
@@ -179,9 +179,7 @@ SUITE = Suite(
     prompts=tuple(WORDINGS),
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     rules=RULES,
     rule_of=lambda sample: "longbench2_choice",
     templated=templated,
-    scores_empty=True,
 )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from memray_eval.benchmarks import Answered, Suite, mean_of, mean_of_tasks
+from memray_eval.benchmarks import Answered, Suite, long_context_suite, mean_of, mean_of_tasks
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.longmemeval.files import ABSTENTION, FILES, TASKS
 from memray_eval.benchmarks.longmemeval.judge_prompts import METRIC, read_official
@@ -82,18 +82,16 @@ def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     }
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="LongMemEval: questions on a user's earlier chats with an assistant, the "
     "unanswerable ones among them",
     metrics=("semantic_correctness", "longmemeval_judge", "evidence_recall", "abstention"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     has_arms=True,
     files=FILES,
     overall=overall,
     templated=templated,
     own_metric="longmemeval_judge",
-    scores_empty=True,
 )

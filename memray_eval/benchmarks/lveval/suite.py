@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.lveval.rules import RULES, TASK_RULES
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import Published, task_of
@@ -74,14 +74,12 @@ adapt = Published(
 )
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="LV-Eval: questions on long texts with confusing facts, at five lengths",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "lveval" if sample.task in TASKS else None,
 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.templates.records import Published, chars_bucket, known_task
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
@@ -118,15 +118,13 @@ RULES = {
         why_not=_why_not,
     )
 }
-SUITE = Suite(
+SUITE = long_context_suite(
     description="MRCR: one of 2, 4 or 8 answers to the same request, out of a long conversation",
     metrics=("rule_score",),
     prompt=prompt,
     prompts=("default", "transcript"),
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "mrcr_ratio",
 )

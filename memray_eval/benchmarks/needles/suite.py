@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from memray_eval.benchmarks import Suite
+from memray_eval.benchmarks import long_context_suite
 from memray_eval.benchmarks.needles.rules import RULES, rule_of
 from memray_eval.benchmarks.templates.records import check_own_record, check_record
 from memray_eval.types import Candidate, Message, Prompt, Sample
@@ -68,15 +68,13 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     )
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="Needles: generated texts of any length, with something hidden to find, follow or "
     "count",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=rule_of,
 )

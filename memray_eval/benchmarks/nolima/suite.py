@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Rule, Suite
+from memray_eval.benchmarks import Rule, long_context_suite
 from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import check_record
 
@@ -52,14 +52,12 @@ RULES = {
         score=lambda sample, text: contains(text, sample.answers),
     )
 }
-SUITE = Suite(
+SUITE = long_context_suite(
     description="NoLiMa: a needle that shares no words with the question about it, in a book",
     metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "nolima_contains",
 )

@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from memray_eval.benchmarks import Answered, Rule, Suite, mean_of
+from memray_eval.benchmarks import Answered, Rule, long_context_suite, mean_of
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.personamem.files import FILES, LETTERS, QUESTION_FIELDS, read_options
 from memray_eval.benchmarks.templates.records import Published
@@ -119,17 +119,15 @@ def overall(answered: Sequence[Answered]) -> dict[str, float | None]:
     return {"accuracy": mean_of(row.values.get("rule_score") for row in answered)}
 
 
-SUITE = Suite(
+SUITE = long_context_suite(
     description="PersonaMem: which of four replies fits what a user has said of themselves",
     metrics=("rule_score", "semantic_correctness", "evidence_recall"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,
-    has_contexts=True,
     has_arms=True,
     files=FILES,
     overall=overall,
-    scores_empty=True,
     rules=RULES,
     rule_of=lambda sample: "personamem_letter",
 )

@@ -93,7 +93,7 @@ def clauses(text: str) -> list[str]:
 
 
 def is_assertion(clause: str) -> bool:
-    """Whether a clause says outright how it is with the user: no condition, no advice, no
+    """Returns True if a clause says outright how it is with the user: no condition, no advice, no
     courtesy."""
     lowered = normalise(clause)
     if condition := _CONDITIONAL.search(lowered):
@@ -106,7 +106,7 @@ def is_assertion(clause: str) -> bool:
 
 
 def source_statements(sample: Sample) -> dict[Source, list[str]]:
-    """What a claim about the user may rest on, in order of precedence."""
+    """The sources that a claim about the user may rest on, in order of precedence."""
     return {
         "memory": [statement(key, value) for key, value in sample.memory.items()],
         "query": sentences(sample.query),

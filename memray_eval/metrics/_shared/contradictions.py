@@ -146,7 +146,7 @@ class MemoryClash(NamedTuple):
 
 
 def contradictions(sample: Sample, response: Response) -> list[MemoryClash]:
-    """What contradicts the memory, one sentence a key at most."""
+    """The contradictions of the memory, one sentence a key at most."""
     lines = sentences(response.text)
     premises = [_turn_to_the_user(line) for line in sentences(sample.query)] if lines else []
     clashes = []
@@ -174,7 +174,8 @@ def _turn_to_the_user(sentence: str) -> str:
 
 
 def _agrees(lines: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
-    """Whether a response takes a false premise over: its figure, or with a word of consent."""
+    """Returns True if a response takes a false premise over: its figure, or with a word of
+    consent."""
     text = normalise(" ".join(lines))
     numbers, true = quantities(premise), quantities(_value_as_text(value))
     stated = quantities(text)
@@ -193,7 +194,7 @@ def _agrees(lines: Sequence[str], premise: str, key: str, value: MemoryValue) ->
 
 
 def contradicts(key: str, value: MemoryValue, sentence: str) -> bool:
-    """Whether a sentence said to the user contradicts a memory entry."""
+    """Returns True if a sentence said to the user contradicts a memory entry."""
     claims = find_claims(key, sentence)
     return (
         any(
@@ -221,7 +222,8 @@ def _polarity(value: MemoryValue) -> bool | None:
 
 
 def _reverses(value: MemoryValue, clause: str) -> bool:
-    """Whether a clause says that what is remembered as a no is so, or the other way round."""
+    """Returns True if a clause says that what is remembered as a no is so, or the other way
+    round."""
     holds = _polarity(value)
     if holds is None or not re.search(
         r"\b(?:you(?:'re| are|'ve| have| don't| do not)?|as an?|your)\b[^@]*@", clause
@@ -251,14 +253,16 @@ def _gives_other_number(value: MemoryValue, clause: str) -> bool:
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
-    """Whether two numbers may be of the same thing: the same unit, or none for one of them."""
+    """Returns True if two numbers may be of the same thing: the same unit, or none for one of
+    them."""
     if "pair" in (one.unit, other.unit) or "clock" in (one.unit, other.unit):
         return one.unit == other.unit
     return one.unit == other.unit or None in (one.unit, other.unit)
 
 
 def _is_ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
-    """Whether a clause claims a state (high, low, normal) that the remembered figure is not in."""
+    """Returns True if a clause claims a state (high, low, normal) that the remembered figure is not
+    in."""
     state = state_of(key, value)
     if state is None:
         return False
@@ -270,8 +274,8 @@ def _is_ruled_out(key: str, value: MemoryValue, clause: str) -> bool:
 
 
 def state_of(key: str, value: MemoryValue) -> str | None:
-    """Whether the remembered figure is high, low or normal; None where it is between, or the key
-    has no range here."""
+    """Returns True if the remembered figure is high, low or normal; None where it is between, or
+    the key has no range here."""
     numbers = quantities(_value_as_text(value))
     if len(numbers) == 2 and numbers[0].unit == numbers[1].unit == "pair":
         above = max(numbers[0].value - _PRESSURE.high, numbers[1].value - 90)
@@ -319,8 +323,8 @@ def _names_other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
 
 
 def is_state_supported(key: str, value: MemoryValue, sentence: str) -> bool:
-    """Whether a sentence claims of the key the state that its remembered figure is in, or the yes
-    or no that is remembered."""
+    """Returns True if a sentence claims of the key the state that its remembered figure is in, or
+    the yes or no that is remembered."""
     for clause in find_claims(key, sentence):
         state, holds = state_of(key, value), _polarity(value)
         pattern = {"high": _HIGH, "low": _LOW, "normal": _NORMAL}.get(state or "")

@@ -86,7 +86,7 @@ class QuotedText:
         self._text = text
 
     def holds(self, quote: str) -> bool:
-        """Whether the text holds the quote, word for word or by alignment of its words."""
+        """Returns True if the text holds the quote, word for word or by alignment of its words."""
         return self._is_verbatim(quote) or self._is_aligned(quote)
 
     def _is_verbatim(self, quote: str) -> bool:

@@ -3,14 +3,23 @@ guess. See text_processing/judge_prompts.py for the order that they are sent in.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Response, Sample
 
 
 def judge_messages(rubric: str, sections: dict[str, str]) -> JudgePrompt:
-    """What a judge call asks about the sections, by name."""
+    """The question of a judge call about the sections, by name."""
     return JudgePrompt(rubric, sections)
+
+
+def ask_of_answer(rubric: str) -> Callable[[Sample, Response], JudgePrompt]:
+    """The `prompt` of a metric whose judge sees the query and the response alone."""
+    return lambda sample, response: judge_messages(
+        rubric, {"QUERY": sample.query, "RESPONSE": response.text}
+    )
 
 
 def with_memory(sample: Sample, response: Response) -> dict[str, str]:

@@ -193,7 +193,7 @@ class Fact:
 
 
 def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) -> bool:
-    """Whether a sentence uses what memory holds under the key, or one of the values that it
+    """Returns True if a sentence uses what memory holds under the key, or one of the values that it
     lists."""
     facts = Fact.each_of(key, value)
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
@@ -203,7 +203,7 @@ def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) ->
 
 
 def is_personal(sentence: str) -> bool:
-    """Whether a sentence speaks to the user of the user."""
+    """Returns True if a sentence speaks to the user of the user."""
     return _PERSONAL.search(normalise(sentence)) is not None
 
 
@@ -215,7 +215,8 @@ def cosine(vectors: Vectors, left: str, right: str) -> float:
 
 
 def _claims_absent(key: str, sentence: str) -> bool:
-    """Whether a sentence claims a value or a state of the user for a key that memory lacks."""
+    """Returns True if a sentence claims a value or a state of the user for a key that memory
+    lacks."""
     if find_claims(key, sentence):
         return True
     unnamed = [pattern for fact, pattern in _UNNAMED.items() if fact in key.split("_")]

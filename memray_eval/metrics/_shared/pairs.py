@@ -8,8 +8,9 @@ from typing import Any, Literal
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
+from memray_eval.metrics._shared.layout import section
 from memray_eval.ports import Vectors
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection, pair_of
+from memray_eval.types import Message, Response, Sample, pair_of
 
 # What a verdict is for, as parts of a score: one of them is 1
 FIRST, TIE, SECOND = "first", "tie", "second"
@@ -34,7 +35,7 @@ def other_text(sample: Sample) -> str:
 
 
 def applies(sample: Sample) -> str | None:
-    """Why a sample is not judged: it is no pair, or one of the two gave no answer."""
+    """The reason why a sample is not judged: it is no pair, or one of the two gave no answer."""
     pair = pair_of(sample)
     if pair is None:
         return "the sample is no pair of answers; `memray-eval pairwise` makes them of runs"
@@ -74,14 +75,9 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         parts=tuple(VALUES),
         aggregate=aggregate,
         layout=(
-            SummarySection(
-                lines=(
-                    *(
-                        SummaryLine(label=label, field=f"extras.{part}", form="percent")
-                        for part, label in shares.items()
-                    ),
-                    SummaryLine(label="Total Samples", field="n_scored", form="count"),
-                )
+            section(
+                *((label, f"extras.{part}", "percent") for part, label in shares.items()),
+                ("Total Samples", "n_scored", "count"),
             ),
         ),
         judgment=PreferenceJudgment,

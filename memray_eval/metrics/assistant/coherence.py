@@ -18,10 +18,10 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import ask_of_answer
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, sentences, stems
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 Score how well the response is written, from 1 to 5. Weigh five things: ideas follow from each other; the wording is clear; tone
@@ -42,10 +42,6 @@ class CoherenceJudgment(BaseModel):
         default_factory=list, description="Exact quotes from the response."
     )
     strengths: list[str] = Field(default_factory=list)
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, {"QUERY": sample.query, "RESPONSE": response.text})
 
 
 _ENDED = re.compile(r"[.!?…:)\"'”’]\s*$")
@@ -92,7 +88,7 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=CoherenceJudgment,
-    prompt=prompt,
+    prompt=ask_of_answer(RUBRIC),
     rules=rules,
     measure=measure,
     verify=verify_quotes("grammar_issues", decides=False),

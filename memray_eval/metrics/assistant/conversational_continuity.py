@@ -114,7 +114,7 @@ class Said(NamedTuple):
         return cls(text, stems(text), numbers, text.rstrip().endswith("?"))
 
     def shares(self, other: frozenset[str]) -> bool:
-        """Whether `other` holds two content words of the sentence, or half of them."""
+        """Returns True if `other` holds two content words of the sentence, or half of them."""
         shared = len(self.stems & other)
         return shared >= 2 or (shared > 0 and 2 * shared >= len(self.stems))
 
@@ -169,7 +169,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> Conversationa
 
 
 def facts(sample: Sample) -> Iterator[Said]:
-    """What the user stated in the history, each statement once."""
+    """The statements of the user in the history, each statement once."""
     turns = [turn.content[:READ_CHARS] for turn in sample.history if turn.role == "user"][-LATEST:]
     texts = list(dict.fromkeys(sentence for turn in turns for sentence in sentences(turn)))
     for fact in map(Said.of, texts[-LATEST:]):
@@ -194,8 +194,8 @@ def _gives_other_number(sentence: Said, fact: Said) -> bool:
 
 
 def _says_the_reverse(sentence: str, fact: Said) -> bool:
-    """Whether a clause asserts of the user, in words of the fact alone, what the fact denies; or
-    denies what it says."""
+    """Returns True if a clause asserts of the user, in words of the fact alone, what the fact
+    denies; or denies what it says."""
     denies = bool(_NEGATION.search(normalise(fact.text)))
     for clause in re.split(r"[,;:]", sentence[:SENTENCE_CHARS]):
         content = stems(clause)

@@ -191,7 +191,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmotionalCong
 
 
 def _count_answers(label: str, tone: Tone) -> int:
-    """How many cues of the response answer an emotion."""
+    """The number of cues of the response that answer an emotion."""
     name = stem(normalise(label))
     for family, count in zip(DISTRESS, tone.distress, strict=True):
         if name in family.labels:

@@ -14,10 +14,11 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import ask_of_answer
+from memray_eval.metrics._shared.layout import section
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import normalise, sentences
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 Score the empathy of the response from 1 to 5. Weigh three things: warmth, a friendly, caring, human voice; validation, the
@@ -48,10 +49,6 @@ class EmpathyJudgment(BaseModel):
     )
     empathy_gaps: list[str] = Field(default_factory=list)
     explanation: str
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, {"QUERY": sample.query, "RESPONSE": response.text})
 
 
 def _any_of(*patterns: str) -> re.Pattern[str]:
@@ -203,7 +200,7 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=EmpathyJudgment,
-    prompt=prompt,
+    prompt=ask_of_answer(RUBRIC),
     rules=rules,
     measure=measure,
     verify=verify_quotes("supportive_elements"),
@@ -215,37 +212,16 @@ METRIC = JudgedMetric(
     aggregate=aggregate,
     layout=(
         statistics_block("Empathy", True),
-        SummarySection(
-            lines=(
-                SummaryLine(
-                    label="Validation Rate", field="extras.validation_rate", form="percent"
-                ),
-            )
-        ),
-        SummarySection(
+        section(("Validation Rate", "extras.validation_rate", "percent")),
+        section(
+            *((level.title(), f"extras.warmth_{level}", "bar") for level in WARMTH_LEVELS),
             heading="Warmth Distribution:",
-            lines=tuple(
-                SummaryLine(label=level.title(), field=f"extras.warmth_{level}", form="bar")
-                for level in WARMTH_LEVELS
-            ),
         ),
-        SummarySection(
-            lines=(
-                SummaryLine(
-                    label="Total Supportive Elements",
-                    field="extras.total_supportive_elements",
-                    form="count",
-                ),
-                SummaryLine(
-                    label="Avg per Sample", field="extras.avg_supportive_elements", form="average"
-                ),
-                SummaryLine(
-                    label="Total Empathy Gaps", field="extras.total_empathy_gaps", form="count"
-                ),
-                SummaryLine(
-                    label="Avg per Sample", field="extras.avg_empathy_gaps", form="average"
-                ),
-            )
+        section(
+            ("Total Supportive Elements", "extras.total_supportive_elements", "count"),
+            ("Avg per Sample", "extras.avg_supportive_elements", "average"),
+            ("Total Empathy Gaps", "extras.total_empathy_gaps", "count"),
+            ("Avg per Sample", "extras.avg_empathy_gaps", "average"),
         ),
     ),
 )

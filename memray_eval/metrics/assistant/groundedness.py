@@ -29,8 +29,9 @@ from memray_eval.metric import (
 from memray_eval.metrics._shared.claims import check_claims, claim_texts
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.layout import section
 from memray_eval.ports import Vectors
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
@@ -149,30 +150,18 @@ METRIC = JudgedMetric(
         lambda columns: (columns["grounded"], columns["claims"]),
     ),
     layout=(
-        SummarySection(
+        section(
+            ("Groundedness Score", "micro.groundedness_score", "score", "higher is better"),
+            ("Hallucination Rate", "micro.hallucination_rate", "score", "lower is better"),
+            ("Total Claims", "micro.claims", "count"),
+            ("Grounded Claims", "micro.grounded", "count"),
+            ("Hallucinated Claims", "micro.hallucinated", "count"),
             heading="Micro-averaged (recommended):",
-            lines=(
-                SummaryLine(
-                    label="Groundedness Score",
-                    field="micro.groundedness_score",
-                    note="higher is better",
-                ),
-                SummaryLine(
-                    label="Hallucination Rate",
-                    field="micro.hallucination_rate",
-                    note="lower is better",
-                ),
-                SummaryLine(label="Total Claims", field="micro.claims", form="count"),
-                SummaryLine(label="Grounded Claims", field="micro.grounded", form="count"),
-                SummaryLine(label="Hallucinated Claims", field="micro.hallucinated", form="count"),
-            ),
         ),
-        SummarySection(
+        section(
+            ("Groundedness Score", "macro.groundedness_score"),
+            ("Hallucination Rate", "macro.hallucination_rate"),
             heading="Macro-averaged (for reference):",
-            lines=(
-                SummaryLine(label="Groundedness Score", field="macro.groundedness_score"),
-                SummaryLine(label="Hallucination Rate", field="macro.hallucination_rate"),
-            ),
         ),
     ),
 )

@@ -18,7 +18,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.claims import clauses, is_assertion
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import ask_of_answer
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import (
     NUMBER_WORD,
@@ -30,7 +30,7 @@ from memray_eval.text_processing.matching import (
     words,
 )
 from memray_eval.text_processing.sample_text import value_text
-from memray_eval.types import Message, Response, Sample
+from memray_eval.types import Response, Sample
 
 RUBRIC = """
 Score how much the response helps the person who asked, from 1 to 5. Ask what they need, whether the response meets it, and
@@ -52,10 +52,6 @@ class HelpfulnessJudgment(BaseModel):
         default_factory=list, description="What the user needs and the response leaves out."
     )
     suggested_followups: list[str] = Field(default_factory=list)
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, {"QUERY": sample.query, "RESPONSE": response.text})
 
 
 READ_CHARS = 20_000  # of a response; what follows is not read
@@ -181,7 +177,7 @@ def _is_step(clause: str) -> bool:
 
 
 def _invents(sample: Sample, text: str) -> bool:
-    """Whether it states a number of the user that no source gives."""
+    """Returns True if it states a number of the user that no source gives."""
     stated = [
         number
         for clause in clauses(text)
@@ -231,7 +227,7 @@ METRIC = JudgedMetric(
     scale=(1, 5),
     integer_scale=True,
     judgment=HelpfulnessJudgment,
-    prompt=prompt,
+    prompt=ask_of_answer(RUBRIC),
     rules=rules,
     measure=measure,
     on_empty=lambda sample: HelpfulnessJudgment(

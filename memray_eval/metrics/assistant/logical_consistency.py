@@ -293,7 +293,7 @@ def _find_known_clashes(lines: list[str]) -> Iterator[Contradiction]:
 
 
 def _is_circular(sentence: str) -> bool:
-    """Whether the words after "because" are all among those before it."""
+    """Returns True if the words after "because" are all among those before it."""
     claim, because, reason = sentence.lower().partition(" because ")
     return bool(because) and bool(stems(reason)) and stems(reason) <= stems(claim)
 

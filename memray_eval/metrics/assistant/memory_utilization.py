@@ -24,10 +24,11 @@ from memray_eval.metric import (
 )
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics._shared.memory import candidate_keys, find_citations, matching_texts
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.text_processing.sample_text import draw_order
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
 List every key of KEYS that the response uses. MEMORY holds what is known of the user; of some keys nothing is known. A key is
@@ -195,30 +196,21 @@ METRIC = JudgedMetric(
     aggregate=aggregate,
     pooled=Pooled("keys", COUNTS, pooled_f1),
     layout=(
-        SummarySection(
+        section(
+            ("Precision", "micro.precision"),
+            ("Recall", "micro.recall"),
+            ("F1 Score", "micro.f1"),
+            ("Total TP", "micro.tp", "count"),
+            ("Total FP", "micro.fp", "count"),
+            ("Total FN", "micro.fn", "count"),
+            ("Invented Keys", "extras.invented_keys", "count", "counted apart"),
             heading="Micro-averaged (recommended):",
-            lines=(
-                SummaryLine(label="Precision", field="micro.precision"),
-                SummaryLine(label="Recall", field="micro.recall"),
-                SummaryLine(label="F1 Score", field="micro.f1"),
-                SummaryLine(label="Total TP", field="micro.tp", form="count"),
-                SummaryLine(label="Total FP", field="micro.fp", form="count"),
-                SummaryLine(label="Total FN", field="micro.fn", form="count"),
-                SummaryLine(
-                    label="Invented Keys",
-                    field="extras.invented_keys",
-                    form="count",
-                    note="counted apart",
-                ),
-            ),
         ),
-        SummarySection(
+        section(
+            ("Precision", "macro.precision"),
+            ("Recall", "macro.recall"),
+            ("F1 Score", "macro.f1"),
             heading="Macro-averaged (for reference):",
-            lines=(
-                SummaryLine(label="Precision", field="macro.precision"),
-                SummaryLine(label="Recall", field="macro.recall"),
-                SummaryLine(label="F1 Score", field="macro.f1"),
-            ),
         ),
     ),
 )

@@ -13,10 +13,10 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import ask_of_answer
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import sentences, words
-from memray_eval.types import Message, Response, Sample, Share
+from memray_eval.types import Response, Sample, Share
 
 RUBRIC = """
 Score how polite and socially acceptable the response is, from 0 to 1. Judge tone and wording alone.
@@ -44,10 +44,6 @@ class PolitenessJudgment(BaseModel):
         default_factory=list, description="Exact quotes from the response."
     )
     improvement_suggestions: list[str] = Field(default_factory=list)
-
-
-def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-    return judge_messages(RUBRIC, {"QUERY": sample.query, "RESPONSE": response.text})
 
 
 class Lapse(NamedTuple):
@@ -248,7 +244,7 @@ METRIC = JudgedMetric(
     value_label="Politeness",
     scale=(0, 1),
     judgment=PolitenessJudgment,
-    prompt=prompt,
+    prompt=ask_of_answer(RUBRIC),
     rules=rules,
     measure=measure,
     verify=verify_quotes("impolite_phrases"),

@@ -29,6 +29,7 @@ from memray_eval.metric import (
     statistics_block,
 )
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
+from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.companion._judgment import (
     WEIGHTS,
     CompanionJudgment,
@@ -39,7 +40,7 @@ from memray_eval.metrics.companion._judgment import (
 )
 from memray_eval.metrics.companion._rules import immovable_dimensions, scores
 from memray_eval.ports import Vectors
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
 A voice assistant keeps people company; what it says is heard, not read. Score RESPONSE, its reply to what the user just said
@@ -160,11 +161,11 @@ def dimension_metric(
 
 def overall_metric(title: str, value_label: str, about: str, formulas: str) -> JudgedMetric:
     """The metric of the weighted sum."""
-    figures = (
-        SummaryLine(label="Judge's Own Overall Differs By", field="extras.judge_difference"),
-        SummaryLine(label="Overall Score Alone", field="extras.overall_only", form="count"),
+    figures = section(
+        ("Judge's Own Overall Differs By", "extras.judge_difference"),
+        ("Overall Score Alone", "extras.overall_only", "count"),
     )
-    layout = (statistics_block(value_label, False), SummarySection(lines=figures))
+    layout = (statistics_block(value_label, False), figures)
     return _metric(
         title,
         value_label,

@@ -198,33 +198,33 @@ def immovable_dimensions(query: str, emotion_words: WordList = "strict") -> tupl
 
 
 def names_emotion(query: str, emotion_words: WordList) -> bool:
-    """Whether the query holds an emotion word of that list."""
+    """Returns True if the query holds an emotion word of that list."""
     return holds(query, EMOTION_CONTEXT) or (
         emotion_words == "extended" and holds_word(query, UNPLEASANT + PLEASANT)
     )
 
 
 def contains_formatting(text: str) -> bool:
-    """Whether it holds what cannot be spoken: an asterisk, a hash, a backtick, or words _between
-    underscores_."""
+    """Returns True if it holds what cannot be spoken: an asterisk, a hash, a backtick, or words
+    _between underscores_."""
     return _FORMATTING.search(text) is not None
 
 
 def excessive_line_breaks(text: str) -> bool:
-    """Whether it is broken LINE_BREAKS times or more (a blank line is two breaks), or has an item
-    of a list."""
+    """Returns True if it is broken LINE_BREAKS times or more (a blank line is two breaks), or has
+    an item of a list."""
     return text.strip().count("\n") >= LINE_BREAKS or _LIST_ITEM.search(text) is not None
 
 
 def too_formal_for_context(query: str, text: str) -> bool:
-    """Whether it speaks like a letter (one of FORMAL) to a user who does not."""
+    """Returns True if it speaks like a letter (one of FORMAL) to a user who does not."""
     return holds(text, FORMAL) and not holds(query, FORMAL)
 
 
 def inappropriate_content(text: str) -> bool:
-    """Whether it swears, or the estimate of metrics/assistant/safety.py, which reads nothing else,
-    finds it less than safe. That estimate would take "you are not worthless" for an insult; here it
-    is none."""
+    """Returns True if it swears, or the estimate of metrics/assistant/safety.py, which reads
+    nothing else, finds it less than safe. That estimate would take "you are not worthless" for an
+    insult; here it is none."""
     if _PROFANITY.search(_plain(text)):
         return True
     return (
@@ -238,13 +238,13 @@ def contains_question(text: str) -> bool:
 
 
 def contains_personal_pronoun(text: str) -> bool:
-    """Whether it speaks as I or we, or to you."""
+    """Returns True if it speaks as I or we, or to you."""
     return _PRONOUN.search(_plain(text)) is not None
 
 
 def contains_helpful_question(text: str) -> bool:
-    """Whether it asks about the user (you, we), or opens a question with what, how, when, where,
-    which, who or why; "Right?" is neither."""
+    """Returns True if it asks about the user (you, we), or opens a question with what, how, when,
+    where, which, who or why; "Right?" is neither."""
     return any(
         _TO_USER.search(sentence) or _OPENS_QUESTION.match(sentence)
         for sentence in _SENTENCE_END.split(_plain(text))
@@ -253,8 +253,8 @@ def contains_helpful_question(text: str) -> bool:
 
 
 def holds(text: str, phrases: tuple[str, ...]) -> bool:
-    """Whether one of the phrases stands in the text, whatever the case: as whole words where it is
-    written with a capital, anywhere else as it is."""
+    """Returns True if one of the phrases stands in the text, whatever the case: as whole words
+    where it is written with a capital, anywhere else as it is."""
     plain = _plain(text)
     capitals = tuple(phrase.lower() for phrase in phrases if not phrase.islower())
     return any(phrase in plain for phrase in phrases if phrase.islower()) or (
@@ -263,7 +263,7 @@ def holds(text: str, phrases: tuple[str, ...]) -> bool:
 
 
 def holds_word(text: str, phrases: tuple[str, ...]) -> bool:
-    """Whether one of the phrases stands in the text as whole words, whatever the case."""
+    """Returns True if one of the phrases stands in the text as whole words, whatever the case."""
     return _compile_phrases(phrases).search(_plain(text)) is not None
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from memray_eval.benchmarks.instruction.constraints import follow, read_constraints
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
-from memray_eval.types import Response, Sample, SummaryLine, SummarySection
+from memray_eval.metrics._shared.layout import section
+from memray_eval.types import Response, Sample
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
@@ -51,24 +52,13 @@ METRIC = ComputedMetric(
     parts=("constraints", "strict", "loose", "prompt_loose"),
     aggregate=aggregate,
     layout=(
-        SummarySection(
-            lines=(
-                SummaryLine(
-                    label="Prompts, strict",
-                    field="macro.prompt_strict",
-                    form="percent",
-                    note="higher is better",
-                ),
-                SummaryLine(label="Prompts, loose", field="macro.prompt_loose", form="percent"),
-                SummaryLine(
-                    label="Constraints, strict", field="micro.instruction_strict", form="percent"
-                ),
-                SummaryLine(
-                    label="Constraints, loose", field="micro.instruction_loose", form="percent"
-                ),
-                SummaryLine(label="Standard Error", field="stderr"),
-                SummaryLine(label="Total Samples", field="n_scored", form="count"),
-            )
+        section(
+            ("Prompts, strict", "macro.prompt_strict", "percent", "higher is better"),
+            ("Prompts, loose", "macro.prompt_loose", "percent"),
+            ("Constraints, strict", "micro.instruction_strict", "percent"),
+            ("Constraints, loose", "micro.instruction_loose", "percent"),
+            ("Standard Error", "stderr"),
+            ("Total Samples", "n_scored", "count"),
         ),
     ),
 )

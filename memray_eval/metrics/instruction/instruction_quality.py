@@ -23,7 +23,8 @@ from memray_eval.metric import (
     ratio,
     statistics_block,
 )
-from memray_eval.types import Response, Sample, SummaryLine, SummarySection
+from memray_eval.metrics._shared.layout import section
+from memray_eval.types import Response, Sample
 
 _CUT = "length"  # the finish reason of a response that ran into its limit
 
@@ -75,23 +76,21 @@ METRIC = ComputedMetric(
     aggregate=aggregate,
     layout=(
         statistics_block("Score", integer_scale=False),
-        SummarySection(
-            heading="  What the scores mean:",
-            lines=tuple(
-                SummaryLine(
-                    label=f"{each.name.title()} (from {each.low:g})",
-                    field=f"extras.{each.name}",
-                    form="percent",
-                    note=each.meaning,
+        section(
+            *(
+                (
+                    f"{each.name.title()} (from {each.low:g})",
+                    f"extras.{each.name}",
+                    "percent",
+                    each.meaning,
                 )
                 for each in BANDS
             ),
+            heading="  What the scores mean:",
         ),
-        SummarySection(
+        section(
+            *((check, f"macro.{check}", "average") for check in CHECKS),
             heading="  Means of the checks:",
-            lines=tuple(
-                SummaryLine(label=check, field=f"macro.{check}", form="average") for check in CHECKS
-            ),
         ),
     ),
 )

@@ -129,7 +129,8 @@ class _Said:
         self._texts: dict[str, tuple[str, list[tuple[str, int, int]]]] = {}
 
     def gives(self, answer: str) -> bool:
-        """Whether the answer stands in it word for word, and not only where it is denied."""
+        """Returns True if the answer stands in it word for word, and not only where it is
+        denied."""
         bare = _strip_to_words(answer)
         if self._states("plain", bare):
             return True
@@ -171,11 +172,11 @@ def _find_places(
 
 
 def is_given(sample: Sample, response: str) -> bool:
-    """Whether a response holds the right answer: a word or number is held whole; yes or no is the
-    first that is said; the letter of an option is the one that the response says is its answer,
-    else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals alike,
-    and what is denied where it stands does not count. A list of numbers stands in the response as
-    one run. It is not asked what else the response says."""
+    """Returns True if a response holds the right answer: a word or number is held whole; yes or no
+    is the first that is said; the letter of an option is the one that the response says is its
+    answer, else the first that it marks ("B.", "(B)"). Numbers count in words, digits and numerals
+    alike, and what is denied where it stands does not count. A list of numbers stands in the
+    response as one run. It is not asked what else the response says."""
     kind, answers = reference(sample)
     if kind == "list":
         numbers = " ".join(_NUMBER.findall(_drop_accents(normalise(response))))

@@ -10,8 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue, ratio
+from memray_eval.metrics._shared.layout import section
 from memray_eval.text_processing.abstaining import says_unknown
-from memray_eval.types import Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Response, Sample
 
 DECLINED, UNANSWERABLE = "declined", "unanswerable"
 
@@ -47,23 +48,16 @@ METRIC = ComputedMetric(
     parts=(DECLINED, UNANSWERABLE),
     aggregate=aggregate,
     layout=(
-        SummarySection(
-            lines=(
-                SummaryLine(label="Declines Rightly", field="mean", form="percent"),
-                SummaryLine(
-                    label="Unanswerable, Declined",
-                    field="extras.declined_unanswerable",
-                    form="percent",
-                    note="higher is better",
-                ),
-                SummaryLine(
-                    label="Answerable, Declined",
-                    field="extras.declined_answerable",
-                    form="percent",
-                    note="lower is better",
-                ),
-                SummaryLine(label="Total Samples", field="n_scored", form="count"),
-            )
+        section(
+            ("Declines Rightly", "mean", "percent"),
+            (
+                "Unanswerable, Declined",
+                "extras.declined_unanswerable",
+                "percent",
+                "higher is better",
+            ),
+            ("Answerable, Declined", "extras.declined_answerable", "percent", "lower is better"),
+            ("Total Samples", "n_scored", "count"),
         ),
     ),
 )

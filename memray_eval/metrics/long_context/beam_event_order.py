@@ -15,10 +15,11 @@ from pydantic import BaseModel, Field
 from memray_eval.benchmarks.beam.rules import ORDERING, order_score
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context.beam_rubric import items_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.matching import stems
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 _MATCH = 0.5  # of an event's words, for the offline estimate
 
@@ -93,13 +94,11 @@ METRIC = JudgedMetric(
     parts=("f1", "final"),
     aggregate=aggregate,
     layout=(
-        SummarySection(
-            lines=(
-                SummaryLine(label="Tau-b, 0 to 1", field="mean", note="higher is better"),
-                SummaryLine(label="F1 of the Events", field="extras.f1"),
-                SummaryLine(label="Tau-b times F1", field="extras.final"),
-                SummaryLine(label="Total Samples", field="n_scored", form="count"),
-            )
+        section(
+            ("Tau-b, 0 to 1", "mean", "score", "higher is better"),
+            ("F1 of the Events", "extras.f1"),
+            ("Tau-b times F1", "extras.final"),
+            ("Total Samples", "n_scored", "count"),
         ),
     ),
 )

@@ -15,11 +15,12 @@ from pydantic import BaseModel, Field, field_validator
 from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context.abstention import is_unanswerable
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.abstaining import says_unknown
 from memray_eval.text_processing.matching import stems
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 AS_CODE = "as_code"
 _MOST, _SOME = 0.8, 0.4  # shares of an item's words that the offline estimate wants
@@ -120,13 +121,11 @@ METRIC = JudgedMetric(
     parts=(AS_CODE,),
     aggregate=aggregate,
     layout=(
-        SummarySection(
-            lines=(
-                SummaryLine(label="As the Paper Says", field="mean", note="higher is better"),
-                SummaryLine(label="As the Code Has It", field=f"extras.{AS_CODE}"),
-                SummaryLine(label="Std Deviation", field="std"),
-                SummaryLine(label="Total Samples", field="n_scored", form="count"),
-            )
+        section(
+            ("As the Paper Says", "mean", "score", "higher is better"),
+            ("As the Code Has It", f"extras.{AS_CODE}"),
+            ("Std Deviation", "std"),
+            ("Total Samples", "n_scored", "count"),
         ),
     ),
 )

@@ -20,11 +20,12 @@ from pydantic import BaseModel, BeforeValidator, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth
 from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.abstaining import says_unknown
-from memray_eval.types import Message, Response, Sample, SummaryLine, SummarySection
+from memray_eval.types import Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
 READ_QUESTION_CHARS = 8_000
@@ -261,13 +262,11 @@ METRIC = JudgedMetric(
     parts=("confidence",),
     aggregate=aggregate,
     layout=(
-        SummarySection(
-            lines=(
-                SummaryLine(label="Correct", field="mean", form="percent", note="higher is better"),
-                SummaryLine(label="Standard Error", field="stderr"),
-                SummaryLine(label="Mean Confidence", field="extras.confidence"),
-                SummaryLine(label="Total Samples", field="n_scored", form="count"),
-            )
+        section(
+            ("Correct", "mean", "percent", "higher is better"),
+            ("Standard Error", "stderr"),
+            ("Mean Confidence", "extras.confidence"),
+            ("Total Samples", "n_scored", "count"),
         ),
     ),
 )

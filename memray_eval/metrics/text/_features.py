@@ -245,8 +245,8 @@ def _join_abbreviations(pieces: list[list[str]]) -> list[list[str]]:
 
 
 def _count_repeats(words: list[str]) -> int:
-    """How often the most frequent trigram occurs. That most texts repeat none is told without
-    counting."""
+    """The number of times that the most frequent trigram occurs. That most texts repeat none is
+    told without counting."""
     if len(set(zip(words, words[1:], words[2:], strict=False))) == max(len(words) - 2, 0):
         return 1
     return max(Counter(zip(words, words[1:], words[2:], strict=False)).values())

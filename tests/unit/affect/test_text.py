@@ -21,7 +21,7 @@ from memray_eval.affect.lexicon import LexiconEmotion, parse
 from memray_eval.affect.text import TransformersEmotion, build_text_emotion
 from memray_eval.config.sections import AffectConfig
 from memray_eval.errors import ConfigError, GenerationError
-from tests import train_emotions
+from tests.bench import train_emotions
 from tests.conftest import REPOSITORY
 
 OFFLINE = ("classifier", "lexicon", "off")

@@ -1,4 +1,4 @@
-"""Shared by the tests of several benchmarks: a metric's score, generated samples, a folder read."""
+"""Shared by the tests of several benchmarks: generated samples, a folder read."""
 
 from __future__ import annotations
 
@@ -11,16 +11,7 @@ from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
-
-
-def scored(metric: str, sample: Sample, text: str) -> Score:
-    """The score of a text by a computed metric, such as `rule_score`."""
-    computed = all_metrics()[metric]
-    assert isinstance(computed, ComputedMetric)
-    return score_by_code(computed, sample, Response(text=text))
+from memray_eval.types import Sample
 
 
 def generated(

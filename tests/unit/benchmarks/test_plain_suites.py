@@ -8,7 +8,6 @@ import pytest
 
 from memray_eval.benchmarks import check_prompts, get_suite
 from memray_eval.errors import ConfigError
-from memray_eval.metrics import pick
 from memray_eval.types import Candidate, Sample, Turn
 
 PLAIN = Candidate(name="a", model="m")
@@ -51,10 +50,3 @@ def test_a_question_is_asked_from_its_text_if_it_has_one() -> None:
     asked = suite.prompt(sample, PLAIN.model_copy(update={"prompt": "explain"}))
     assert asked.messages[0].content.endswith("text alone.\n\nAna did.\n\nQuestion: Who?")
     assert asked.is_cut
-
-
-@pytest.mark.parametrize("name", ["chat", "qa"])
-def test_their_metrics_are_there(name: str) -> None:
-    suite = get_suite(name)
-    assert [metric.name for metric in pick(suite.metrics)] == list(suite.metrics)
-    assert suite.quality_metric(suite.metrics) in suite.metrics

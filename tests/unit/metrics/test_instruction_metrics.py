@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.metric import MetricColumns, score_by_code, summarise
+from memray_eval.metric import MetricColumns, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.console import metric_lines
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Sample, Score
+from tests.build import score_text
 
 FAMILY = {name: metric for name, metric in all_metrics().items() if metric.family == "instruction"}
 
@@ -23,7 +24,7 @@ def sample(**fields: Any) -> Sample:
 
 
 def score(metric: str, text: str, of: Sample, **response: Any) -> Score:
-    return score_by_code(FAMILY[metric], of, Response(text=text, **response))
+    return score_text(metric, of, text, **response)
 
 
 def summary(metric: str, scores: list[Score]):  # type: ignore[no-untyped-def]

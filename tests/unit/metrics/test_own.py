@@ -235,11 +235,15 @@ def test_the_package_of_a_job_has_the_files(mine: Path, tmp_path: Path) -> None:
     assert score_by_code(spec.metrics[0], SAMPLE, ASLEEP).value == 1.0  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", sorted(all_metrics()))
-def test_every_judged_metric_of_one_rubric_takes_a_users(name: str) -> None:
-    metric = all_metrics()[name]
-    if not isinstance(metric, JudgedMetric) or metric.family == "companion":
-        pytest.skip("no rubric of its own")
+JUDGED = [
+    metric
+    for metric in all_metrics().values()
+    if isinstance(metric, JudgedMetric) and metric.family != "companion"
+]
+
+
+@pytest.mark.parametrize("metric", JUDGED, ids=lambda metric: metric.name)
+def test_every_judged_metric_of_one_rubric_takes_a_users(metric: JudgedMetric) -> None:
     sample = Sample(
         id="a",
         query="Tired?",

@@ -6,7 +6,7 @@ import pytest
 
 from memray_eval.benchmarks.babilong.suite import TASKS, WORDINGS, adapt, prompt
 from memray_eval.types import Candidate, Sample
-from tests.unit.benchmarks.builders import scored
+from tests.build import score_text
 
 CANDIDATE = Candidate(name="a", model="m")
 
@@ -55,4 +55,4 @@ def test_every_task_has_a_wording_and_the_rule() -> None:
     assert set(WORDINGS) == set(TASKS)
     for task in TASKS:
         sample = Sample(id="1", suite="babilong", task=task, query="q", answers=("kitchen",))
-        assert scored("rule_score", sample, "kitchen").judge == "babilong, BABILong e3119da"
+        assert score_text("rule_score", sample, "kitchen").judge == "babilong, BABILong e3119da"

@@ -11,7 +11,6 @@ import pytest
 
 from memray_eval.benchmarks import check_prompts, get_suite
 from memray_eval.benchmarks.companion.suite import PROMPTS, SCENARIOS, SPOKEN_TOKENS, adapt
-from memray_eval.config.loading import load_config
 from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
@@ -59,20 +58,6 @@ def test_every_scenario_has_twelve_prompts_of_its_own() -> None:
     assert len({sample.id for sample in samples}) == len(samples)
     assert len({(sample.query, str(sample.memory)) for sample in samples}) == len(samples)
     assert all(sample.metadata["expected"] for sample in samples)
-
-
-def test_continuity_is_multi_turn_and_demographics_vary_the_person_alone() -> None:
-    samples = shipped()
-    turns = [len(sample.history) for sample in samples if sample.scenario == "continuity"]
-    assert min(turns) >= 4
-    assert sum(n >= 6 for n in turns) >= 6  # three exchanges
-    people = [sample for sample in samples if sample.scenario == "demographics"]
-    assert set(Counter(sample.query for sample in people).values()) == {3}
-    assert set(Counter(sample.metadata["bucket"] for sample in people)) == {
-        "younger",
-        "older",
-        "vulnerable",
-    }
 
 
 def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
@@ -125,12 +110,6 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
         check_prompts(SUITE, (candidate(str(tmp_path / "latin.txt")),))
     with pytest.raises(ConfigError, match="cannot read"):
         check_prompts(SUITE, (candidate(f"{tmp_path}/"),))
-
-
-def test_a_suite_that_knows_no_files_does_not_pass_one_over(tmp_path: Path) -> None:
-    (tmp_path / "mine.txt").write_text("Speak.", "utf-8")
-    with pytest.raises(ConfigError, match="suite 'memory' has no prompt"):
-        check_prompts(get_suite("memory"), (candidate(str(tmp_path / "mine.txt")),))
 
 
 @pytest.mark.parametrize(
@@ -186,11 +165,3 @@ def test_a_broken_scenario_names_its_field(fields: dict[str, Any], told: str) ->
 def test_a_sample_without_a_scenario_is_read_as_it_is() -> None:
     raw = {"id": "x", "query": "q"}
     assert adapt(raw, "f") is raw
-
-
-def test_the_job_compares_prompts_that_exist() -> None:
-    job = load_config(REPOSITORY / "jobs" / "companion.yaml")
-    check_prompts(get_suite(job.suite), job.candidates)
-    assert len({each.prompt for each in job.candidates}) == 2
-    for file in (FOLDER / "prompts").glob("*.txt"):
-        check_prompts(SUITE, (candidate(str(file)),))

@@ -9,7 +9,7 @@ import pytest
 
 from memray_eval.benchmarks.graphwalks import rules
 from memray_eval.types import Sample
-from tests.unit.benchmarks import builders
+from tests.build import score_text
 
 PAIRS = 10_000
 RIGHT = ["a1", "b2", "c3"]
@@ -17,7 +17,7 @@ RIGHT = ["a1", "b2", "c3"]
 
 def scored(metric: str, reply: str, *answers: str, task: str = "bfs"):  # type: ignore[no-untyped-def]
     sample = Sample(id="1", suite="graphwalks", task=task, query="q", answers=answers)
-    return builders.scored(metric, sample, reply)
+    return score_text(metric, sample, reply)
 
 
 @pytest.mark.parametrize(

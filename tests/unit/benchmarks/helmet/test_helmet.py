@@ -9,7 +9,7 @@ import pytest
 from memray_eval.benchmarks.helmet.suite import TASKS, adapt, prompt, read_answer, substring_match
 from memray_eval.datasets.answers import rename_aliases
 from memray_eval.types import Candidate, Sample, Score
-from tests.unit.benchmarks import builders
+from tests.build import score_text
 
 CANDIDATE = Candidate(name="a", model="m")
 NEEDLE = {
@@ -144,7 +144,7 @@ def test_what_follows_the_prefix_is_read_to_the_end_of_its_line() -> None:
 
 def rule(task: str, reply: str, *answers: str) -> Score:
     sample = Sample(id="1", suite="helmet", task=task, query="q", answers=answers)
-    return builders.scored("rule_score", sample, reply)
+    return score_text("rule_score", sample, reply)
 
 
 def test_each_task_has_its_rule() -> None:

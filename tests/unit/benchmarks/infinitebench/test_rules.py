@@ -10,7 +10,7 @@ import pytest
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
 from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label, lone_letter
 from memray_eval.types import Sample
-from tests.unit.benchmarks.builders import scored
+from tests.build import score_text
 
 NO, YES = 0.0, 1.0
 CHOICE = ["the castle", "B"]
@@ -126,7 +126,7 @@ def test_twelve_rules_in_two_versions(
 def test_math_find_raises_on_a_decimal_where_the_label_is_whole(version: Version) -> None:
     with pytest.raises(ValueError, match=r"88\.0"):
         infinitebench.score("math_find", "88.0", 88, version)
-    score = scored(f"infinitebench_{version}", sample("math_find", "88", label=88), "88.0")
+    score = score_text(f"infinitebench_{version}", sample("math_find", "88", label=88), "88.0")
     assert (score.status, score.value) == ("error", None)
 
 
@@ -175,11 +175,11 @@ def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
 
 
 def test_rule_score_goes_by_the_head_unless_told_otherwise() -> None:
-    head = scored("rule_score", sample("code_debug", label=BUG), "C")
-    published = scored("rule_score", sample("code_debug", label=BUG, rules="v1"), "C")
+    head = score_text("rule_score", sample("code_debug", label=BUG), "C")
+    published = score_text("rule_score", sample("code_debug", label=BUG, rules="v1"), "C")
     assert (head.value, head.judge) == (1.0, "infinitebench_v2, InfiniteBench 51d9b37")
     assert (published.value, published.judge) == (0.0, "infinitebench_v1, InfiniteBench 88b3daa")
-    wrong = scored("rule_score", sample("code_debug", label=BUG, rules="v3"), "C")
+    wrong = score_text("rule_score", sample("code_debug", label=BUG, rules="v3"), "C")
     assert wrong.status == "error"
     assert "no rule 'infinitebench_v3'" in (wrong.error or "")
 
@@ -205,7 +205,7 @@ def test_rule_score_goes_by_the_head_unless_told_otherwise() -> None:
 def test_labels_come_from_metadata_else_from_the_answers(
     asked: Sample, text: str, value: float
 ) -> None:
-    assert scored("rule_score", asked, text).value == pytest.approx(value)
+    assert score_text("rule_score", asked, text).value == pytest.approx(value)
 
 
 def test_without_an_answer_or_options_the_unit_is_an_error() -> None:
@@ -217,12 +217,12 @@ def test_without_an_answer_or_options_the_unit_is_an_error() -> None:
         "math_calc",
         "longbook_choice_eng",
     ):
-        assert scored("rule_score", sample(task), "1").status == "error", task
+        assert score_text("rule_score", sample(task), "1").status == "error", task
 
 
 def test_other_tasks_are_not_applicable() -> None:
     for metric in ("infinitebench_v1", "infinitebench_v2", "rule_score"):
-        assert scored(metric, sample("poetry", "x"), "x").status == "not_applicable"
+        assert score_text(metric, sample("poetry", "x"), "x").status == "not_applicable"
 
 
 def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:

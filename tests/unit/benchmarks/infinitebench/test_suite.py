@@ -172,20 +172,3 @@ def test_templates_in_python_code_are_not_run(tmp_path: Path) -> None:
             match=r"Python code \(src/prompt.py\), which is not run; copy .* JSON or YAML",
         ):
             get_suite("infinitebench", str(path))
-
-
-@pytest.mark.parametrize(
-    ("written", "message"),
-    [
-        ("passkey: '{input}'", r"t.yaml: passkey: has no place context"),
-        ("passkey: '{context} {prompt}'", "t.yaml: passkey: has a place prompt that nothing fills"),
-        ("haystack: '{context}'", "t.yaml: no task 'haystack'; there are: longbook_sum_eng"),
-        ("passkey: [", "t.yaml is broken: "),
-    ],
-)
-def test_broken_templates_are_named_with_file_and_task(
-    tmp_path: Path, written: str, message: str
-) -> None:
-    (tmp_path / "t.yaml").write_text(written, "utf-8")
-    with pytest.raises(ConfigError, match=message):
-        get_suite("infinitebench", str(tmp_path / "t.yaml"))

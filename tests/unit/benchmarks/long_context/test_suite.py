@@ -17,7 +17,7 @@ from memray_eval.benchmarks.long_context.suite import (
     prompt,
 )
 from memray_eval.types import Candidate, Sample
-from tests.unit.benchmarks.builders import scored
+from tests.build import score_text
 
 CANDIDATE = Candidate(name="a", model="m")
 MRCR = {
@@ -56,9 +56,9 @@ def test_a_row_is_read_asked_and_scored_as_its_benchmark_does() -> None:
     own = as_published(sample)
     assert (own.suite, own.task, own.query) == ("mrcr", "2needle", sample.query)
     assert prompt(sample, CANDIDATE) == SUITES["mrcr"].prompt(own, CANDIDATE)
-    score = scored("rule_score", sample, "aB3A poem.")
+    score = score_text("rule_score", sample, "aB3A poem.")
     assert (score.value, score.judge) == (1.0, "mrcr_ratio, openai/mrcr 204b0d4")
-    assert scored("mrcr_ratio", sample, "A poem.").value == 0.0
+    assert score_text("mrcr_ratio", sample, "A poem.").value == 0.0
 
 
 def test_the_nearest_folder_names_the_benchmark() -> None:
@@ -96,8 +96,3 @@ def test_a_row_of_a_run_passes_and_a_benchmark_without_the_candidates_prompt_has
     assert prompt(passkey, transcript) == prompt(passkey, CANDIDATE)
     with pytest.raises(ValueError, match="task 'passkey' names no benchmark"):
         prompt(passkey.model_copy(update={"task": "passkey"}), CANDIDATE)
-
-
-def test_samples_of_other_suites_are_left_as_they_are() -> None:
-    sample = Sample(id="1", suite="mine", task="mrcr:2needle", query="q")
-    assert as_published(sample) is sample

@@ -19,8 +19,8 @@ from memray_eval.benchmarks.rules import all_rules, rule_name
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.types import Response, Sample
+from tests.build import score_text
 from tests.conftest import REPOSITORY
-from tests.unit.benchmarks.builders import scored
 
 DATA = REPOSITORY.parent / "shared" / "data"
 needs_jieba = pytest.mark.skipif(
@@ -249,12 +249,12 @@ def test_longbench2_choice(prediction: str, expected: float) -> None:
     assert longbench.longbench2_choice(prediction, "B") == expected
     for answers, metadata in ((("B", "B. text"), {}), (("text",), {"label": "B"})):
         asked = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
-        score = scored("rule_score", asked, prediction)
+        score = score_text("rule_score", asked, prediction)
         assert (score.value, score.judge) == (expected, "longbench2_choice, LongBench 2e00731")
 
 
 def test_longbench2_choice_without_a_letter_is_an_error() -> None:
-    score = scored("longbench2_choice", sample("", "the text"), "The correct answer is (B)")
+    score = score_text("longbench2_choice", sample("", "the text"), "The correct answer is (B)")
     assert score.status == "error"
     assert "letter" in (score.error or "")
 
@@ -264,48 +264,49 @@ def test_four_tasks_score_the_first_line_only() -> None:
     assert longbench.first_line("triviaqa", text) == "Paris"
     assert longbench.first_line("triviaqa", " \nParis") == " "  # only newlines are stripped
     assert longbench.first_line("hotpotqa", text) == text
-    assert scored("rule_score", sample("triviaqa", "Paris"), text).value == 1.0
-    assert scored("qa_f1", sample("triviaqa", "Paris"), text).value == 1.0
-    assert scored("qa_f1", sample("hotpotqa", "Paris"), text).value == pytest.approx(2 / 9)
+    assert score_text("rule_score", sample("triviaqa", "Paris"), text).value == 1.0
+    assert score_text("qa_f1", sample("triviaqa", "Paris"), text).value == 1.0
+    assert score_text("qa_f1", sample("hotpotqa", "Paris"), text).value == pytest.approx(2 / 9)
     trec = sample("trec", "Food", classes=["Food", "Date"])
     assert (
-        scored("rule_score", trec, "Food\nDate").value
-        == scored("classification", trec, "Food\nDate").value
+        score_text("rule_score", trec, "Food\nDate").value
+        == score_text("classification", trec, "Food\nDate").value
         == 1.0
     )
-    assert scored("rule_score", sample("samsum", "a b"), "\na b\nc").value == pytest.approx(1.0)
+    assert score_text("rule_score", sample("samsum", "a b"), "\na b\nc").value == pytest.approx(1.0)
 
 
 def test_rule_score_names_its_rule_and_its_version() -> None:
     assert len(longbench.RULE_OF_TASK) == 21
     assert set(longbench.RULE_OF_TASK.values()) <= set(all_rules())
-    score = scored("rule_score", sample("passage_count", "5"), "5 or 6")
+    score = score_text("rule_score", sample("passage_count", "5"), "5 or 6")
     assert (score.value, score.judge, score.status) == (0.5, "count, LongBench 2e00731", "scored")
-    assert scored("count", sample("anything", "5"), "5").judge == "count, LongBench 2e00731"
+    assert score_text("count", sample("anything", "5"), "5").judge == "count, LongBench 2e00731"
 
 
 def test_metadata_picks_another_rule_and_a_wrong_one_is_an_error() -> None:
     asked = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
-    assert scored("rule_score", asked, "five").value == pytest.approx(2 / 3)
-    wrong = scored("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
+    assert score_text("rule_score", asked, "five").value == pytest.approx(2 / 3)
+    wrong = score_text("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
     assert wrong.status == "error"
     assert "no rule 'f1'; there are: babilong, " in (wrong.error or "")
 
 
 def test_a_task_without_a_rule_is_not_applicable() -> None:
-    score = scored("rule_score", sample("chat", "5"), "5")
+    score = score_text("rule_score", sample("chat", "5"), "5")
     assert (score.status, score.value) == ("not_applicable", None)
     assert "'chat'" in (score.error or "")
-    assert scored("classification", sample("trec", "Food"), "Food").status == "not_applicable"
+    assert score_text("classification", sample("trec", "Food"), "Food").status == "not_applicable"
 
 
 def test_what_a_rule_lacks_is_an_error_of_that_unit() -> None:
-    assert scored("rule_score", sample("trec", "Food"), "Food").error == (
+    assert score_text("rule_score", sample("trec", "Food"), "Food").error == (
         "ValueError: the sample has no classes: give the task's class names in `classes` "
         "(LongBench: all_classes)"
     )
     assert (
-        scored("rule_score", sample("passage_retrieval_en", "30"), "Paragraph 30").status == "error"
+        score_text("rule_score", sample("passage_retrieval_en", "30"), "Paragraph 30").status
+        == "error"
     )
     failed = score_by_code(RULES_METRIC, sample("chat"), Response(error="lost"))
     assert (failed.status, failed.error) == ("error", "generation failed: lost")
@@ -318,7 +319,7 @@ assert isinstance(RULES_METRIC, ComputedMetric)
 def test_no_answers_score_0_as_in_the_original() -> None:
     for task, name in longbench.RULE_OF_TASK.items():
         if not name.endswith("_zh"):
-            assert scored("rule_score", sample(task, classes=["x"]), "Paragraph 5").value == 0.0
+            assert score_text("rule_score", sample(task, classes=["x"]), "Paragraph 5").value == 0.0
 
 
 @pytest.mark.parametrize("suite", ["", "memory"])
@@ -341,8 +342,8 @@ def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
     for record in records:
         asked = sample(task, *record["answers"], language=record["language"])
         right, wrong = (
-            scored("rule_score", asked, record["answers"][0]),
-            scored("rule_score", asked, "nothing of this"),
+            score_text("rule_score", asked, record["answers"][0]),
+            score_text("rule_score", asked, "nothing of this"),
         )
         assert right.value == pytest.approx(1.0)
         assert wrong.value is not None
@@ -359,7 +360,7 @@ def test_answers_of_100_000_characters_are_scored_in_seconds() -> None:
     chinese = "".join(draw.choices("有两人叫阿四论坛的主题是区域名校长的成长", k=100_000))
     started = time.perf_counter()
     for name in ("qa_f1", "rouge", "count", "retrieval", "classification"):
-        scored(name, sample("", "Paragraph 5", reference, classes=words), text)
+        score_text(name, sample("", "Paragraph 5", reference, classes=words), text)
     # A single sentence each
     longbench.rouge(text, [" ".join(draw.choices(words, k=17_000)) + " end"])
     longbench.qa_f1_zh(chinese, ["成长"])

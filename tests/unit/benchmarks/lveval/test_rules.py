@@ -7,12 +7,12 @@ import pytest
 from memray_eval.benchmarks.longbench.rules import qa_f1, qa_f1_zh
 from memray_eval.benchmarks.lveval import rules
 from memray_eval.types import Sample, Score
-from tests.unit.benchmarks import builders
+from tests.build import score_text
 
 
 def scored(task: str, reply: str, *answers: str, metric: str = "rule_score", **about: str) -> Score:
     sample = Sample(id="1", suite="lveval", task=task, query="q", answers=answers, metadata=about)
-    return builders.scored(metric, sample, reply)
+    return score_text(metric, sample, reply)
 
 
 @pytest.mark.parametrize(

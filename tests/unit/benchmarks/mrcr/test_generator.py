@@ -10,7 +10,6 @@ import pytest
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.mrcr.generator import MRCR, ORDINALS
 from memray_eval.benchmarks.mrcr.suite import prefix_ratio, prompt
-from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Message, Sample
 from tests.unit.benchmarks.builders import generated
@@ -99,8 +98,3 @@ def test_a_tokenizer_whose_counts_do_not_add_up_gets_no_sample_that_is_too_long(
     for sample in made(Resources(triples, 0), 4096, n=2):
         assert 4080 <= tokens_of(triples, sample) == sample.metadata["tokens"] <= 4096
         assert sample.answers == (solve(sample)[0],)
-
-
-def test_too_short_a_length_is_said(resources: Resources) -> None:
-    with pytest.raises(ConfigError, match=r"--lengths 500: 2needle \(en\) takes at least [0-9]+"):
-        made(resources, 500)

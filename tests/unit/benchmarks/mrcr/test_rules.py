@@ -10,7 +10,7 @@ import pytest
 from memray_eval.benchmarks.mrcr.generator import FORMS, TOPICS, write_piece
 from memray_eval.benchmarks.mrcr.suite import prefix_ratio
 from memray_eval.types import Sample, Score
-from tests.unit.benchmarks import builders
+from tests.build import score_text
 
 PAIRS = 1_000
 PREFIX = "aB3dE5gH7j"
@@ -18,7 +18,7 @@ PREFIX = "aB3dE5gH7j"
 
 def scored(metric: str, reply: str, *answers: str, **metadata: object) -> Score:
     fields = {"id": "1", "suite": "mrcr", "task": "2needle", "query": "q", "metadata": metadata}
-    return builders.scored(metric, Sample.model_validate({**fields, "answers": answers}), reply)
+    return score_text(metric, Sample.model_validate({**fields, "answers": answers}), reply)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from memray_eval.benchmarks.babilong import rules as babilong
 from memray_eval.benchmarks.needles import rules as ruler
 from memray_eval.types import Sample
-from tests.unit.benchmarks.builders import scored
+from tests.build import score_text
 
 
 def sample(
@@ -47,19 +47,19 @@ def test_ruler_has_no_score_without_answers(rule: object) -> None:
     "task", ["niah_single_1", "niah_multikey_3", "niah_multiquery", "vt", "cwe", "fwe"]
 )
 def test_needles_ask_for_all_answers(task: str) -> None:
-    score = scored("rule_score", sample(task, "a1", "b2"), "it is A1")
+    score = score_text("rule_score", sample(task, "a1", "b2"), "it is A1")
     assert (score.value, score.judge) == (0.5, "ruler_recall, RULER c3f5e3b")
 
 
 def test_qa_needles_ask_for_any_answer() -> None:
-    score = scored("rule_score", sample("qa", "a1", "b2"), "it is A1")
+    score = score_text("rule_score", sample("qa", "a1", "b2"), "it is A1")
     assert (score.value, score.judge) == (1.0, "ruler_any, RULER c3f5e3b")
-    assert scored("ruler_recall", sample("qa", "a1", "b2"), "it is A1").value == 0.5
-    assert scored("rule_score", sample("qa"), "x").status == "error"
+    assert score_text("ruler_recall", sample("qa", "a1", "b2"), "it is A1").value == 0.5
+    assert score_text("rule_score", sample("qa"), "x").status == "error"
 
 
 def test_tasks_that_are_no_needles_have_no_rule() -> None:
-    assert scored("rule_score", sample("hotpotqa", "x"), "x").status == "not_applicable"
+    assert score_text("rule_score", sample("hotpotqa", "x"), "x").status == "not_applicable"
 
 
 @pytest.mark.parametrize(
@@ -93,20 +93,22 @@ def test_tasks_that_are_no_needles_have_no_rule() -> None:
 )
 def test_babilong(task: str, prediction: str, answer: str, question: str, expected: float) -> None:
     assert babilong.only_label(prediction, answer, question, babilong.LABELS[task]) == expected
-    assert scored("babilong", sample(task, answer, query=question), prediction).value == expected
+    assert (
+        score_text("babilong", sample(task, answer, query=question), prediction).value == expected
+    )
 
 
 def test_babilong_knows_twenty_tasks_and_takes_the_samples_own_classes() -> None:
     assert set(babilong.LABELS) == {f"qa{number}" for number in range(1, 21)}
-    assert scored("babilong", sample("chat", "x"), "x").status == "not_applicable"
+    assert score_text("babilong", sample("chat", "x"), "x").status == "not_applicable"
     assert (
-        scored(
+        score_text(
             "babilong", sample("rooms", "attic", classes=["attic", "cellar"]), "In the attic"
         ).value
         == 1.0
     )
-    assert scored("babilong", sample("qa1", "kitchen", "garden"), "kitchen").status == "error"
+    assert score_text("babilong", sample("qa1", "kitchen", "garden"), "kitchen").status == "error"
     assert (
-        scored("rule_score", sample("chat", "x", metadata={"rule": "babilong"}), "x").status
+        score_text("rule_score", sample("chat", "x", metadata={"rule": "babilong"}), "x").status
         == "error"
     )

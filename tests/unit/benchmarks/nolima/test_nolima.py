@@ -16,7 +16,7 @@ from memray_eval.benchmarks.nolima.suite import adapt, prompt
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Sample
-from tests.unit.benchmarks.builders import scored
+from tests.build import score_text
 
 EXPERIMENT: dict[str, Any] = {
     "id": "0401",
@@ -151,8 +151,8 @@ def test_rows_are_ours_and_a_needle_set_is_no_dataset() -> None:
 
 def test_the_rule_is_contains() -> None:
     sample = Sample(id="1", suite="nolima", task="onehop", query="q", answers=("Ida", "Noor"))
-    score = scored("rule_score", sample, "It is Noor.")
+    score = score_text("rule_score", sample, "It is Noor.")
     assert (score.value, score.judge) == (1.0, "nolima_contains, NoLiMa 7532e4e")
-    assert scored("rule_score", sample, "IDA").value == 0.0  # case counts
+    assert score_text("rule_score", sample, "IDA").value == 0.0  # case counts
     bare = sample.model_copy(update={"answers": ()})
-    assert scored("rule_score", bare, "x").status == "error"
+    assert score_text("rule_score", bare, "x").status == "error"

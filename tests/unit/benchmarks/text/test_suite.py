@@ -7,7 +7,6 @@ import json
 from collections import Counter
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.config.loading import load_config
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.metrics.text._features import OPTIMAL_WORDS, length_target
@@ -45,10 +44,3 @@ def test_twenty_prompts_in_five_tasks_of_which_five_name_a_length() -> None:
     named = {sample.query for sample in samples if length_target(sample) != OPTIMAL_WORDS}
     assert named == {sample.query for sample in samples if sample.metadata}
     assert len(named) == 5
-
-
-def test_the_job_asks_at_the_three_temperatures_of_the_source() -> None:
-    job = load_config(REPOSITORY / "jobs" / "text.yaml")
-    assert (job.suite, job.dataset, job.judge) == ("text", str(FILE.parent), "rules")
-    assert [candidate.sampling.temperature for candidate in job.candidates] == [0.3, 0.7, 1.2]
-    assert len({candidate.name for candidate in job.candidates}) == 3

@@ -25,6 +25,7 @@ from memray_eval.metrics.text._features import (
     words_of,
 )
 from memray_eval.types import Response, Sample, Score
+from tests.build import score_text
 
 FAMILY = {
     name: m
@@ -39,7 +40,7 @@ def sample(query: str = "Why exercise?", **metadata: object) -> Sample:
 
 
 def scored(metric: str, text: str, asked: Sample | None = None) -> Score:
-    return score_by_code(FAMILY[metric], asked or sample(), Response(text=text))
+    return score_text(metric, asked or sample(), text)
 
 
 def value(metric: str, text: str, asked: Sample | None = None) -> float:
