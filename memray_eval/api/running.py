@@ -17,8 +17,10 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
 from memray_eval.errors import ConfigError, describe_error
-from memray_eval.execution import prepare
+from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import find_origin, follow_origin
+from memray_eval.execution.prepare.resolve import resolve_reading
+from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.extensions import call_own
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Response, Sample, Score
@@ -151,15 +153,15 @@ def _run(job: RunConfig, confirm: bool, quiet: bool) -> Run:
         if not quiet:
             print(text, file=sys.stderr, flush=True)
 
-    done = prepare.run(job, say, quiet=quiet, agree=lambda estimate: confirm)
+    done = runs.run(job, say, quiet=quiet, agree=lambda estimate: confirm)
     return Run(done.folder, done.exit_code)
 
 
 def _answer(job: RunConfig, model: Callable[[Sample], Any]) -> list[dict[str, Any]]:
     """The job's samples with what a function answers, several at the same time."""
-    spec = prepare.resolve_reading(job).with_columns(lambda line: None)
+    spec = resolve_reading(job).with_columns(lambda line: None)
     problems: list[Any] = []
-    scanned = prepare.scan_dataset(spec, problems)
+    scanned = scan_dataset(spec, problems)
     samples = [
         sample
         for shard in scanned.shards

@@ -154,7 +154,7 @@ def make_evaluate(
     among the `manifests` by the judge. Its messages go to stderr; it raises what `run` raises."""
 
     def evaluate(responses: Path, judge: str) -> Iterator[Record]:
-        from memray_eval.execution.prepare import run
+        from memray_eval.execution.runs import run
 
         keys = {
             "dataset": str(responses),

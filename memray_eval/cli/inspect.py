@@ -120,7 +120,7 @@ def doctor(
     models, keys, resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine, examine_engine
-    from memray_eval.execution.prepare import needs_of
+    from memray_eval.execution.prepare.resolve import needs_of
 
     checks = examine(None if job is None else needs_of(job))
     if engine is not None:

@@ -24,7 +24,7 @@ from memray_eval.config.sections import names_a_text_file
 from memray_eval.errors import ConfigError
 
 if TYPE_CHECKING:
-    from memray_eval.execution.prepare.pairwise import PairwiseResult
+    from memray_eval.execution.pairwise import PairwiseResult
 
 PREFERENCE = "preference"
 _NAMED = re.compile(r"([A-Za-z_][\w-]{0,63})=(.*)", re.DOTALL)
@@ -68,7 +68,7 @@ def pairwise(
     A judge sees each pair twice, once in each order, without names; if the two verdicts
     disagree, the pair is a tie. This is a run of its own, with limits, a budget, cached calls
     and resume."""
-    from memray_eval.execution.prepare.pairwise import run_pairwise
+    from memray_eval.execution.pairwise import run_pairwise
 
     judges = split_names(judge)
     if "rules" in judges:

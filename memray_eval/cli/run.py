@@ -122,17 +122,22 @@ def resume(
 ) -> None:
     """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
     from memray_eval.cli.pairwise import show_pairs
-    from memray_eval.execution.prepare import resume as go_on
-    from memray_eval.execution.prepare.pairwise import resume_pairwise
+    from memray_eval.execution import runs
+    from memray_eval.execution.pairwise import resume_pairwise
+    from memray_eval.execution.prepare.stored_config import is_pairwise
     from memray_eval.results.latest import find_run
+    from memray_eval.results.run_folder import RunFolder
 
     folder = find_run(run_folder)
     changed = [*(settings or ()), *(["stop_at=null"] if complete else [])]
-    pairs = resume_pairwise(folder, say, quiet=options.as_json, settings=changed)
-    if pairs is not None:
+    RunFolder(folder).read_manifest()  # raises if there is no run
+    if is_pairwise(RunFolder(folder)):
+        pairs = resume_pairwise(folder, say, quiet=options.as_json, settings=changed)
         show_pairs(pairs, options.as_json)
         return
-    finished = go_on(folder, say, quiet=options.as_json, settings=changed, detach=options.detach)
+    finished = runs.resume(
+        folder, say, quiet=options.as_json, settings=changed, detach=options.detach
+    )
     print_report(finished.folder.path, options.as_json, options.full)
     exit_if_failed(finished)
 
@@ -163,7 +168,7 @@ def estimate(
     """Estimate a job's calls, tokens, cost, time, nodes and bottleneck. Makes no model calls."""
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
-    from memray_eval.execution.prepare import estimate_of
+    from memray_eval.execution.prepare.estimates import estimate_of
     from memray_eval.execution.waiting import no_waiting, show_waiting
     from memray_eval.submission.cluster_files import read_offer
 
@@ -245,7 +250,7 @@ def _run(
     check_found: Callable[[Scan], None] = lambda _: None,
 ) -> RunResult:
     # Ray takes a second to import: only where it is used
-    from memray_eval.execution.prepare import run
+    from memray_eval.execution.runs import run
 
     return run(
         job,

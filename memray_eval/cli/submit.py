@@ -51,7 +51,9 @@ def submit(
     s3://, gs:// or a folder that all nodes share. Submitting again with the same --run-id
     continues where the run stopped. Exit code 3 if the cluster cannot be reached."""
     from memray_eval.benchmarks.own import suite_name
-    from memray_eval.execution.prepare import check_run_id, resolve_reading, scan_dataset
+    from memray_eval.execution.prepare.resolve import resolve_reading
+    from memray_eval.execution.prepare.scanning import scan_dataset
+    from memray_eval.execution.runs import check_run_id
     from memray_eval.submission.package import make_package
 
     job, run_id = options.load_job(config), options.run_id

@@ -1,5 +1,5 @@
 """RunConfig: a whole run, as a job's YAML says it. Only config/, cli/, submission/ and
-execution/prepare.py know it."""
+execution/runs.py know it."""
 
 from __future__ import annotations
 

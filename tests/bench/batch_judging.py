@@ -18,7 +18,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.judges.batches.journal import BatchJournal
 from tests.build import judging_job, write_responses
 from tests.servers.process import serving_process

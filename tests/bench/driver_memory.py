@@ -17,7 +17,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.build import judging_job, write_responses
 
 

@@ -141,7 +141,7 @@ def offer(gpus: int) -> Any:
 
 def estimate_cell(dataset: Path, cell: Cell, assumptions: dict[str, Any]) -> tuple[float, str]:
     """The seconds that this checkout's estimate says, and what it says that binds."""
-    from memray_eval.execution.prepare import estimate_of
+    from memray_eval.execution.prepare.estimates import estimate_of
 
     config = job(dataset, cell, assumptions)
     made = estimate_of(config, samples=cell.samples, cluster_spec=offer(cell.gpus))
@@ -155,7 +155,7 @@ def cut_blocks(config: RunConfig, cell: Cell) -> Iterator[list[int]]:
     """The samples of each block, in the order in which blocks come, as a scan cuts them."""
     from memray_eval.datasets.sharding import ContextSharder, coalesce
     from memray_eval.datasets.shards import Entry, Shard
-    from memray_eval.execution.prepare import resolve
+    from memray_eval.execution.prepare.resolve import resolve
 
     read = resolve(config).read
     source = Shard(kind="parquet", path="all.parquet")
@@ -198,7 +198,8 @@ def simulate(dataset: Path, cell: Cell) -> Simulated:
     from memray_eval.datasets.scan import read_samples
     from memray_eval.execution.estimate import PROMPT_CPU_S, WRITE_CPU_S
     from memray_eval.execution.plan import blocks_in_flight, fit_engine, judge_pool
-    from memray_eval.execution.prepare import resolve, scan_dataset
+    from memray_eval.execution.prepare.resolve import resolve
+    from memray_eval.execution.prepare.scanning import scan_dataset
     from memray_eval.judges.limits.rate_limiter import SLACK_S
     from tests.bench.simulated_engine import SimulatedEngine, SimulatedPool
 
@@ -399,8 +400,9 @@ def real_run(samples: int) -> None:
     """A run through Ray by engines that sleep, and what the estimate says of it."""
     from memray_eval.config.sections import EngineTimes
     from memray_eval.execution.estimate_text import estimate_lines
-    from memray_eval.execution.prepare import estimate_of, run
+    from memray_eval.execution.prepare.estimates import estimate_of
     from memray_eval.execution.ray import engine
+    from memray_eval.execution.runs import run
     from tests.bench.sleeping_engine import sleeping_engine
 
     with tempfile.TemporaryDirectory() as folder:

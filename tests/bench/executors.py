@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from statistics import median
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.build import judging_job, write_responses
 from tests.servers.process import ServerProcess, serving_process
 

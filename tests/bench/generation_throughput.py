@@ -37,7 +37,9 @@ def job(samples: int, max_tokens: int) -> RunConfig:
 def stage(config: RunConfig) -> float:
     """Tokens/s of the pipeline's generation stage."""
     from memray_eval.execution.plan import fit_engine
-    from memray_eval.execution.prepare import prepare
+    from memray_eval.execution.prepare.resolve import resolve
+    from memray_eval.execution.prepare.scanning import scan_or_restore
+    from memray_eval.execution.prepare.site import RunSite
     from memray_eval.execution.ray.engine import group_of_engine
     from memray_eval.execution.ray.pipeline import (
         PipelineSetup,
@@ -48,11 +50,16 @@ def stage(config: RunConfig) -> float:
     from memray_eval.execution.ray.placement_groups import EnginePlacement
     from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
     from memray_eval.execution.stage_context import StageContext
+    from memray_eval.execution.waiting import no_waiting
     from memray_eval.results.run_folder import RunFolder
 
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        plan = prepare(config, folder, stack, lambda line: None, generate_only=True)
+        spec = resolve(config, generate_only=True)
+        site = RunSite(spec, stack, no_waiting)
+        site.reach(is_new=True)
+        plan = scan_or_restore(spec, RunFolder(folder), site, {}, time.time())
+        plan = site.acquire(plan, lambda line: None)
         engine = fit_engine(config.engine, 0.0, "cpu")
         set_up_data_context(config.cluster.no_progress_timeout_s)
         counter = RemoteCounter(ProgressCounter.remote())  # type: ignore[attr-defined]
@@ -80,7 +87,8 @@ def bare(config: RunConfig) -> Callable[[], float]:
 
     from memray_eval.datasets.scan import read_samples
     from memray_eval.execution.plan import fit_engine
-    from memray_eval.execution.prepare import resolve, scan_dataset
+    from memray_eval.execution.prepare.resolve import resolve
+    from memray_eval.execution.prepare.scanning import scan_dataset
     from memray_eval.execution.ray.engine import engine_kwargs
     from memray_eval.models.embedded_model import resolve_model
     from memray_eval.models.tokenizers import load_tokenizer

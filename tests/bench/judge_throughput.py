@@ -19,7 +19,7 @@ from typing import Any
 
 import openai
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.build import RESPONSE_TEXT, judging_job, write_responses
 from tests.servers.process import ServerProcess, serving_process
 

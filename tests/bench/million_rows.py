@@ -202,7 +202,7 @@ class WorkerWatch:
 def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
     """A run over the answers of a file, and its page, in this process."""
     from memray_eval.config.schema import RunConfig
-    from memray_eval.execution.prepare import run
+    from memray_eval.execution.runs import run
     from memray_eval.report.html.page import write_html
     from memray_eval.types import EXISTING
 

@@ -12,7 +12,7 @@ import tempfile
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.conftest import SAMPLES
 from tests.servers.process import ServerProcess, serving_process
 

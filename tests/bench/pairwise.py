@@ -26,8 +26,8 @@ from memray_eval.analysis.pairs.models import PairwiseReport
 from memray_eval.analysis.pairs.swiss import Two, all_pairs, pair_round, rounds_for
 from memray_eval.analysis.pairs.verdicts import PairVerdicts
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
-from memray_eval.execution.prepare.pairwise import run_pairwise
+from memray_eval.execution.pairwise import run_pairwise
+from memray_eval.execution.runs import run
 from memray_eval.ports import FloatArray
 from memray_eval.types import EXISTING
 from tests.servers.provider import serving

@@ -26,7 +26,7 @@ from pathlib import Path
 
 from memray_eval.benchmarks.locomo.files import FILES
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.bench.contexts import jsonl, prose, samples
 
 CHARACTERS_A_TOKEN = 2.4  # of the invented words, by the embedded model's tokenizer

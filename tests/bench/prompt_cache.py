@@ -20,7 +20,7 @@ from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.judges.accounts import price_of
 from memray_eval.judges.model_table import load_table
 from memray_eval.judges.prices import Price

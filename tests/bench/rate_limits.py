@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.bench.judge_throughput import METRICS
 from tests.build import judging_job, write_responses
 from tests.servers.process import serving_process

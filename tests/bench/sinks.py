@@ -25,7 +25,7 @@ from statistics import median
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.build import JUDGE, judging_job, write_responses
 from tests.servers.collector import collecting_process
 from tests.servers.process import serving_process

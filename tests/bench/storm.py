@@ -15,7 +15,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.results.schema import from_table
 from tests.bench.judge_throughput import METRICS
 from tests.build import judging_job, write_responses

@@ -18,9 +18,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import RunResult, run
 from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
+from memray_eval.execution.runs import RunResult, run
 from memray_eval.models.embedded_model import resolve_model
 from tests.clusters.fake_engine import fake_engine
 from tests.clusters.observing import (

@@ -12,8 +12,8 @@ import ray
 from ray.cluster_utils import Cluster
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
+from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RESPONSES, RunFolder
 
 NODES = 2

@@ -14,9 +14,9 @@ import ray
 from ray.cluster_utils import Cluster
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
+from memray_eval.execution.runs import resume, run
 from tests.clusters.fake_engine import fake_engine
 
 

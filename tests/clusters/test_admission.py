@@ -10,10 +10,11 @@ from ray.util.placement_group import placement_group_table
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError, ResourceError
-from memray_eval.execution.prepare import resolve, run
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
 from memray_eval.execution.ray.placement_groups import NodeReservation
 from memray_eval.execution.ray.room import wait_for_room
+from memray_eval.execution.runs import run
 from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until
 from tests.conftest import SAMPLES

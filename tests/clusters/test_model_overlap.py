@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
 from memray_eval.execution.ray import engine
+from memray_eval.execution.runs import run
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.conftest import Nodes

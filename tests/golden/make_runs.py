@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from memray_eval.cli import app
 from memray_eval.config.loading import load_config
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import EXISTING
 from tests.conftest import REPOSITORY, SAMPLES

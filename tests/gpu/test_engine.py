@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(not glob.glob("/dev/nvidia[0-9]*"), reason="no G
 
 
 def test_the_quickstart_runs_on_a_gpu(tmp_path: Path) -> None:
-    from memray_eval.execution.prepare import run
+    from memray_eval.execution.runs import run
 
     config = load_config(
         REPOSITORY / "jobs" / "quickstart.yaml", {"out": str(tmp_path)}, ["engine.device=gpu"]

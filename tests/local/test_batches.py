@@ -11,7 +11,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import BatchesUnderWay, ConfigError
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.types import EXISTING
 
 METRIC = "semantic_correctness"

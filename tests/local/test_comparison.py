@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, serving

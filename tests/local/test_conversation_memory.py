@@ -13,7 +13,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
 from tests.conftest import REPOSITORY

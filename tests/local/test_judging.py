@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from tests.servers.provider import Answer, Fault, serving

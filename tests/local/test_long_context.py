@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY

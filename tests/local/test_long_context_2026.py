@@ -14,7 +14,7 @@ import pytest
 from memray_eval.benchmarks.long_context.suite import BENCHMARKS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record

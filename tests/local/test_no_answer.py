@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.html.page import write_html

@@ -13,7 +13,7 @@ import yaml
 import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 

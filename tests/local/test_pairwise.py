@@ -14,7 +14,9 @@ from typer.testing import CliRunner, Result
 
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.config.sections import PairsConfig
+from memray_eval.execution.prepare.stored_config import is_pairwise, read_config, write_config
+from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import EXISTING, PAIR
 from tests.servers.judgments import message_texts
@@ -130,6 +132,24 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
         assert len(server.requests) == answered
         other = pairwise(server, *reversed(runs), "--run-id", "cup")
         assert "compares other runs" in str(other.exception)
+
+
+def test_a_pairwise_folder_says_its_kind_and_one_without_it_is_known_by_its_pairs(
+    answers: Callable[..., str], tmp_path: Path
+) -> None:
+    ordinary = RunFolder(answers("a", ["Sleep early."]))
+    pairs = PairsConfig(runs=("results/a:a", "results/b:b"), rounds=1)
+    folder = RunFolder(str(tmp_path / "pairs"))
+    folder.create()
+    write_config(folder, read_config(ordinary).model_copy(update={"pairs": pairs}))
+    stored = folder.read_config()
+    assert stored["kind"] == "pairwise"
+    assert read_config(folder).pairs == pairs
+    del stored["kind"]
+    folder.write_config(stored)
+    assert is_pairwise(folder)
+    assert "kind" not in ordinary.read_config()
+    assert not is_pairwise(ordinary)
 
 
 def test_more_than_four_play_rounds_with_half_of_all_pairs(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.report.brief import render_brief
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from tests.bench.prompt_cache import FLOOR, JUDGE, job, reply, samples

@@ -17,7 +17,7 @@ from memray_eval.errors import (
     DataError,
     EmbeddingError,
 )
-from memray_eval.execution.prepare import RunResult, run
+from memray_eval.execution.runs import RunResult, run
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table

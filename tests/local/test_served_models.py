@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.long_table import write_parquet

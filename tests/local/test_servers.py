@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Fault, serving
 

@@ -17,7 +17,7 @@ from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Interrupted
 from memray_eval.execution import session
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record

@@ -13,7 +13,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Stopped
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.results.run_folder import RunFolder
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html

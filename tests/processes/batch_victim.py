@@ -13,7 +13,7 @@ from typing import Any
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import EvalError
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.openai import OpenAIBatches
 from memray_eval.judges.batches.port import BatchResult, BatchStatus

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.runs import resume, run
 
 
 def main() -> None:

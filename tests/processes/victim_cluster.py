@@ -14,7 +14,7 @@ import ray
 from ray.cluster_utils import Cluster
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.processes.killing import some_moment
 
 

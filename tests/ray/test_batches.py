@@ -10,7 +10,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.build import JUDGE, judging_job, write_responses
 from tests.servers.batches import BatchApis
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of

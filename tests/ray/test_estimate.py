@@ -10,7 +10,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
-from memray_eval.execution.prepare import estimate_of, run
+from memray_eval.execution.prepare.estimates import estimate_of
+from memray_eval.execution.runs import run
 from tests.build import judging_job, write_responses
 from tests.servers.process import serving_process
 

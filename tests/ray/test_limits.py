@@ -14,8 +14,8 @@ import ray
 
 from memray_eval.config.environment import key_digest
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
+from memray_eval.execution.runs import run
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
 

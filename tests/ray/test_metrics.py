@@ -17,7 +17,7 @@ import yaml
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.exported_metrics import SERIES
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from memray_eval.execution.session import RunResult
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving

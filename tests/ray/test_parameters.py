@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
+from memray_eval.execution.runs import run
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer

@@ -15,8 +15,8 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution import prepare
-from memray_eval.execution.prepare import resume, run
+from memray_eval.execution.prepare import scanning
+from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
 from tests.conftest import SAMPLES
@@ -197,7 +197,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
         kept = data.with_name("kept")
         shutil.copytree(failed.folder.path, kept)
         with monkeypatch.context() as patch:
-            patch.setattr(prepare, "scan", never)
+            patch.setattr(scanning, "scan", never)
             done = resume(failed.folder.path, print, quiet=True)
         assert (done.exit_code, len(scores(done))) == (0, 9)
         # Touched, the same in it: read again, and gone on with
@@ -230,7 +230,7 @@ def test_files_of_a_large_dataset_are_scanned_in_tasks(
             estimates={},
         )
         plain = run(config, print, quiet=True)
-        monkeypatch.setattr(prepare, "LARGE_BYTES", 0)
+        monkeypatch.setattr(scanning, "LARGE_BYTES", 0)
         tasks = run(config, print, quiet=True)
     manifests = [done.folder.read_manifest()["dataset"] for done in (plain, tasks)]
     assert manifests[0] == manifests[1]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import run
 from memray_eval.execution.ray import engine
+from memray_eval.execution.runs import run
 
 CONTEXTS, QUESTIONS = 8, 12
 

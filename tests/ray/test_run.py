@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import GenerationError, ResourceError
-from memray_eval.execution.prepare import RunResult, run
+from memray_eval.execution.runs import RunResult, run
 from memray_eval.results.schema import from_table
 from tests.conftest import shipped_samples
 from tests.servers.process import serving_process

@@ -13,10 +13,10 @@ import pytest
 import ray
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.run_counter import RunReports
 from memray_eval.execution.run_log import LogEntry, show_log
+from memray_eval.execution.runs import resume, run
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 

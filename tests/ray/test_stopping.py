@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.execution.prepare import resume
+from memray_eval.execution.runs import resume
 from tests.local.test_stopping import N, evaluated, quiet
 
 pytestmark = pytest.mark.night

@@ -17,6 +17,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
 from memray_eval.types.json_text import as_now
 
+PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
@@ -26,19 +27,30 @@ def write_config(folder: RunFolder, config: RunConfig) -> None:
     for place in (config.judging.cache, config.affect.cache):
         if place is not None and "://" in place:
             locate(place)
-    folder.write_config(config.model_dump(mode="json"))
+    kind = {} if config.pairs is None else {"kind": PAIRWISE}
+    folder.write_config({**kind, **config.model_dump(mode="json")})
 
 
 def read_config(folder: RunFolder) -> RunConfig:
     """The config that a run was started with. Raises DataError when there is none, or it is not
     one."""
     try:
-        config = RunConfig.model_validate(folder.read_config())
+        values = folder.read_config()
+        if isinstance(values, dict):
+            values = {key: value for key, value in values.items() if key != "kind"}
+        config = RunConfig.model_validate(values)
         return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
     except ValidationError as error:
         raise DataError(
             f"{folder.path}/run.yaml is not a config of this version: {error}"
         ) from None
+
+
+def is_pairwise(folder: RunFolder) -> bool:
+    """Tells if the folder is of a pairwise run. Raises DataError as read_config."""
+    values = folder.read_config()
+    # Folders that were written before there was a kind have the pairs alone
+    return isinstance(values, dict) and bool(values.get("kind") == PAIRWISE or values.get("pairs"))
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
@@ -84,9 +96,9 @@ def _value_without_folders(key: str, config: RunConfig) -> Any:
 def _without_folders(value: Any) -> Any:
     """A value whose texts may be paths of code, rubrics and templates, by their last parts."""
     if isinstance(value, dict):
-        return {key: _without_folders(one) for key, one in value.items()}
+        return {key: _without_folders(part) for key, part in value.items()}
     if isinstance(value, list):
-        return [_without_folders(one) for one in value]
+        return [_without_folders(part) for part in value]
     if isinstance(value, str) and (names_a_text_file(value) or split_reference(value)):
         return Path(value).name
     return value

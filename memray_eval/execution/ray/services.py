@@ -104,28 +104,28 @@ class LedgerActor:
     def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
         self._book = SpendingBook(folder, session) if folder else None
         save = self._book.write if self._book is not None else None
-        self._treasury = BudgetLedger(budget, spent, save=save)
+        self._budget = BudgetLedger(budget, spent, save=save)
 
     async def draw(self, calls: list[Spending]) -> list[int]:
-        return await self._treasury.draw(calls)
+        return await self._budget.draw(calls)
 
     async def settle(self, ended: list[tuple[int, Spending]]) -> None:
-        await self._treasury.settle(ended)
+        await self._budget.settle(ended)
 
     async def hold(self, most: Spending, is_made: bool = False) -> bool:
-        return await self._treasury.hold(most, is_made)
+        return await self._budget.hold(most, is_made)
 
     async def settle_held(self, held: Spending, spent: Spending) -> None:
-        await self._treasury.settle_held(held, spent)
+        await self._budget.settle_held(held, spent)
 
     async def spent(self) -> Spending:
-        return self._treasury.spent()
+        return self._budget.spent()
 
     async def close(self) -> None:
         """Writes down what was spent, to the token; a call that is not settled may have been
         paid."""
         if self._book is not None:
-            await self._book.write(self._treasury.committed())
+            await self._book.write(self._budget.committed())
 
 
 @dataclass(frozen=True)

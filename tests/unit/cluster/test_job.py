@@ -9,7 +9,7 @@ import pytest
 
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.execution.schedule import schedule, wave_pools
 from memray_eval.submission.cluster_files import read_offer

@@ -12,7 +12,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import variables_of
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.stored_config import read_config, write_config
 from memray_eval.judges.accounts import (
     check_judge,

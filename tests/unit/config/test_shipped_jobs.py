@@ -10,7 +10,7 @@ from memray_eval.config.loading import find_job, load_config, shipped_jobs
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.scan import scan
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import resolve_reading
+from memray_eval.execution.prepare.resolve import resolve_reading
 from tests.conftest import REPOSITORY
 
 

@@ -16,7 +16,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_records, read_samples, scan
 from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
-from memray_eval.execution.prepare import resolve_reading
+from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.ports import no_adaptation
 from memray_eval.types import Record, Sample
 

@@ -23,7 +23,7 @@ from memray_eval.execution.estimate import (
 )
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.phases import duration_text
-from memray_eval.execution.prepare import estimate_of
+from memray_eval.execution.prepare.estimates import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.bench.prompt_cache import samples
 from tests.build import JUDGE, judging_job, write_responses

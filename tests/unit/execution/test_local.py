@@ -13,7 +13,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.execution.executors import LOCAL_UNITS, choose_executor
 from memray_eval.execution.local import map_blocks
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 
 SERVED = {"name": "c", "model": "m", "backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
 

@@ -12,8 +12,9 @@ from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.estimate import has_cpu_nodes
 from memray_eval.execution.phases import StageSeconds, choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
-from memray_eval.execution.prepare import resolve, scan_dataset
 from memray_eval.execution.prepare.checks import decide_phases
+from memray_eval.execution.prepare.resolve import resolve
+from memray_eval.execution.prepare.scanning import scan_dataset
 from memray_eval.execution.prepare.stored_config import apply_resume_settings
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_plan import RunSpec

@@ -20,7 +20,7 @@ from memray_eval.execution.plan import (
     most_judge_actors,
     pipeline_pools,
 )
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.judges.judge_factory import IN_FLIGHT
 

@@ -15,7 +15,7 @@ from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.execution import schedule as schedule_module
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.plan import Pool, check_room, first_homeless
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_plan import RunSpec
 from memray_eval.execution.schedule import (
     Group,

@@ -24,7 +24,7 @@ from memray_eval.execution.block_stages import (
     score_and_write,
     shard_rows,
 )
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.run_counter import LocalCounter
 from memray_eval.execution.stage_context import StageContext

@@ -15,7 +15,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.run_manifest import own_code_of
 from memray_eval.extensions import load_own_file, read_own_file
 from memray_eval.metric import ComputedMetric, JudgedMetric, rubric_digest, score_by_code

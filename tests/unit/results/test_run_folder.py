@@ -9,7 +9,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError, DataError, ResourceError
-from memray_eval.execution.prepare import lock_new_folder, run
+from memray_eval.execution.runs import lock_new_folder, run
 from memray_eval.results.run_folder import FORMAT, RunFolder, new_run_id
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.storage.paths import locate

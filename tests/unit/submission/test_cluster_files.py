@@ -14,7 +14,7 @@ import yaml
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.plan import Pool, pipeline_pools
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from memray_eval.execution.ray.placement import Placement, plan_placement
 from memray_eval.execution.run_plan import RunSpec

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from memray_eval.config.loading import load_config
-from memray_eval.execution.prepare import resolve
+from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import own_code_of, prompts_of
 from memray_eval.extensions import load_own_file

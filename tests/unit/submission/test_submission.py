@@ -23,13 +23,11 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.secrets import refuse_keys
 from memray_eval.errors import ConfigError, ResourceError
-from memray_eval.execution.prepare import (
-    check_run_id,
-    check_same_run,
-    resolve_reading,
-    scan_dataset,
-)
+from memray_eval.execution.prepare.resolve import resolve_reading
+from memray_eval.execution.prepare.scanning import scan_dataset
+from memray_eval.execution.prepare.stored_config import check_same_run
 from memray_eval.execution.run_manifest import package_digest
+from memray_eval.execution.runs import check_run_id
 from memray_eval.submission.package import CONFIG_FILE, MAX_BYTES, Package, make_package
 from memray_eval.submission.watch import JobState, Patience, follow, wait_for_end
 from tests.conftest import REPOSITORY

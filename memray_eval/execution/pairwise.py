@@ -26,14 +26,14 @@ from memray_eval.analysis.pairs.verdicts import read_meetings, read_verdicts
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig, RubricMetric
 from memray_eval.datasets.own_rows import write_rows
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.prepare import check_run_id, resume, run
 from memray_eval.execution.prepare.stored_config import (
     apply_resume_settings,
     check_same_run,
     read_config,
 )
+from memray_eval.execution.runs import check_run_id, resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.pairs import FIRST
@@ -128,14 +128,14 @@ def run_pairwise(
 
 def resume_pairwise(
     path: str, say: Say, *, quiet: bool = False, settings: Sequence[str] = ()
-) -> PairwiseResult | None:
-    """Goes on with a pairwise run, and then with the rounds after it. None for any other run's
-    folder. Raises what `resume` raises."""
+) -> PairwiseResult:
+    """Goes on with a pairwise run, and then with the rounds after it. Raises what `resume` raises,
+    and DataError if the run is of another kind."""
     folder = RunFolder(path)
     folder.read_manifest()
     config = read_config(folder)
     if config.pairs is None:
-        return None
+        raise DataError(f"{folder.path} is no pairwise run")
     pairs, config = config.pairs, apply_resume_settings(config, settings)
     done = resume(path, say, quiet, settings)
     name = folder.run_id.removesuffix(f"-round{len(pairs.earlier) + 1}")

@@ -1,0 +1,139 @@
+"""The scan of a run's dataset: made now, or as an earlier session of the run stored it."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from memray_eval.datasets.columnar_files import count_rows
+from memray_eval.datasets.ordering import StratifiedOrder
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.scan import EachSource, Scan, scan
+from memray_eval.datasets.scan_store import FileStates, read_states, restore_scan, store_scan
+from memray_eval.datasets.sharding import coalesce
+from memray_eval.datasets.sources import sources_of
+from memray_eval.errors import DataError
+from memray_eval.execution.prepare.site import RunSite
+from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
+from memray_eval.results.run_folder import RunFolder
+
+SHOWN_PROBLEMS = 20
+# Below these a scan takes less time than starting workers for it
+LARGE_BYTES, LARGE_ROWS = 256 << 20, 100_000
+
+
+def scan_or_restore(
+    spec: RunSpec, folder: RunFolder, site: RunSite, before: Mapping[str, Any], started: float
+) -> RunPlan:
+    """Plans a run by what is in its dataset: as an earlier session stored it if the files are the
+    same, otherwise scanned now. Large files, and one long file, are scanned in tasks of Ray, which
+    is started for that if the run has none yet. Raises as scan_dataset."""
+    read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
+    stored = folder.read_scan() if before and to_order is None else None
+    restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
+    if restored is not None:
+        return RunPlan(
+            spec=spec, found=restored, capacity=site.capacity, started=started, before=before
+        )
+    each_source = None
+    is_whole = read.limit is None and site.capacity.cpus and to_order is None
+    states = read_states(read.dataset, files=read.reader.files) if is_whole else None
+    if states is not None and _is_worth_tasks(spec, states):
+        from memray_eval.execution.ray.scan_tasks import ScanTasks
+
+        each_source = ScanTasks(site.connect().cpus_beside_gpus)
+    problems: list[Problem] = []
+    scanned_at = time.time()
+    with site.waiting(f"the scan of {read.dataset}"):
+        scanned = scan_dataset(read, problems, each_source, to_order)
+    order = None
+    if to_order is not None:
+        scanned.shards, order = to_order.finish(read.block_rows(scanned.n_samples))
+    return RunPlan(
+        spec=spec,
+        found=scanned,
+        capacity=site.capacity,
+        started=started,
+        scanned_at=scanned_at,
+        problems=tuple(problems),
+        before=before,
+        order=order,
+    )
+
+
+def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
+    """Whether scanning a dataset takes longer than it takes to start workers for it, and can be
+    done in parts: of many files, or of one of which anybody can read a stretch."""
+    if states.n_sources > 1:
+        return states.size >= LARGE_BYTES
+    read = spec.read
+    if spec.executor == "local" or read.reader.by_context or read.reader.files is not None:
+        return False
+    (source,) = sources_of(read.dataset, None)
+    return source.kind == "parquet" and count_rows(source.path) >= LARGE_ROWS
+
+
+def _how_read(read: ReadSpec) -> dict[str, Any]:
+    """All but the dataset's files that the result of a scan depends on."""
+    reader = read.reader
+    return {
+        "version": importlib.metadata.version("memray-eval"),
+        "dataset": read.dataset,
+        "suite": reader.suite,
+        "tasks": sorted(reader.tasks),
+        "has_responses": reader.has_responses,
+        "by_context": reader.by_context,
+        "rows": [read.batch_size, read.rows_per_block, read.engines],
+        "limit": [read.limit, read.limit_order],
+        "columns": None if reader.columns is None else dict(reader.columns.sources),
+    }
+
+
+def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
+    """Stores this session's scan in the run's folder, for the sessions that go on with it."""
+    if plan.scanned_at is not None and plan.order is None:
+        read = plan.spec.read
+        how, files = _how_read(read), read.reader.files
+        stored = store_scan(plan.found, read.dataset, how, plan.scanned_at, files)
+        if stored is not None:
+            folder.write_scan(stored)
+
+
+def scan_dataset(
+    read: ReadSpec,
+    problems: list[Problem],
+    each_source: EachSource | None = None,
+    to_order: StratifiedOrder | None = None,
+) -> Scan:
+    """One pass over the dataset; `each_source` as `scan` takes it, and `to_order` collects what
+    it takes. Raises DataError for invalid samples (unless they are to be skipped) and for none at
+    all."""
+    scanned = scan(
+        read.dataset,
+        read.reader,
+        limit=read.limit,
+        order=read.limit_order,
+        rows_per_shard=(read.rows_per_block or read.batch_size)
+        if read.limit is None
+        else read.block_rows,
+        most_rows=0 if read.rows_per_block else read.most_rows,
+        on_problem=problems.append,
+        engines=read.engines,
+        each_source=each_source,
+        on_taken=None if to_order is None else to_order.entries.append,
+    )
+    scanned.shards = coalesce(scanned.shards, read.block_rows(scanned.n_samples))
+    if problems and not read.skip_invalid:
+        shown = "\n".join(f"  {problem}" for problem in problems[:SHOWN_PROBLEMS])
+        if (n_more := len(problems) - SHOWN_PROBLEMS) > 0:
+            shown += f"\n  ... and {n_more} more"
+        raise DataError(
+            f"{read.dataset}: {scanned.n_invalid} invalid samples, nothing was run:\n{shown}\n"
+            "Mend them (`memray-eval dataset validate` lists all), or run the others with "
+            "--skip-invalid."
+        )
+    if not scanned.n_samples:
+        raise DataError(f"{read.dataset} holds no valid sample")
+    return scanned

@@ -1,0 +1,223 @@
+"""Runs and resumed runs, from their config to their summary: start reading here.
+
+Both read from top to bottom: resolve, check, scan, (load what earlier sessions left), confirm the
+cost, acquire capacity, run the session."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from typing import Any
+
+from memray_eval.benchmarks import check_prompts
+from memray_eval.benchmarks.own import suite_name
+from memray_eval.config.schema import RunConfig
+from memray_eval.config.secrets import refuse_keys
+from memray_eval.datasets.scan import Scan
+from memray_eval.errors import ConfigError
+from memray_eval.execution.estimate import Estimate
+from memray_eval.execution.prepare.checks import (
+    check_calibrations,
+    check_cost,
+    check_judges,
+    check_machine,
+    check_stop_rule,
+)
+from memray_eval.execution.prepare.resolve import check_affect, resolve
+from memray_eval.execution.prepare.same_run import changed_layouts, check_measures_the_same
+from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
+from memray_eval.execution.prepare.site import RunSite
+from memray_eval.execution.prepare.stored_config import (
+    apply_resume_settings,
+    check_same_run,
+    read_config,
+    write_config,
+)
+from memray_eval.execution.resume_state import load_resume_state
+from memray_eval.execution.run_manifest import judges_of, with_ended_sessions
+from memray_eval.execution.run_plan import RunPlan, RunSpec
+from memray_eval.execution.session import RunResult, RunSession
+from memray_eval.execution.waiting import no_waiting, show_waiting
+from memray_eval.judges.router import describe_pools
+from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.sinks import check_sinks
+from memray_eval.types import JURORS
+
+__all__ = ["RunResult", "check_run_id", "lock_new_folder", "resume", "run"]
+
+
+def run(
+    config: RunConfig,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    generate_only: bool = False,
+    agree: Callable[[Estimate], bool] = lambda _: True,
+    run_id: str | None = None,
+    check_found: Callable[[Scan], None] = lambda _: None,
+    detach: bool = False,
+) -> RunResult:
+    """Runs a job to its summary. `say` gets what a person should know on the way; nothing is
+    written before the checks pass. With `generate_only` nothing is scored. `agree` is asked when a
+    run without a budget may cost more than ASK_USD, and `check_found` may refuse what the dataset
+    holds. If the run of that `run_id` has begun already, it is resumed, so that a job can be
+    submitted again as it is. With `detach` it ends, with BatchesUnderWay, when its judge calls are
+    under way in batches.
+
+    Raises ConfigError, DataError, ResourceError before the run folder exists; GenerationError,
+    EmbeddingError after."""
+    refuse_keys(config, {})  # it is written to the run's folder
+    _check_detach(config, detach)
+    new_id = new_run_id(suite_name(config.suite), config.candidates[0].name)
+    name = check_run_id(new_id if run_id is None else run_id)
+    folder = RunFolder(f"{config.out.rstrip('/')}/{name}")
+    if run_id is not None and folder.has_manifest():
+        return _resume(folder, check_same_run(read_config(folder), config), say, quiet, detach)
+    # The folder is let go when nothing of the run is up any more.
+    with ExitStack() as locks, ExitStack() as stack:
+        started = time.time()
+        spec = resolve(config, generate_only)
+        _check_spec(spec, folder, say)
+        site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
+        site.reach(is_new=True)
+        plan = _scan(spec, folder, site, {}, started, say)
+        check_found(plan.found)
+        check_stop_rule(plan)
+        check_cost(plan, agree)
+        plan = site.acquire(plan, say)
+        locks.enter_context(lock_new_folder(folder))
+        write_config(folder, config)
+        keep_scan(plan, folder)
+        _announce(plan, folder, say)
+        return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
+
+
+def resume(
+    path: str,
+    say: Callable[[str], None],
+    quiet: bool = False,
+    settings: Sequence[str] = (),
+    detach: bool = False,
+) -> RunResult:
+    """Goes on with a run that was killed, interrupted or stopped, or whose failed units are to be
+    tried again. `settings` may change how it runs, not what it measures; `detach` as in `run`.
+
+    Raises ConfigError if the run would not be the same any more, and all that `run` raises.
+    """
+    folder = RunFolder(path)
+    folder.read_manifest()
+    config = apply_resume_settings(read_config(folder), settings)
+    return _resume(folder, config, say, quiet, detach)
+
+
+def _resume(
+    folder: RunFolder, config: RunConfig, say: Callable[[str], None], quiet: bool, detach: bool
+) -> RunResult:
+    _check_detach(config, detach)
+    with folder.held(), ExitStack() as stack:
+        # Read only now: another process that held the folder may have gone on.
+        before = with_ended_sessions(folder.read_manifest(), folder.last_written())
+        started = time.time()
+        spec = resolve(config, bool(before.get("generate_only")), kept=_judges_kept(before))
+        _check_spec(spec, folder, say)
+        site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
+        site.reach(is_new=False)
+        plan = _scan(spec, folder, site, before, started, say)
+        check_stop_rule(plan)
+        check_measures_the_same(plan, before)
+        for line in changed_layouts(spec, before):
+            say(line)
+        folder.create()
+        keep_scan(plan, folder)
+        state = load_resume_state(folder)
+        say(
+            f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} units are "
+            f"finished, {len(state.generated)} more generated; {state.n_retried} had failed "
+            "and are tried again."
+        )
+        plan = site.acquire(replace(plan, resume_state=state), say)
+        return RunSession(replace(plan, is_detached=detach), folder).run(quiet)
+
+
+def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Makes the checks that need neither dataset nor cluster, and says what the config came to."""
+    for succession in spec.successions:
+        say(f"{succession}.")
+    for pool in describe_pools(spec.all_judges.values(), spec.judging, spec.judge_table):
+        say(f"The judge {pool}.")
+    for name in spec.hidden_metrics:
+        say(f"The metric {name} is built in, and counts; give your own another name.")
+    check_prompts(spec.suite, spec.candidates)
+    check_affect(spec)
+    check_judges(spec, folder.path)
+    check_calibrations(spec)
+    check_machine(spec)
+    check_sinks(spec.sinks)
+
+
+def _scan(
+    spec: RunSpec,
+    folder: RunFolder,
+    site: RunSite,
+    before: Mapping[str, Any],
+    started: float,
+    say: Callable[[str], None],
+) -> RunPlan:
+    with site.waiting(f"the first rows of {spec.read.dataset}"):
+        spec = replace(spec, read=spec.read.with_columns(say))
+    return scan_or_restore(spec, folder, site, before, started)
+
+
+def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> None:
+    """Says what a new run is about to do; invalid samples are listed in its folder."""
+    if plan.problems:
+        folder.write_problems(plan.problems)
+        say(
+            f"Skipping {plan.found.n_invalid} invalid samples; they are listed in "
+            f"{folder.path}/problems.jsonl"
+        )
+    opening = f"{plan.found.n_samples} samples, {plan.n_units} units -> {folder.path}"
+    judges = [f"  {metric}: {judge}" for metric, judge in judges_of(plan.spec).items()]
+    say("\n".join([f"Run {folder.run_id}: {opening}", *judges]))
+
+
+def _judges_kept(before: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The models that judged in earlier sessions, by metric."""
+    names = {key: text.partition(" (")[0] for key, text in before.get("judges", {}).items()}
+    return {metric: judges.split(JURORS) for metric, judges in names.items() if "/" in judges}
+
+
+def _check_detach(config: RunConfig, detach: bool) -> None:
+    if detach and config.judging.mode == "live":
+        raise ConfigError(
+            "--detach ends when judge calls are under way in batches, and judging.mode is live; "
+            "add --set judging.mode=batch"
+        )
+
+
+@contextmanager
+def lock_new_folder(folder: RunFolder) -> Iterator[None]:
+    """Makes and holds the folder of a run that begins. Raises ConfigError where it began elsewhere
+    while this process made its checks, and what `held` raises."""
+    folder.create()
+    with folder.held():
+        if folder.has_manifest():
+            raise ConfigError(
+                f"another process began the run in {folder.path} just now; start again to go on "
+                "with it"
+            )
+        yield
+
+
+_RUN_ID = re.compile(r"[^\W_][\w.-]{0,127}")
+
+
+def check_run_id(run_id: str) -> str:
+    """Returns it. Raises ConfigError where it cannot be the name of a folder everywhere."""
+    if not _RUN_ID.fullmatch(run_id):
+        raise ConfigError(
+            f"--run-id {run_id!r}: write up to 128 letters, digits, dots, dashes and underscores"
+        )
+    return run_id
