@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import ScoreTable, shares
+from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
 from memray_eval.analysis.statistics import Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
@@ -24,7 +24,6 @@ from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
 from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
 
-_SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER = "no_answer"  # which records of older versions lack
 _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
@@ -36,7 +35,6 @@ METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 _NAN = np.float64(np.nan)
 Kinds: TypeAlias = npt.NDArray[np.int8]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
@@ -252,13 +250,13 @@ def read_units(
 def _read_file(
     file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
 ) -> _FileScores:
-    wanted = [*columns, _NO_ANSWER, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
+    wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
         table = parquet.read(columns=wanted)
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
-            table = parquet.read(columns=[*wanted, f"{_SCORE}.parts"])
+            table = parquet.read(columns=[*wanted, *score_columns("parts")])
     scores = ScoreTable.of(table.filter(pc.equal(table["candidate"], candidate)))
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()

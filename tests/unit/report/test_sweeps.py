@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from memray_eval.analysis.breakdown import temperature_sweeps
 from memray_eval.report.console import render
-from memray_eval.report.sweeps import sweep_lines, temperature_sweeps
+from memray_eval.report.sweeps import sweep_lines
 from memray_eval.types import Candidate, MetricSummary, Sampling, Summary
 
 
