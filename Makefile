@@ -1,6 +1,8 @@
 # make run    set up what is missing, then run the quickstart job on the embedded model (no key, no GPU)
-# make test   set up what is missing, then run the tests
 # make check  ruff, mypy --strict, import-linter, deptry
+# make quick  the checks and the quick unit tests (three minutes)
+# make test   what CI runs after the checks: all tests but those of the night
+# make night  the tests of the night (hours); KILLS=3 tries each kill three times
 # make setup  the shared part: .venv with pinned packages, the package itself, the embedded model
 # make lock   remake cluster/locks from pyproject.toml
 SHELL := /bin/bash
@@ -13,24 +15,41 @@ PYTHON ?= $(shell for p in python3.11 python3 python3.12 python3.13; do $$p -c '
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 JOB ?= jobs/quickstart.yaml
 
-.PHONY: run test test-cluster test-engine check setup lock platform model clean
+.PHONY: run quick test test-unit test-cluster test-engine night night-runs night-ray night-processes night-clusters check setup lock platform model clean
 
 run: setup
 	$(BIN)/memray-eval run $(JOB)
 
-test: setup $(VENV)/.dev
-	$(BIN)/python -m pytest tests/unit -n 2 -m "not heavy"
-	$(BIN)/python -m pytest tests/unit -n 2 -m heavy
-	$(BIN)/python -m pytest tests/wire -n 2
-	$(BIN)/python -m pytest tests/local tests/golden -n 4
-	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
-	$(BIN)/python -m pytest tests/clusters --durations=5
+# Each test is in exactly one gate, by its folder and its markers (tests/unit/test_gates.py); pyproject.toml leaves out `night`
+PYTEST := $(BIN)/python -m pytest
+quick: check test-unit
+test-unit: $(VENV)/.dev
+	$(PYTEST) tests/unit -n 2 -m "not heavy and not night"
 
-# Two at a time: what shares one Ray cluster, and what shares one engine or starts processes of its own
+test: setup test-unit
+	$(PYTEST) tests/unit -n 2 -m "heavy and not night"
+	$(PYTEST) tests/wire -n 2
+	$(PYTEST) tests/local tests/golden -n 4
+	$(MAKE) --no-print-directory -j2 -Otarget test-cluster test-engine
+# Two at a time: what has Ray clusters, and what shares one engine or starts processes of its own
 test-cluster:
-	$(BIN)/python -m pytest tests/ray tests/benchmarks --durations=15
+	$(PYTEST) tests/ray --durations=10
+	$(PYTEST) tests/clusters --durations=10
 test-engine:
-	$(BIN)/python -m pytest tests/e2e tests/gpu tests/processes --durations=15
+	$(PYTEST) tests/e2e tests/gpu tests/processes --durations=20
+
+KILLS ?= 1
+NIGHT := MEMRAY_EVAL_KILLS=$(KILLS) $(PYTEST) -m night --durations=20
+night: setup $(VENV)/.dev
+	$(MAKE) --no-print-directory -k night-runs night-ray night-processes night-clusters
+night-runs:
+	$(NIGHT) tests/unit tests/wire tests/local tests/golden -n 2
+night-ray:
+	$(NIGHT) tests/ray
+night-processes:
+	$(NIGHT) tests/e2e tests/gpu tests/processes
+night-clusters:
+	$(NIGHT) tests/clusters
 
 check: $(VENV)/.cpu $(VENV)/.dev
 	$(BIN)/ruff check .

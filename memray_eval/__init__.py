@@ -13,13 +13,14 @@ import importlib
 import logging
 from typing import TYPE_CHECKING, Any
 
+from memray_eval._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from memray_eval.api import CheckFailed, Run, evaluate, open_run, run, score
     from memray_eval.benchmarks.own import suite
     from memray_eval.errors import EvalError
     from memray_eval.metrics.own import computed_metric, judge_metric
 
-__version__ = "0.1.0"
 __all__ = [
     "CheckFailed",
     "EvalError",

@@ -15,7 +15,7 @@ from hypothesis import settings
 from memray_eval.config.environment import cache_dir
 from memray_eval.types import Candidate, Record, Response, Sample, unit_id
 
-settings.register_profile("shared-machine", deadline=None)  # timing is for tests/benchmarks
+settings.register_profile("shared-machine", deadline=None)  # timing is for tests/bench
 settings.load_profile("shared-machine")
 
 
@@ -30,10 +30,6 @@ def own_cache() -> tempfile.TemporaryDirectory[str]:
     return folder
 
 
-# CI has 25 minutes on two cores: what takes a minute and more of them runs on demand
-long_test = pytest.mark.skipif(
-    "MEMRAY_EVAL_LONG" not in os.environ, reason="a minute and more: set MEMRAY_EVAL_LONG=1"
-)
 CACHE = own_cache()  # removed when this process ends
 REPOSITORY = Path(__file__).parent.parent
 SAMPLES = REPOSITORY / "dataset" / "samples"

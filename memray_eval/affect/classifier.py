@@ -1,7 +1,7 @@
 """Classifies emotion in text with a small model that comes with the package: multinomial logistic
 regression, in numpy alone.
 
-classifier.npz is made by tests/train_emotions.py from GoEmotions with Ekman's labels;
+classifier.npz is made by tests/bench/train_emotions.py from GoEmotions with Ekman's labels;
 affect/README.md says how good it is and under which licence its data stand."""
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ READABLE_SHARE = 0.5  # of a text's words must be known: the classifier has seen
 _SAYS = re.compile(r"[^\W\d_]|[^\x00-\x7f]")  # a letter, or a sign beyond ASCII such as an emoji
 
 
-class Weights(NamedTuple):
+class ClassifierWeights(NamedTuple):
     """One row a feature, the words' first: int8, times `scale` (one a label) and the feature's
     TF-IDF, plus `bias`. `share` is what the characters' features count beside the words'."""
 
@@ -54,25 +54,25 @@ class Weights(NamedTuple):
         )
 
 
-def load(path: Path) -> Weights:
+def load(path: Path) -> ClassifierWeights:
     """Raises OSError, or ValueError for a file whose labels are not EKMAN's."""
     return _parse(path.read_bytes())
 
 
 @cache
-def shipped() -> Weights:
+def shipped() -> ClassifierWeights:
     """The classifier that comes with the package."""
     return _parse((importlib.resources.files("memray_eval.affect") / FILE).read_bytes())
 
 
-def _parse(data: bytes) -> Weights:
+def _parse(data: bytes) -> ClassifierWeights:
     with np.load(io.BytesIO(data), allow_pickle=False) as held:
         if tuple(held["labels"]) != EKMAN.labels:
             raise ValueError(
                 f"the classifier's labels are {', '.join(held['labels'])}, not "
                 f"{', '.join(EKMAN.labels)}"
             )
-        return Weights(
+        return ClassifierWeights(
             words=Vocabulary(held["word_hashes"], held["word_idf"].astype(np.float32)),
             chars=Vocabulary(held["char_hashes"], held["char_idf"].astype(np.float32)),
             rows=held["rows"],
@@ -90,7 +90,7 @@ class ClassifierEmotion:
     name = "classifier"
     labels = EKMAN
 
-    def __init__(self, weights: Weights | None = None) -> None:
+    def __init__(self, weights: ClassifierWeights | None = None) -> None:
         self._weights = weights or shipped()
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from memray_eval.affect.fusion import fuse, normalised_weights
-from memray_eval.affect.judge_prompts import EmotionJudgment, from_emotion, judge_emotion_messages
+from memray_eval.affect.judge_prompts import (
+    EMOTION_RUBRIC,
+    TRAITS_RUBRIC,
+    BigFiveJudgment,
+    EmotionJudgment,
+    Frame,
+    from_emotion,
+    from_judgment,
+    judge_affect_messages,
+)
 from memray_eval.affect.labels import EKMAN, Distribution
 from memray_eval.affect.speech import (
     RecognisedSpeech,
@@ -17,15 +26,7 @@ from memray_eval.affect.speech import (
 )
 from memray_eval.affect.text import TextEmotion
 from memray_eval.affect.text_to_speech import AudioStore, Speaker
-from memray_eval.affect.traits import (
-    JUDGE,
-    BigFiveJudgment,
-    Frame,
-    Traits,
-    from_judgment,
-    given_traits,
-    judge_traits_messages,
-)
+from memray_eval.affect.traits import JUDGE, Traits, given_traits
 from memray_eval.errors import EvalError, GenerationError, JudgeError, describe_error
 from memray_eval.ports import Judge
 from memray_eval.types import EXISTING, Sample
@@ -63,13 +64,8 @@ async def add_affect(
     file, for recordings. If a backend fails, the emotion is uniform or the traits unknown, and the
     sample notes why; no sample is lost."""
     without_emotion = [sample for sample in samples if not sample.emotion]
-    with_emotion = dict(
-        zip(
-            (sample.id for sample in without_emotion),
-            await _add_emotion(without_emotion, folder, backends),
-            strict=True,
-        )
-    )
+    enriched = await _add_emotion(without_emotion, folder, backends)
+    with_emotion = {sample.id: sample for sample in enriched}
     return [
         await _add_traits(
             with_emotion.get(sample.id, _add_notes(sample, emotion={"backend": EXISTING})), backends
@@ -84,19 +80,15 @@ async def _add_emotion(
     if not samples:
         return []
     read = await _read_texts(samples, backends)
-    heard: list[RecognisedSpeech | None] = [None] * len(samples)
+    heard: list[RecognisedSpeech | None] = []
     if backends.speech is not None and backends.store is not None:
-        heard = list(
-            await recognise_speech(
-                [to_utterance(s, folder) for s in samples],
-                backends.speech,
-                backends.store,
-                backends.speaker,
-            )
+        utterances = [to_utterance(sample, folder) for sample in samples]
+        heard += await recognise_speech(
+            utterances, backends.speech, backends.store, backends.speaker
         )
     return [
         _fuse_emotion(sample, text, speech, backends)
-        for sample, text, speech in zip(samples, read, heard, strict=True)
+        for sample, text, speech in zip(samples, read, heard or [None] * len(samples), strict=True)
     ]
 
 
@@ -119,18 +111,17 @@ async def _read_texts(samples: Sequence[Sample], backends: AffectBackends) -> li
     if backends.text is None:
         return [await _judge_emotion(sample, backends) for sample in samples]
     try:
-        found = await backends.text.infer([sample.query for sample in samples])
+        distributions = await backends.text.infer([sample.query for sample in samples])
     except GenerationError as error:
         return [_TextReading(EKMAN.uniform(), backends.text.name, str(error)) for _ in samples]
-    return [_TextReading(distribution, backends.text.name) for distribution in found]
+    return [_TextReading(distribution, backends.text.name) for distribution in distributions]
 
 
 async def _judge_emotion(sample: Sample, backends: AffectBackends) -> _TextReading:
     assert backends.judge is not None
     try:
-        verdict = await backends.judge.judge(
-            judge_emotion_messages(sample, backends.frame), EmotionJudgment
-        )
+        question = judge_affect_messages(EMOTION_RUBRIC, sample, backends.frame)
+        verdict = await backends.judge.judge(question, EmotionJudgment)
     except Exception as error:
         return _TextReading(EKMAN.uniform(), backends.judge.name, _describe_judge_failure(error))
     assert isinstance(verdict.judgment, EmotionJudgment)
@@ -147,22 +138,21 @@ async def _add_traits(sample: Sample, backends: AffectBackends) -> Sample:
         return _add_notes(sample, traits={"backend": given_traits(sample).backend})
     assert backends.judge is not None
     try:
-        verdict = await backends.judge.judge(
-            judge_traits_messages(sample, backends.frame), BigFiveJudgment
-        )
+        question = judge_affect_messages(TRAITS_RUBRIC, sample, backends.frame)
+        verdict = await backends.judge.judge(question, BigFiveJudgment)
     except Exception as error:
         return _add_notes(
             sample, traits={"backend": "unknown", "degraded": _describe_judge_failure(error)}
         )
     assert isinstance(verdict.judgment, BigFiveJudgment)
-    found = from_judgment(verdict.judgment)
+    traits = from_judgment(verdict.judgment)
     notes = {
         "backend": JUDGE,
         "judge": verdict.judge,
-        "unknown": list(found.unknown),
-        "confidence": found.confidence,
+        "unknown": list(traits.unknown),
+        "confidence": traits.confidence,
     }
-    return _add_notes(sample.model_copy(update={"traits": found.known}), traits=notes)
+    return _add_notes(sample.model_copy(update={"traits": traits.known}), traits=notes)
 
 
 def _describe_judge_failure(error: Exception) -> str:
@@ -176,11 +166,9 @@ def _describe_judge_failure(error: Exception) -> str:
 def uniform_emotion(sample: Sample, error: BaseException) -> Sample:
     """The sample after finding its emotion and traits has raised: what it gives itself stays, other
     emotion is uniform and other traits unknown."""
-    reason = describe_error(error)
-    emotion = (
-        {"backend": EXISTING} if sample.emotion else {"backend": "unknown", "degraded": reason}
-    )
-    traits = {"backend": EXISTING} if sample.traits else {"backend": "unknown", "degraded": reason}
+    unknown = {"backend": "unknown", "degraded": describe_error(error)}
+    emotion = {"backend": EXISTING} if sample.emotion else unknown
+    traits = {"backend": EXISTING} if sample.traits else unknown
     felt = sample.emotion or dict(EKMAN.uniform())
     return _add_notes(sample.model_copy(update={"emotion": felt}), emotion=emotion, traits=traits)
 
@@ -189,16 +177,12 @@ def find_degraded(sample: Sample) -> dict[str, str]:
     """What could not be read of a sample (emotion, speech, traits), and why."""
     notes = sample.metadata.get(NOTES, {})
     emotion, traits = notes.get("emotion", {}), notes.get("traits", {})
-    text, speech = (
-        emotion.get("text", {}).get("degraded"),
-        emotion.get("speech", {}).get("degraded"),
-    )
-    found = {
-        "emotion": text or emotion.get("degraded"),
-        "speech": speech,
+    reasons = {
+        "emotion": emotion.get("text", {}).get("degraded") or emotion.get("degraded"),
+        "speech": emotion.get("speech", {}).get("degraded"),
         "traits": traits.get("degraded"),
     }
-    return {what: str(reason) for what, reason in found.items() if reason}
+    return {what: str(reason) for what, reason in reasons.items() if reason}
 
 
 def _add_notes(sample: Sample, **notes: Any) -> Sample:

@@ -17,14 +17,14 @@ from memray_eval.affect.labels import Distribution, LabelSet, convert, is_unifor
 from memray_eval.errors import ConfigError
 
 
-class Weights(NamedTuple):
+class FusionWeights(NamedTuple):
     """What speech and text count; they sum to 1."""
 
     speech: float
     text: float
 
 
-def normalised_weights(speech_weight: float, text_weight: float) -> Weights:
+def normalised_weights(speech_weight: float, text_weight: float) -> FusionWeights:
     """Scales the two weights to sum to 1. Raises ConfigError that names the flag if one is negative
     or not finite, or both are zero."""
     for flag, weight in (("--speech-weight", speech_weight), ("--text-weight", text_weight)):
@@ -36,7 +36,7 @@ def normalised_weights(speech_weight: float, text_weight: float) -> Weights:
             "--speech-weight 0 --text-weight 0: give one of them more than 0, or use --affect off"
         )
     speech, text = speech_weight / top, text_weight / top  # so that their sum is finite
-    return Weights(speech / (speech + text), text / (speech + text))
+    return FusionWeights(speech / (speech + text), text / (speech + text))
 
 
 def fuse(

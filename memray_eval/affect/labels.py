@@ -209,9 +209,9 @@ def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tup
     has."""
     names = [_canonical(label) for label in model_labels]
     for labels in (FOUR, EKMAN, GOEMOTIONS):
-        known = {_canonical(label): label for label in labels.labels}
-        if set(names) <= set(known):
-            return labels, tuple(known[name] for name in names)
+        by_name = {_canonical(label): label for label in labels.labels}
+        if set(names) <= set(by_name):
+            return labels, tuple(by_name[name] for name in names)
     unmapped = [
         label
         for label, name in zip(model_labels, names, strict=True)
@@ -226,3 +226,19 @@ def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tup
 def _canonical(label: str) -> str:
     word = label.strip().strip("<>").lower().replace(" ", "_")
     return _CANONICAL.get(word, word)
+
+
+class ModelLabels:
+    """A foreign model's labels in those of `labels`, the set that it speaks in (`match_labels`)."""
+
+    def __init__(self, model_labels: Sequence[str], whose: str) -> None:
+        """Raises ConfigError for labels that no label set knows."""
+        self.labels, ours = match_labels(model_labels, whose)
+        self._ours = dict(zip(model_labels, ours, strict=True))
+
+    def normalise(self, scores: Mapping[str, float]) -> Distribution:
+        """A model's scores, those of labels with one meaning summed, made to sum to 1."""
+        summed = dict.fromkeys(self.labels.labels, 0.0)
+        for label, score in scores.items():
+            summed[self._ours[label]] += score if score > 0 else 0.0
+        return self.labels.normalised(list(summed.values()))

@@ -28,7 +28,7 @@ _STOPS = frozenset(".,;:!?")
 _LATIN = re.compile(r"[a-z]")
 
 
-class Entry(NamedTuple):
+class EmotionWord(NamedTuple):
     emotion: str
     strength: float
 
@@ -36,11 +36,11 @@ class Entry(NamedTuple):
 class Lexicon(NamedTuple):
     """Whole words, word stems, and the pattern that splits a text into signs and words."""
 
-    words: dict[str, Entry]
-    stems: dict[str, Entry]
+    words: dict[str, EmotionWord]
+    stems: dict[str, EmotionWord]
     tokens: re.Pattern[str]
 
-    def find(self, token: str) -> Entry | None:
+    def find(self, token: str) -> EmotionWord | None:
         if token in self.words:
             return self.words[token]
         lengths = range(min(len(token), LONGEST_STEM), SHORTEST_STEM - 1, -1)
@@ -60,23 +60,23 @@ def load() -> Lexicon:
 def parse(text: str) -> Lexicon:
     """Parses "emotion strength: words" lines. Raises ValueError for a malformed line and for a word
     that is there twice."""
-    words: dict[str, Entry] = {}
-    stems: dict[str, Entry] = {}
+    words: dict[str, EmotionWord] = {}
+    stems: dict[str, EmotionWord] = {}
     for line in filter(lambda line: line.strip() and not line.startswith("# "), text.splitlines()):
         head, _, entries = line.partition(": ")
         emotion, strength = head.split()
         if emotion not in EKMAN.labels:
             raise ValueError(f"lexicon: {emotion!r} is not one of {', '.join(EKMAN.labels)}")
         for word in entries.split():
-            known, key = (stems, word[:-1]) if word.endswith("*") else (words, word)
-            if key in known:
+            entries_of, key = (stems, word[:-1]) if word.endswith("*") else (words, word)
+            if key in entries_of:
                 raise ValueError(f"lexicon: {word!r} is there twice")
-            if known is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
+            if entries_of is stems and not SHORTEST_STEM <= len(key) <= LONGEST_STEM:
                 raise ValueError(
                     f"lexicon: {word!r} must have {SHORTEST_STEM} to {LONGEST_STEM} letters before "
                     "its *"
                 )
-            known[key] = Entry(emotion, float(strength))
+            entries_of[key] = EmotionWord(emotion, float(strength))
     signs = sorted((word for word in words if not word.isalpha()), key=len, reverse=True)
     # ":d" is not in "note:do"
     patterns = (re.escape(sign) + (r"\b" if sign[-1].isalnum() else "") for sign in signs)
@@ -95,7 +95,7 @@ def weigh(text: str, lexicon: Lexicon) -> dict[str, float]:
     return weights
 
 
-def _weigh_tokens(tokens: list[str], lexicon: Lexicon) -> Iterator[Entry]:
+def _weigh_tokens(tokens: list[str], lexicon: Lexicon) -> Iterator[EmotionWord]:
     negated = scaled = 0  # how many more words are reached
     factor = 1.0
     for token in tokens:
@@ -108,11 +108,11 @@ def _weigh_tokens(tokens: list[str], lexicon: Lexicon) -> Iterator[Entry]:
         elif entry := lexicon.find(token):
             weight = entry.strength * (factor if scaled else 1.0)
             if not negated:
-                yield Entry(entry.emotion, weight)
+                yield EmotionWord(entry.emotion, weight)
             elif entry.emotion == "joy":
-                yield Entry("sadness", weight / 2)
+                yield EmotionWord("sadness", weight / 2)
             else:
-                yield Entry("neutral", weight)
+                yield EmotionWord("neutral", weight)
         negated, scaled = max(negated - 1, 0), max(scaled - 1, 0)
 
 

@@ -23,7 +23,8 @@ from memray_eval.affect.audio import (
     read_audio,
     resample,
 )
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, match_labels
+from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, ModelLabels
+from memray_eval.affect.text import TRANSFORMERS, load_pipeline
 from memray_eval.affect.text_to_speech import AudioStore, Speaker, text_to_speak
 from memray_eval.errors import ConfigError, DataError, GenerationError, JudgeError
 from memray_eval.types import Frozen, Sample
@@ -84,8 +85,8 @@ def build_speech_emotion(name: str, listener: Listener | None = None) -> SpeechE
         return ProsodySpeech()
     if name == "openai" and listener is not None:
         return ListenerSpeech(listener)
-    if name.startswith("transformers:") and name != "transformers:":
-        return TransformersSpeech(name, *load_classifier(name.removeprefix("transformers:")))
+    if name.startswith(TRANSFORMERS) and name != TRANSFORMERS:
+        return TransformersSpeech(name, *load_classifier(name.removeprefix(TRANSFORMERS)))
     raise ConfigError(
         f"no speech emotion backend {name!r}; there are: {', '.join(SPEECH_BACKENDS)}"
     )
@@ -132,9 +133,9 @@ def spread_arousal(arousal: float, certainty: float) -> Distribution:
         -0.5
         * ((np.array([AROUSAL[label] for label in EKMAN.labels]) - arousal) / AROUSAL_WIDTH) ** 2
     )
-    told = MOST_TOLD * min(1.0, max(0.0, certainty))
+    decided = MOST_TOLD * min(1.0, max(0.0, certainty))
     return EKMAN.normalised(
-        [float(share) for share in told * near / near.sum() + (1 - told) / len(near)]
+        [float(share) for share in decided * near / near.sum() + (1 - decided) / len(near)]
     )
 
 
@@ -151,8 +152,8 @@ class TransformersSpeech:
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._rate_hz, self._classify = name, rate_hz, classify
-        self.labels, ours = match_labels(model_labels, name)
-        self._ours = dict(zip(model_labels, ours, strict=True))
+        self._model_labels = ModelLabels(model_labels, name)
+        self.labels = self._model_labels.labels
 
     async def infer(self, clips: Sequence[Audio]) -> list[Guess]:
         heard = [load_clip(audio) for audio in clips]
@@ -163,25 +164,17 @@ class TransformersSpeech:
                 # At least half a second: the first layers of a model take no less.
                 sounds.append(np.pad(samples, (0, max(0, self._rate_hz // 2 - len(samples)))))
         try:
-            found = iter(await asyncio.to_thread(self._classify, sounds) if sounds else [])
-        except (
-            RuntimeError
-        ) as error:  # torch's own for all that goes wrong inside a model, its memory among it
+            scores = iter(await asyncio.to_thread(self._classify, sounds) if sounds else [])
+        except RuntimeError as error:  # torch's, for all that goes wrong inside a model
             reason = f"{self.name} failed: {type(error).__name__}"
             reasons = [reason if isinstance(clip, Clip) else clip for clip in heard]
             return [Guess(distribution=self.labels.uniform(), degraded=why) for why in reasons]
         return [
-            self._guess(next(found))
+            Guess(distribution=self._model_labels.normalise(next(scores)))
             if isinstance(clip, Clip)
             else Guess(distribution=self.labels.uniform(), degraded=clip)
             for clip in heard
         ]
-
-    def _guess(self, scores: Mapping[str, float]) -> Guess:
-        summed = dict.fromkeys(self.labels.labels, 0.0)
-        for label, score in scores.items():
-            summed[self._ours[label]] += score if score > 0 else 0.0
-        return Guess(distribution=self.labels.normalised(list(summed.values())))
 
 
 def load_classifier(
@@ -189,26 +182,13 @@ def load_classifier(
 ) -> tuple[list[str], int, Callable[[list[Samples]], list[dict[str, float]]]]:
     """Loads an audio classifier: its labels, its sampling rate, and a function that classifies.
     Raises ConfigError that says what is missing."""
-    try:
-        from transformers import pipeline
-    except ImportError as error:
-        raise ConfigError(
-            f"transformers:{model}: the package {error.name} is missing; install the extra `cpu` "
-            "or `gpu` (make setup)"
-        ) from None
-    try:
-        pipe: Any = pipeline("audio-classification", model=model, top_k=None)
-    except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError
-        reason = " ".join(str(error).split())[:300] or type(error).__name__
-        raise ConfigError(
-            f"transformers:{model} cannot be loaded as an audio classifier: {reason}"
-        ) from error
+    pipe = load_pipeline("audio", model)
     rate_hz = int(pipe.feature_extractor.sampling_rate)
 
     def classify(sounds: list[Samples]) -> list[dict[str, float]]:
-        asked = [{"raw": sound, "sampling_rate": rate_hz} for sound in sounds]
+        inputs = [{"raw": sound, "sampling_rate": rate_hz} for sound in sounds]
         return [
-            {entry["label"]: float(entry["score"]) for entry in scores} for scores in pipe(asked)
+            {entry["label"]: float(entry["score"]) for entry in scores} for scores in pipe(inputs)
         ]
 
     return list(pipe.model.config.id2label.values()), rate_hz, classify
@@ -308,19 +288,12 @@ async def recognise_speech(
 
 
 def _to_recognised(sound: _SpokenSound, backend: SpeechEmotion, guesses: Any) -> RecognisedSpeech:
-    if sound.source == "none":
-        nothing = backend.labels.uniform()
-        return RecognisedSpeech(
-            distribution=nothing,
-            backend=UNIFORM,
-            source="none",
-            degraded=sound.degraded,
-            audio=sound.audio,
-        )
-    guess = next(guesses)
+    is_heard = sound.source != "none"
+    nothing = Guess(distribution=backend.labels.uniform(), degraded=sound.degraded)
+    guess = next(guesses) if is_heard else nothing
     return RecognisedSpeech(
         distribution=guess.distribution,
-        backend=backend.name,
+        backend=backend.name if is_heard else UNIFORM,
         source=sound.source,
         degraded=guess.degraded,
         audio=sound.audio,

@@ -182,12 +182,12 @@ class OpenAIListener:
             "input_audio": {"data": base64.b64encode(wav).decode(), "format": "wav"},
         }
         content = [{"type": "text", "text": question}, sound]
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "modalities": ["text"],
             "temperature": 0,
             self._limit: MAX_OUTPUT_TOKENS,
         }
-        return {**asked, "messages": [{"role": "user", "content": content}]}
+        return {**options, "messages": [{"role": "user", "content": content}]}
 
 
 @cache

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from memray_eval.affect.classifier import ClassifierEmotion
-from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, match_labels
+from memray_eval.affect.labels import EKMAN, Distribution, LabelSet, ModelLabels
 from memray_eval.affect.lexicon import LexiconEmotion
 from memray_eval.errors import ConfigError, GenerationError
 
@@ -68,8 +68,8 @@ class TransformersEmotion:
     ) -> None:
         """Raises ConfigError for labels that no label set knows."""
         self.name, self._classify = name, classify
-        self.labels, ours = match_labels(model_labels, name)
-        self._ours = dict(zip(model_labels, ours, strict=True))
+        self._model_labels = ModelLabels(model_labels, name)
+        self.labels = self._model_labels.labels
 
     async def infer(self, texts: Sequence[str]) -> list[Distribution]:
         if not texts:
@@ -78,22 +78,14 @@ class TransformersEmotion:
         whole = [text.encode("utf-8", "replace").decode("utf-8") for text in texts]
         try:
             scores = await asyncio.to_thread(self._classify, whole)
-        except (
-            RuntimeError
-        ) as error:  # torch's own for all that goes wrong inside a model, its memory among it
+        except RuntimeError as error:  # torch's, for all that goes wrong inside a model
             raise GenerationError(f"{self.name} failed: {type(error).__name__}: {error}") from error
-        return [self._to_distribution(one) for one in scores]
-
-    def _to_distribution(self, scores: Scores) -> Distribution:
-        summed = dict.fromkeys(self.labels.labels, 0.0)
-        for label, score in scores.items():
-            summed[self._ours[label]] += score
-        return self.labels.normalised(list(summed.values()))
+        return [self._model_labels.normalise(by_label) for by_label in scores]
 
 
-def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[Scores]]]:
-    """Loads a text classifier: its labels, and a function that classifies. Raises ConfigError that
-    says what is missing."""
+def load_pipeline(kind: Literal["text", "audio"], model: str, **options: Any) -> Any:
+    """A classifier of the hub or a folder, as Hugging Face's pipeline. Raises ConfigError that says
+    what is missing."""
     try:
         from transformers import pipeline
     except ImportError as error:
@@ -102,19 +94,25 @@ def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[S
             "or `gpu` (make setup)"
         ) from None
     try:
-        pipe: Any = pipeline("text-classification", model=model, top_k=None, batch_size=BATCH_SIZE)
+        return pipeline(f"{kind}-classification", model=model, top_k=None, **options)
     except Exception as error:  # transformers raises many types: OSError, ValueError, KeyError
+        article = "a" if kind == "text" else "an"
         reason = " ".join(str(error).split())[:300] or type(error).__name__
         raise ConfigError(
-            f"{TRANSFORMERS}{model} cannot be loaded as a text classifier: {reason}"
+            f"{TRANSFORMERS}{model} cannot be loaded as {article} {kind} classifier: {reason}"
         ) from error
+
+
+def load_classifier(model: str) -> tuple[list[str], Callable[[list[str]], list[Scores]]]:
+    """The labels of a text classifier, and a function that classifies. Raises ConfigError."""
+    pipe = load_pipeline("text", model, batch_size=BATCH_SIZE)
     # RoBERTa's first two positions are padding's.
     config = pipe.model.config
     positions = int(getattr(config, "max_position_embeddings", MAX_TOKENS + 2)) - 2
     window = min(MAX_TOKENS, pipe.tokenizer.model_max_length, positions)
 
     def classify(texts: list[str]) -> list[Scores]:
-        found = pipe(texts, truncation=True, max_length=window)
-        return [{entry["label"]: float(entry["score"]) for entry in scores} for scores in found]
+        results = pipe(texts, truncation=True, max_length=window)
+        return [{entry["label"]: float(entry["score"]) for entry in scores} for scores in results]
 
     return [str(label) for label in pipe.model.config.id2label.values()], classify

@@ -54,14 +54,14 @@ class Speaker(Protocol):
         ...
 
 
-def choose_synthesis(asked: str, base_url: str | None = None) -> Synthesis:
+def choose_synthesis(name: str, base_url: str | None = None) -> Synthesis:
     """The backend for `auto` (seed 000's default: OpenAI where it can be asked, else no speech), or
     the one that is named. Raises ConfigError for a name that is none."""
-    if asked == "auto":
+    if name == "auto":
         return "openai" if base_url is not None or api_key("OPENAI_API_KEY") else "off"
-    if asked not in SYNTHESES:
-        raise ConfigError(f"no speech synthesis {asked!r}; there are: auto, {', '.join(SYNTHESES)}")
-    return asked
+    if name not in SYNTHESES:
+        raise ConfigError(f"no speech synthesis {name!r}; there are: auto, {', '.join(SYNTHESES)}")
+    return name
 
 
 def text_to_speak(text: str) -> str:

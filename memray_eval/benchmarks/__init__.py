@@ -169,9 +169,8 @@ def prompt_text(path: str) -> str:
     """The text of a candidate's own prompt, read once a process: from an absolute path, one
     relative to the working directory, or a cloud URL. Raises ConfigError: no such file, not UTF-8,
     empty."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             text = file.read().decode("utf-8-sig").strip()
     except FileNotFoundError:
         raise ConfigError(f"prompt: no file {path}") from None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from memray_eval import __version__
+from memray_eval._version import __version__
 from memray_eval.cli.options import flag, option
 from memray_eval.text_processing.printable import escape_controls
 
@@ -26,11 +26,11 @@ app = typer.Typer(
     "laptop or a Ray cluster.\n\n"
     "Start with: memray-eval run quickstart (no key, no GPU needed).\n\n"
     "Exit codes: 0 done, or its `stop_at` is decided; 1 finished with too many failed units, "
-    "stopped early, a metric that was named applied to nothing, or "
-    "a gate of compare failed; 2 wrong usage, "
-    "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 its "
-    "judge calls are under way in batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
-    "what is finished is kept, and `memray-eval resume` goes on.",
+    "stopped early, a named metric applied to nothing, or "
+    "a --fail-if of compare came true; 2 wrong usage, "
+    "config or dataset; 3 nothing could run, or a service that the run needs has died; 4 "
+    "judge calls are in provider batches (--detach); 130 ended by Ctrl-C, 143 by SIGTERM: "
+    "finished work is kept, and `memray-eval resume` continues.",
 )
 dataset_app = typer.Typer(no_args_is_help=True, help="Check and make datasets.")
 cache_app = typer.Typer(no_args_is_help=True, help="Inspect or clear the cache of judge calls.")
@@ -46,8 +46,8 @@ app.add_typer(cache_app, name="cache", rich_help_panel=CLUSTER)
 def version(
     show: bool = flag("Print the version.", None, "--version"),
     verbosity: int = option(
-        "Show the log of a run on stderr; -vv for all of it. It is in the run folder's log.jsonl "
-        "anyway.",
+        "Show a run's log on stderr; -vv shows all of it. The run folder's log.jsonl always has "
+        "it.",
         None,
         "--verbose",
         "-v",

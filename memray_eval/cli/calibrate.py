@@ -46,43 +46,47 @@ PEOPLE = "people"
 @app.command(rich_help_panel=LOOK)
 def calibrate(
     labelled: Path = argument(
-        "Responses with people's scores: .json, .jsonl, .csv, .tsv, .parquet."
+        "File of responses with human scores: .json, .jsonl, .csv, .tsv or .parquet."
     ),
-    metric: str | None = option("The metric that people scored (a preset has its own)."),
+    metric: str | None = option("Metric that people scored (a preset has its own)."),
     judge: str = option(
-        "rules, embedded or PROVIDER/MODEL; several with commas, compared.", default="rules"
+        "Judge to measure: rules, embedded or PROVIDER/MODEL; several, "
+        "comma-separated, are compared.",
+        default="rules",
     ),
     columns: list[str] | None = option(
-        "FIELD=COLUMN,...: response, query, answers, context, memory, task, human, human2, ..., "
-        "weight (1 / the chance to be labelled)",
+        "Read a field from a column, FIELD=COLUMN,...: response, query, answers, context, memory, "
+        "task, human, human2, ..., weight (1 / the probability of being labelled)",
         None,
         "--map",
     ),
-    preset: str | None = option("A known file's mapping: evouna, topical_chat, begin."),
-    human_scale: str | None = option("LOW,HIGH of people's scores; the metric's own unless set."),
-    label: list[str] | None = option("WORD=NUMBER: a label that is a word. Again for others."),
-    answers_separator: str | None = option(
-        "Separator between several accepted answers in one column."
+    preset: str | None = option(
+        "Use the columns of a published file: evouna, topical_chat or begin."
     ),
-    skip_unlabelled: bool = flag("Leave out what nobody labelled.", None, "--skip-unlabelled"),
-    limit: int | None = option("Only the first N rows.", min=1),
+    human_scale: str | None = option(
+        "Range of the human scores: LOW,HIGH.  [default: the metric's own]"
+    ),
+    label: list[str] | None = option("Number for a label that is a word: WORD=NUMBER. Repeatable."),
+    answers_separator: str | None = option("Separator between the accepted answers in one column."),
+    skip_unlabelled: bool = flag("Skip responses without a label.", None, "--skip-unlabelled"),
+    limit: int | None = option("Use only the first N rows.", min=1),
     repeats: int = option(
-        "Ask each judge this many times to measure how often its verdict flips.", default=1, min=1
+        "Ask each judge this many times, to measure how often its verdict flips.", default=1, min=1
     ),
     no_cache: bool = JobOptions.no_cache,
     budget_usd: float | None = JobOptions.budget_usd,
     yes: bool = JobOptions.yes,
     settings: list[str] | None = JobOptions.settings,
     save: str | None = option(
-        "Also keep the labelled verdicts in this file, for --calibration of run, report and "
+        "Also write the labelled verdicts to this file, for --calibration of run, report and "
         "compare."
     ),
     as_json: bool = JobOptions.as_json,
 ) -> None:
-    """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration,
+    """Compare judges with human scores: agreement, kappa, alpha, Spearman, bias, calibration and
     flips, with intervals.
 
-    How columns are mapped, with examples, stands in memray_eval/report/CALIBRATION.md.
+    memray_eval/report/CALIBRATION.md explains how to map columns, with examples.
     """
     from memray_eval.config.sections import MetricOptions
     from memray_eval.datasets import labels

@@ -20,38 +20,38 @@ FLIPS_IN_HTML = 20  # units a metric
 @app.command(rich_help_panel=LOOK)
 def compare(
     runs: list[str] = argument(
-        "Run folders (or latest, latest~1), the first the baseline; RUN:CANDIDATE picks one of "
-        "several."
+        "Run folders (or latest, latest~1); the first is the baseline. RUN:CANDIDATE picks one of "
+        "several candidates."
     ),
     metrics: str | None = JobOptions.metrics,
     cluster: str | None = option(
-        "Cluster units by this field for standard errors: a key of the samples' metadata, "
-        "scenario, task, ...; `none` treats them as independent.  [default: the user or context "
+        "Field that clusters units for standard errors: a key of the samples' metadata, "
+        "scenario, task, ...; `none` treats units as independent.  [default: the user or context "
         "that samples name]",
         show_default=False,
     ),
     by: str | None = option(
-        "Split the differences by this too: task, scenario, language, prompt_type, or a key of the "
-        "samples' metadata; none: not.  [default: the first of these that differs]",
+        "Also split the differences by this field: task, scenario, language, prompt_type, or a key "
+        "of the samples' metadata; `none` for no split.  [default: the first of these that varies]",
         show_default=False,
     ),
-    bootstrap: bool = flag("Intervals of the bootstrap instead of Student's.", None, "--bootstrap"),
+    bootstrap: bool = flag("Use bootstrap intervals instead of Student's t.", None, "--bootstrap"),
     flips: int | None = option(
-        "List N units a metric that changed, such as from 0 to 1 or back.  [default: 0; 20 with "
-        "both texts in --html]",
+        "List N changed units per metric, such as those that went from 0 to 1.  [default: 0; 20 "
+        "with both texts in --html]",
         min=0,
         show_default=False,
     ),
     fail_if: list[str] | None = option(
-        'Exit with 1 where a difference from the baseline is so: --fail-if "empathy < -0.1"; '
-        "repeatable."
+        'Exit with code 1 if this holds of a difference from the baseline: --fail-if "empathy < '
+        '-0.1". Repeatable.'
     ),
-    html: str | None = option("Also write the comparison to this file, as one HTML page."),
+    html: str | None = option("Also write the comparison to this file as one HTML page."),
     calibration: list[str] | None = JobOptions.calibration,
     as_json: bool = JobOptions.as_json,
 ) -> None:
     """Compare candidates on the units that they share: differences, intervals, tests, flips, and
-    what makes them hard to compare. Exit code 1 where a --fail-if says so."""
+    warnings about what makes them hard to compare. Exit code 1 if a --fail-if holds."""
     from memray_eval.analysis.comparing import compare as compare_sides
     from memray_eval.analysis.comparing import failures, parse_gate
     from memray_eval.analysis.comparing.open_runs import (

@@ -15,13 +15,13 @@ from memray_eval.cli.options import CONFIG, JobOptions, flag
 from memray_eval.config.loading import load_config, read_job_keys
 from memray_eval.config.secrets import refuse_keys
 
-config_app = typer.Typer(help="What a job's keys come to.", no_args_is_help=True)
+config_app = typer.Typer(help="Show what a job's keys resolve to.", no_args_is_help=True)
 app.add_typer(config_app, name="config", rich_help_panel=DATA)
 
 
 @app.command(rich_help_panel=DATA)
 def schema(
-    as_markdown: bool = flag("The page of all keys instead.", None, "--markdown"),
+    as_markdown: bool = flag("Print the page of all keys in Markdown instead.", None, "--markdown"),
 ) -> None:
     """Print the JSON schema of a job: every key with its description and default."""
     from memray_eval.config.reference import job_reference, job_schema
@@ -34,8 +34,8 @@ def schema(
 
 @config_app.command("show")
 def show_config(config: Path = CONFIG, settings: list[str] | None = JobOptions.settings) -> None:
-    """Print a job as it would run, as YAML; a comment says where a value comes from that is not the
-    default."""
+    """Print a job as it would run, as YAML. A comment names the source of each value that is not
+    the default."""
     job = load_config(config, {}, settings or ())
     refuse_keys(job, {})  # they are printed
     sources = dict.fromkeys(read_job_keys(config), config.name)

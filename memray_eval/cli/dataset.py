@@ -1,130 +1,137 @@
-"""The commands that make datasets: dataset make needles, mrcr, graphwalks, babilong, nolima."""
+"""The command that makes datasets: dataset make TASKSET."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
+from importlib import import_module
 from itertools import islice
-from typing import TYPE_CHECKING
-
-import typer
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 from memray_eval.cli.app import dataset_app, say, show
-from memray_eval.cli.options import Options, flag, option, takes
+from memray_eval.cli.options import Options, argument, flag, option, takes
+from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:
     from memray_eval.benchmarks.generator.plan import TaskSet
 
 PROGRESS_S = 5.0
-
-make_app = typer.Typer(no_args_is_help=True, help="Generate datasets.")
-dataset_app.add_typer(make_app, name="make")
+NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
+# Task set -> the options that it has, beside the common ones, and their defaults
+TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "needles": {
+            "lengths": "4k",
+            "depths": 11,
+            "samples": 1,
+            "tasks": "all",
+            "languages": "en",
+            "haystack": None,
+            "documents": None,
+        },
+        "mrcr": {"lengths": "8k", "samples": 8, "tasks": "all"},
+        "graphwalks": {"lengths": "8k", "samples": 10, "tasks": "all"},
+        "babilong": {"lengths": "8k", "samples": 10, "tasks": "all", "haystack": None},
+        NOLIMA: {"lengths": "1k", "depths": 26, "needles": None, "books": None},
+    }
+)
 
 
 @dataclass(frozen=True, kw_only=True)
 class MakeOptions(Options):
-    """What to generate, and how much of it."""
+    """What to generate, and how much of it. An option of None has its task set's default."""
 
     out: str = option("The .parquet file to write.", default=..., show_default=False)
-    needles: str = option("A needle set of NoLiMa's (.json).", default=..., show_default=False)
-    books: str = option(
-        "Its books: a .txt file, or a folder of them.", default=..., show_default=False
+    lengths: str = option(
+        "Lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: needles 4k, "
+        "nolima 1k, others 8k]"
     )
-    lengths: str = option("Tokens, comma-separated: 4k,32k,128k,1M (k = 1024).", default="8k")
-    depths: int = option("Depths of the needle, in even steps from 0 to 100 percent.", default=1)
+    depths: int = option(
+        "needles, nolima: number of needle depths, in even steps from 0 to 100 percent.  [default: "
+        "needles 11, nolima 26]"
+    )
     samples: int = option(
-        "Samples of each task and length, and depth where it has one.", default=10
+        "Samples per task and length, and per depth if there are depths; not for nolima.  "
+        "[default: needles 1, mrcr 8, others 10]"
     )
-    tasks: str = option("Comma-separated, or `all`; a wrong name lists them.", default="all")
-    languages: str = option("en, zh, or both, comma-separated.", default="en")
+    tasks: str = option(
+        "Tasks, comma-separated, or `all`; a wrong name lists them. Not for nolima.  [default: all]"
+    )
+    languages: str = option("needles: en, zh, or both, comma-separated.  [default: en]")
     seed: int = option("Random seed.", default=0)
     tokenizer: str = option(
-        "Whose tokens count: `embedded`, a hub name, a folder.", default="embedded"
+        "Tokenizer that counts: `embedded`, a Hugging Face name, or a folder.", default="embedded"
     )
-    haystack: str | None = option("A text of yours instead of generated prose.")
+    haystack: str | None = option("needles, babilong: a text file to use as filler.")
     documents: str | None = option(
-        "A .jsonl of {question, answers, gold, documents} for qa, instead of generated ones."
+        "needles: a .jsonl of {question, answers, gold, documents} for the task qa."
     )
-    limit: int | None = option("Only the first N samples.", min=1)
-    force: bool = flag("Overwrite the file if it is there.", None, "--force")
+    needles: str | None = option("nolima: a needle set of NoLiMa (.json).")
+    books: str | None = option("nolima: its books, a .txt file or a folder of them.")
+    limit: int | None = option("Write only the first N samples.", min=1)
+    force: bool = flag("Overwrite an existing file.", None, "--force")
 
 
-@make_app.callback()
-def make() -> None:
-    """Generate datasets."""
-
-
-@make_app.command("needles")
+@dataset_app.command("make", no_args_is_help=True)
 @takes(
-    "out lengths depths samples tasks languages seed tokenizer haystack documents limit force",
-    lengths="4k",
-    depths=11,
-    samples=1,
+    "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
+    "books limit force"
 )
-def make_needles(options: MakeOptions) -> None:
-    """Generate needle tasks (InfiniteBench's and RULER's kinds) of exact length by a model's own
-    tokenizer.
+def make(
+    options: MakeOptions,
+    taskset: str = argument("needles, mrcr, graphwalks, babilong or nolima."),
+) -> None:
+    """Generate a long-context dataset, with lengths counted by a model's own tokenizer.
 
-    The length is that of the context, an empty line and the question; a chat template's tokens come
-    on top."""
-    from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
+    needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
+    made 2, 4 or 8 times. graphwalks: random graphs, with questions about parents and distances.
+    babilong: short stories (bAbI's first ten kinds), scattered over a long text. nolima: the
+    needles of your copy of NoLiMa in its books (non-commercial licence; none of it is in this
+    package).
 
-    _make_tasks(NEEDLES, options)
-
-
-@make_app.command("mrcr")
-@takes("out lengths samples tasks seed tokenizer limit force", samples=8)
-def make_mrcr(options: MakeOptions) -> None:
-    """Generate conversations in which one request is made 2, 4 or 8 times, with texts of our own.
-
-    The length is that of all messages, each counted by itself; a chat template's tokens come on
-    top."""
-    from memray_eval.benchmarks.mrcr.generator import MRCR
-
-    _make_tasks(MRCR, options)
-
-
-@make_app.command("graphwalks")
-@takes("out lengths samples tasks seed tokenizer limit force")
-def make_graphwalks(options: MakeOptions) -> None:
-    """Generate random graphs as lists of edges, with questions for parents and for distances.
-
-    The length is that of the edges, an empty line and the question; a chat template's tokens come
-    on top."""
-    from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
-
-    _make_tasks(GRAPHWALKS, options)
+    The length counts the context, an empty line and the question; for mrcr all messages, each by
+    itself. Tokens of a chat template, and of the words in which babilong and nolima ask, come on
+    top. nolima's lengths are exact to within the tokens of one word."""
+    options = _complete(taskset, options)
+    if taskset == NOLIMA:
+        _make_nolima(options)
+        return
+    folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
+    module = import_module(f"memray_eval.benchmarks.{folder}")
+    _make_tasks(getattr(module, taskset.upper()), options)
 
 
-@make_app.command("babilong")
-@takes("out lengths samples tasks seed tokenizer haystack limit force")
-def make_babilong(options: MakeOptions) -> None:
-    """Generate little stories of our own (bAbI's first ten kinds), scattered over a long text.
+def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
+    """The options with the task set's defaults. Raises ConfigError for a task set that does not
+    exist, and for an option that it does not have."""
+    if taskset not in TASKSETS:
+        raise ConfigError(f"no task set {taskset!r}; there are: {', '.join(TASKSETS)}")
+    defaults = TASKSETS[taskset]
+    special = {name for names in TASKSETS.values() for name in names}
+    for name in sorted(special - defaults.keys()):
+        if getattr(options, name) is not None:
+            raise ConfigError(
+                f"dataset make {taskset} has no --{name}; it has --{', --'.join(defaults)}"
+            )
+    complete = {"depths": 1, "languages": "en", **defaults}
+    missing = {name: complete[name] for name in complete if getattr(options, name) is None}
+    return replace(options, **missing)
 
-    The length is that of the text, an empty line and the question; the words in which the suite
-    asks come on top."""
-    from memray_eval.benchmarks.babilong.generator import BABILONG
 
-    _make_tasks(BABILONG, options)
-
-
-@make_app.command("nolima")
-@takes("out needles books lengths depths seed tokenizer limit force", lengths="1k", depths=26)
-def make_nolima(options: MakeOptions) -> None:
-    """Put the needles of your copy of NoLiMa into its books. Its licence is non-commercial: none of
-    it comes with this package.
-
-    The length is that of the passage with the needle, an empty line and the question, to within the
-    tokens of a word; the words in which the suite asks come on top."""
+def _make_nolima(options: MakeOptions) -> None:
+    """Puts each needle of NoLiMa into each of its books, at each length and depth."""
     from memray_eval.benchmarks.generator import parquet
     from memray_eval.benchmarks.generator.plan import even_depths, lengths_of
     from memray_eval.benchmarks.generator.token_counter import TokenCounter
     from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
     from memray_eval.models.tokenizers import load_tokenizer
 
+    if options.needles is None or options.books is None:
+        raise ConfigError("dataset make nolima needs --needles FILE and --books FILE or FOLDER")
     lengths, depths = lengths_of(options.lengths), even_depths(options.depths)
     parquet.check_writable(options.out, options.force)
     questions, books = read_needle_set(options.needles), read_books(options.books)

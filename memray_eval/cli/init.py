@@ -74,12 +74,14 @@ What did I tell you about coffee?,"You told me that you stopped drinking it afte
 
 @app.command(rich_help_panel=RUN)
 def init(
-    name: str = argument("The folder to make."),
+    name: str = argument("The folder to create."),
     source: Path | None = option(
-        "A .csv, .jsonl or .parquet with responses, to score in place of three.", None, "--from"
+        "A .csv, .jsonl or .parquet of responses to score, instead of three examples.",
+        None,
+        "--from",
     ),
 ) -> None:
-    """Make a folder with a job, metrics of one's own and a test, to run and to change."""
+    """Create a folder with a job, two custom metrics and a test, ready to run and edit."""
     folder = Path(name)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ConfigError(f"{name} is there already; name another folder")

@@ -39,25 +39,27 @@ if TYPE_CHECKING:
 @app.command(rich_help_panel=LOOK)
 def report(
     run_folder: str = argument(
-        "The folder of a finished run: results/<run_id>, latest, or latest~1 for the one before."
+        "Folder of a finished run: results/<run_id>, latest, or latest~1 for the one before."
     ),
     as_json: bool = JobOptions.as_json,
     full: bool = JobOptions.full,
     benchmark: str | None = option(
-        "Also write the answers with speed and quality to this file, an object a candidate."
+        "Also write answers, speed and quality to this file, one object per candidate."
     ),
-    as_html: bool = flag("Also write the run as one HTML file, samples and all.", None, "--html"),
-    out: str | None = option("Where --html writes.  [default: report.html in the run folder]"),
+    as_html: bool = flag(
+        "Also write the run as one HTML file, including its samples.", None, "--html"
+    ),
+    out: str | None = option("File that --html writes.  [default: report.html in the run folder]"),
     evaluation: str | None = option(
-        "Also write every answer with its judgments to this file, in the form of eval_*.json."
+        "Also write every answer and its judgments to this file, in the format of eval_*.json."
     ),
-    csv: str | None = option("Also write the scores to this file, a row a unit and metric."),
-    parquet: str | None = option("The same, as Parquet."),
+    csv: str | None = option("Also write the scores to this file, one row per unit and metric."),
+    parquet: str | None = option("Also write these rows to this file as Parquet."),
     calibration: list[str] | None = JobOptions.calibration,
 ) -> None:
-    """Print a finished run's summary again, from its summary.json. Files go to local paths or cloud
-    URLs. With --calibration, figures adjusted to people's labels stand beside the run's own, there
-    and in the files."""
+    """Print a finished run's summary again, and export the run. Files may be local paths or cloud
+    URLs. With --calibration, figures adjusted to human labels are shown beside the run's own, in
+    the summary and in the files."""
     if out is not None and not as_html:
         raise ConfigError("--out says where --html writes: give both")
     from memray_eval.results.latest import find_run
@@ -106,16 +108,16 @@ def _export(run_folder: str, wanted: Mapping[str, str], adjusted: RunFolder | No
 
 @app.command(rich_help_panel=CLUSTER)
 def doctor(
-    config: Path | None = argument("Also check that this job could run.", None),
+    config: Path | None = argument("Also check that this job can run.", None),
     settings: list[str] | None = JobOptions.settings,
     engine: str | None = option(
-        "Also start one vLLM engine of this model (`embedded`, a hub name, a folder) by the job's "
-        "`engine` section, and generate 8 tokens.",
+        "Also start one vLLM engine of this model (`embedded`, a Hugging Face name, a folder) with "
+        "the job's `engine` section, and generate 8 tokens.",
         show_default=False,
     ),
 ) -> None:
-    """Say what would hang or fail here, and how to mend it: platform, packages, models, keys,
-    resources."""
+    """Check this machine for what would hang or fail, and say how to fix it: platform, packages,
+    models, keys, resources."""
     job: RunConfig | None = load_config(config, {}, settings or ()) if config else None
     from memray_eval.execution.doctor import examine, examine_engine
     from memray_eval.execution.prepare import needs_of
@@ -135,14 +137,14 @@ def doctor(
 
 @dataset_app.command("validate")
 def validate(
-    path: str = argument("A folder of samples, a .csv, .json, .jsonl or .parquet file."),
+    path: str = argument("A folder of samples, or a .csv, .json, .jsonl or .parquet file."),
     suite: str = option(
-        "The suite that the samples are for; your own as FILE.py:NAME.", default="memory"
+        "Suite that the samples are for; FILE.py:NAME for your own.", default="memory"
     ),
     mapped: list[str] | None = JobOptions.mapped,
 ) -> None:
-    """Check every sample of a dataset; print each problem with its file, sample and field. Exit
-    code 2 if there is any."""
+    """Check every sample of a dataset, and print each problem with its file, sample and field. Exit
+    code 2 if there are problems."""
     from memray_eval.benchmarks.own import find_suite
     from memray_eval.config.sections import ColumnSource
     from memray_eval.datasets.reading import SampleReader
@@ -165,12 +167,12 @@ def validate(
 
 @list_app.command("metrics")
 def list_metrics(
-    name: str | None = argument("A metric, to read its rubric and formulas.", None),
-    include: list[str] | None = option("A file with metrics of your own, listed too."),
+    name: str | None = argument("Print this metric's rubric and formulas.", None),
+    include: list[str] | None = option("Also list the metrics of this file."),
     as_markdown: bool = flag("Print a table in Markdown.", None, "--markdown"),
 ) -> None:
-    """What every metric measures, its scale, its judge, and what the estimate of its rules is
-    worth; or all of one metric."""
+    """List metrics: what each measures, its scale, its judge, and how good its estimate by rules
+    is. With a name, print everything about that metric."""
     from memray_eval.metrics import all_metrics
     from memray_eval.metrics.catalogue import list_lines, markdown_table, page_lines
     from memray_eval.metrics.own import find_own_metrics, load_own_metric
@@ -189,7 +191,7 @@ def list_metrics(
 
 @list_app.command("suites")
 def list_suites() -> None:
-    """Every suite, with the metrics that it computes unless told otherwise."""
+    """List suites, with the metrics that each computes by default."""
     from memray_eval.benchmarks import all_suites
 
     for suite in all_suites().values():
@@ -198,10 +200,9 @@ def list_suites() -> None:
 
 @list_app.command("judges")
 def list_judges(
-    models: str | None = option("A judge table of your own instead of the package's."),
+    models: str | None = option("Use this table of judges instead of the built-in one."),
 ) -> None:
-    """Every judge model of the table: its price per million tokens, its metrics, and whether its
-    key is set."""
+    """List judge models: price per million tokens, preferred metrics, and if the key is set."""
     from memray_eval.judges.router import KEYS, load_table
     from memray_eval.metric import JudgedMetric
     from memray_eval.metrics import all_metrics
@@ -251,12 +252,14 @@ def _format_price(price: Price | PriceBand | None) -> str:
     return f"{price.input_usd:>6g} {price.output_usd:>6g}" if price else f"{'unknown':>13}"
 
 
-CACHE = option("Another file than this machine's, as in judging.cache.", None, "--cache")
+CACHE = option(
+    "Use this cache file instead of this machine's (see judging.cache).", None, "--cache"
+)
 
 
 @cache_app.command("stats")
 def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -> None:
-    """Show cached judge calls per judge and what they originally cost."""
+    """Show the cached calls of each judge, and their original cost."""
     from memray_eval.judges.call_cache import CallCache
     from memray_eval.judges.prices import cost_text
 
@@ -275,9 +278,9 @@ def cache_stats(cache: str | None = CACHE, as_json: bool = JobOptions.as_json) -
 @cache_app.command("clear")
 def cache_clear(
     cache: str | None = CACHE,
-    older_than_days: float | None = option("Only calls made longer ago.", min=0),
+    older_than_days: float | None = option("Delete only calls older than this many days.", min=0),
 ) -> None:
-    """Forget the judge calls that are kept: they will be paid again."""
+    """Delete cached judge calls; the next run pays for them again."""
     from memray_eval.judges.call_cache import CallCache, discard
 
     path = _find_calls_file(cache)

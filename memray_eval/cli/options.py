@@ -78,10 +78,8 @@ def takes(names: str, **defaults: Any) -> Callable[[Callable[..., None]], Callab
     return decorate
 
 
-CONFIG = argument(
-    "A job's YAML, or the name of one that comes with memray_eval, such as quickstart."
-)
-BASE_CONFIG = option("A job's YAML to take judging and cluster settings from.", JUDGING)
+CONFIG = argument("A job's YAML file, or the name of a built-in job, such as quickstart.")
+BASE_CONFIG = option("Take judging and cluster settings from this job's YAML file.", JUDGING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,30 +88,30 @@ class JobOptions(Options):
     default: `as_json: bool = JobOptions.as_json`."""
 
     suite: str | None = option(
-        "Suite to score the responses with; overrides the job and the responses (see `list "
-        "suites`). Your own as FILE.py:NAME.",
+        "Suite to score the responses with, instead of the one that the job or the responses name "
+        "(see `list suites`); FILE.py:NAME for your own.",
         WHAT,
     )
     limit: int | None = option(
-        "Sample N, stratified by task and scenario. Deterministic; a larger N is a superset.",
+        "Take N samples, stratified by task and scenario. Deterministic; a larger N is a superset.",
         WHAT,
         min=1,
     )
     dataset: str | None = option(
-        "Another dataset: a folder, .csv, .json, .jsonl or .parquet.", WHAT
+        "Use this dataset instead: a folder, or a .csv, .json, .jsonl or .parquet file.", WHAT
     )
     mapped: list[str] | None = option(
-        "Which column of your data a field is: --map query=question --map answers=reference.",
+        "Read a field from a column of your data: --map query=question --map answers=reference.",
         WHAT,
         "--map",
     )
     model: str | None = option(
-        "Another model for the first candidate: `embedded`, a hub name, a folder, or "
+        "Use this model for the first candidate: `embedded`, a Hugging Face name, a folder, or "
         "FILE.py:FUNCTION.",
         WHAT,
     )
-    skip_invalid: bool = flag("Take the valid samples; report the others.", WHAT, "--skip-invalid")
-    affect: str | None = option("on or off: find emotion and traits where samples give none.", WHAT)
+    skip_invalid: bool = flag("Skip invalid samples, and report them.", WHAT, "--skip-invalid")
+    affect: str | None = option("on or off: detect emotion and traits if samples have none.", WHAT)
     speech_weight: float | None = option(
         "Weight of the speech emotion in the fused distribution.", WHAT
     )
@@ -126,48 +124,52 @@ class JobOptions(Options):
         "--disable-openai-tts",
     )
     settings: list[str] | None = option(
-        "Override any key: --set engine.replicas=2 --set candidates.0.sampling.temperature=0.7",
+        "Set any key of the job: --set engine.replicas=2 --set "
+        "candidates.0.sampling.temperature=0.7",
         WHAT,
         "--set",
     )
     metrics: str | None = option(
-        "Only these metrics, comma-separated (see `list metrics`); your own as FILE.py:NAME.",
+        "Compute only these metrics, comma-separated (see `list metrics`); "
+        "FILE.py:NAME for your own.",
         JUDGING,
     )
     include: list[str] | None = option(
-        "Load metrics from this file so they can be referred to by name. Repeatable.", JUDGING
+        "Load metrics from this file, so that they can be used by name. Repeatable.", JUDGING
     )
     judge: str | None = option(
         "Who scores judged metrics: rules, auto, embedded, PROVIDER/MODEL, or FILE.py:FUNCTION.",
         JUDGING,
     )
     calibration: list[str] | None = option(
-        "Human labels used to correct judge scores: a file from `calibrate --save`, or a table of "
-        "labels of the run's own answers (METRIC=FILE if it names no metric). Repeatable.",
+        "Human labels to correct judge scores with: a file from `calibrate --save`, or a table of "
+        "labels of this run's answers (METRIC=FILE if it names no metric). Repeatable.",
         JUDGING,
         "--calibration",
     )
-    no_cache: bool = flag("Ask every judge anew; keep no verdict.", MONEY, "--no-cache")
+    no_cache: bool = flag("Ignore cached verdicts, and cache none.", MONEY, "--no-cache")
     budget_usd: float | None = option(
-        "Stop before judge calls cost more than this (US dollars). The run can be resumed.",
+        "Stop before judge calls cost more than this, in US dollars. The run can be resumed.",
         MONEY,
         min=0,
     )
     stop_at: str | None = option(
-        'Stop as soon as it is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, of two '
-        'candidates, "compare empathy". `resume --all` does the rest.',
+        'Stop as soon as a question is decided: --stop-at "helpfulness ±0.1" (or +-0.1), or, with '
+        'two candidates, "compare empathy". `resume --all` evaluates the rest.',
         MONEY,
         show_default=False,
     )
-    yes: bool = flag("Start without a budget, whatever the estimate says.", MONEY, "--yes")
+    yes: bool = flag(
+        "Start without a budget and without asking, whatever the estimate.", MONEY, "--yes"
+    )
     detach: bool = flag(
-        "End when judge calls are under way in batches (judging.mode); `resume` goes on.",
+        "Exit once judge calls are submitted in batches (judging.mode); `resume` continues.",
         MONEY,
         "--detach",
     )
-    out: str | None = option("Where run folders go: a folder or a cloud URL.", OUTPUT)
+    out: str | None = option("Write run folders here: a folder or a cloud URL.", OUTPUT)
     run_id: str | None = option(
-        "The run folder's name. If the folder already holds this run, it is resumed.",
+        "Name of the run folder. If it already holds this run, the run is resumed.",
         OUTPUT,
         show_default=False,
     )

@@ -38,37 +38,36 @@ _WORDS_IN_NAME = 4
 def pairwise(
     options: JobOptions,
     runs: list[str] = argument(
-        "Run folders (or latest, latest~1); RUN:CANDIDATE picks one of several, RUN alone takes "
-        "all."
+        "Run folders (or latest, latest~1). RUN:CANDIDATE picks one candidate, RUN takes all."
     ),
     judge: str | None = option(
-        "Who compares: embedded, PROVIDER/MODEL, or FILE.py:FUNCTION; several with commas vote.  "
-        "[default: auto]",
+        "Judge that compares: embedded, PROVIDER/MODEL, or FILE.py:FUNCTION; several, "
+        "comma-separated, vote.  [default: auto]",
         JUDGING,
         show_default=False,
     ),
     metric: list[str] | None = option(
-        "preference, or what to compare by in your own words: a text, NAME=TEXT, or a .md or .txt "
-        "file; may be given again.  [default: preference]",
+        "preference, or your own criterion: a text, NAME=TEXT, or a .md or .txt file. Repeatable.  "
+        "[default: preference]",
         JUDGING,
         show_default=False,
     ),
     config: Path | None = BASE_CONFIG,
     limit: int | None = option(
-        "Sample N questions. Deterministic; a larger N is a superset.", WHAT, min=1
+        "Take N questions. Deterministic; a larger N is a superset.", WHAT, min=1
     ),
     judges_all: bool = flag(
-        "Judge all pairs of more than four candidates, not Swiss rounds of at most half of them.",
+        "With more than four candidates, judge all pairs instead of Swiss rounds (at most half).",
         MONEY,
         "--all-pairs",
     ),
 ) -> None:
     """Compare candidates by pairs of their answers to the same questions: win rates, strengths,
-    ranks, and how far the judge's verdicts hang on order and length.
+    ranks, and how much the judge's verdicts depend on order and length.
 
-    A judge sees each pair twice, once in each order, without names; where the two verdicts
-    disagree, the pair is a tie. It is a run of its own, with its limits, budget, kept calls and
-    resume."""
+    A judge sees each pair twice, once in each order, without names; if the two verdicts
+    disagree, the pair is a tie. This is a run of its own, with limits, a budget, cached calls
+    and resume."""
     from memray_eval.execution.prepare.pairwise import run_pairwise
 
     judges = split_names(judge)

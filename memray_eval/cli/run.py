@@ -44,7 +44,7 @@ _JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
     "settings as_json full"
 )
 def run_command(options: JobOptions, config: Path = CONFIG) -> None:
-    """Run a job: read, generate, judge, embed, write, and print the summary."""
+    """Run a job: read samples, generate, judge, embed, write records, and print the summary."""
     job = options.load_job(config)
     finished = _run(job, options, quiet=options.as_json)
     print_report(finished.folder.path, options.as_json, options.full)
@@ -57,13 +57,12 @@ def generate(
     options: JobOptions,
     config: Path = CONFIG,
     as_json: bool = flag(
-        "Also write responses_{model}_{timestamp}.json beside it, one a candidate.",
+        "Also write responses_{model}_{timestamp}.json beside it, one per candidate.",
         OUTPUT,
         "--json",
     ),
 ) -> None:
-    """Only generate: write the responses of a job's candidates to a run folder, to be judged by
-    `evaluate`."""
+    """Only generate: write the candidates' responses to a run folder, for `evaluate` to judge."""
     job = options.load_job(config, {"judge": "rules"})
     finished = _run(job, options, generate_only=True)
     show(finished.folder.path)
@@ -81,16 +80,17 @@ def generate(
 def evaluate(
     options: JobOptions,
     responses: str = argument(
-        "A run folder or latest, or a .csv, .json, .jsonl or .parquet with query and response."
+        "A run folder, latest, or a .csv, .json, .jsonl or .parquet file with queries "
+        "and responses."
     ),
     config: Path | None = BASE_CONFIG,
     as_json: bool = flag("Also write eval_{input}.json beside it.", OUTPUT, "--json"),
 ) -> None:
-    """Judge responses that exist already, with any metrics and any judge, and print the summary.
+    """Judge existing responses with any metrics and any judge, and print the summary.
 
-    A run's responses are judged by its suite, metrics and rubrics, those of a file by the suite
-    that its rows name. Where the job of --config says otherwise it asks before anything is paid;
-    --yes, --suite and --metrics decide without a question."""
+    Responses of a run are judged by its suite, metrics and rubrics, those of a file by the suite
+    that its rows name. If the job of --config says otherwise, you are asked before anything is
+    paid for; --yes, --suite and --metrics decide without asking."""
     from memray_eval.results.latest import find_run
 
     responses = find_run(responses)
@@ -110,17 +110,17 @@ def evaluate(
 @takes("run_folder settings complete detach as_json full")
 def resume(
     options: JobOptions,
-    run_folder: str = argument("The folder of a run: results/<run_id>, or latest."),
+    run_folder: str = argument("A run folder: results/<run_id>, or latest."),
     settings: list[str] | None = option(
-        "Change how it runs: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
+        "Change how the run continues: --set judging.actors=2 --set budget.usd=50", WHAT, "--set"
     ),
     complete: bool = flag(
-        "Finish all units, even if the run stopped early because `stop_at` was decided.",
+        "Finish all units, even if `stop_at` was decided and ended the run early.",
         WHAT,
         "--all",
     ),
 ) -> None:
-    """Go on with a run that was killed, interrupted or stopped, and try its failed units again."""
+    """Continue a run that was killed, interrupted or stopped, and retry its failed units."""
     from memray_eval.cli.pairwise import show_pairs
     from memray_eval.execution.prepare import resume as go_on
     from memray_eval.execution.prepare.pairwise import resume_pairwise
@@ -146,18 +146,21 @@ def estimate(
     options: JobOptions,
     config: Path = CONFIG,
     samples: str | None = option(
-        "For so many samples (1e6) like those of the dataset.", WHAT, show_default=False
+        "Estimate for this many samples (1e6) like those of the dataset.", WHAT, show_default=False
     ),
     cluster: Path | None = option(
-        "On the nodes of a cluster's file: a KubeRay RayJob or RayCluster, or a Ray launcher YAML.",
+        "Estimate for the nodes of a cluster file: a KubeRay RayJob or RayCluster, or "
+        "a Ray launcher "
+        "YAML.",
         MONEY,
     ),
     node_usd: list[str] | None = option(
-        "What an hour of a node costs: --node-usd GROUP=USD, group by group.", MONEY, "--node-usd"
+        "Price of a node per hour: --node-usd GROUP=USD. Repeat for each group.",
+        MONEY,
+        "--node-usd",
     ),
 ) -> None:
-    """Estimate calls, tokens, cost, time and nodes for a job, and its bottleneck. Makes no model
-    calls."""
+    """Estimate a job's calls, tokens, cost, time, nodes and bottleneck. Makes no model calls."""
     from memray_eval.execution.estimate import parse_node_prices, parse_sample_count
     from memray_eval.execution.estimate_text import estimate_lines
     from memray_eval.execution.prepare import estimate_of

@@ -16,18 +16,23 @@ TEXT = "text"
 @app.command(rich_help_panel=RUN)
 def score(
     prompt_type: str = option(
-        "simple, navigation, reasoning, or text.", None, "--type", default=..., show_default=False
+        "Type of prompt: simple, navigation, reasoning, or text.",
+        None,
+        "--type",
+        default=...,
+        show_default=False,
     ),
-    response: str | None = option("What was answered."),
-    prompt: str | None = option("What was asked; text may go without."),
-    response_file: str | None = option("A file with the response instead; - is stdin."),
-    prompt_file: str | None = option("A file with the prompt instead; - is stdin."),
-    expected: list[str] | None = option("A right answer, scored beside; may be given again."),
-    weight: list[str] | None = option("CHECK=SHARE; all of them replace the type's weights."),
+    response: str | None = option("The response to score."),
+    prompt: str | None = option("The prompt that it answers; optional for text."),
+    response_file: str | None = option("Read the response from this file; - is stdin."),
+    prompt_file: str | None = option("Read the prompt from this file; - is stdin."),
+    expected: list[str] | None = option("A correct answer to compare with. Repeatable."),
+    weight: list[str] | None = option(
+        "Weight of a check: CHECK=SHARE. Together they replace the type's weights. Repeatable."
+    ),
 ) -> None:
     """Score one response by rules, and print JSON: the overall score, subscores, issues and passed
-    checks of an instruction-following type (0-100), or the scores of a text's quality (0-1). Asks
-    no model."""
+    checks for instruction following (0-100), or text quality scores (0-1). Makes no model calls."""
     from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES, score_response
 
     if prompt_type not in (*PROMPT_TYPES, TEXT):

@@ -12,19 +12,20 @@ from memray_eval.errors import ConfigError
 
 @app.command(rich_help_panel=RUN)
 def send(
-    run_folder: str = argument("The folder of a finished run: results/<run_id>, or latest."),
+    run_folder: str = argument("Folder of a finished run: results/<run_id>, or latest."),
     kinds: list[str] | None = option(
-        "Only this one of the job's sinks, or one that the job does not name: otlp, mlflow, "
-        "inspect; may be given again.",
+        "Send to this sink only, one of the job's or another: otlp, mlflow, inspect. Repeatable.",
         None,
         "--sink",
     ),
     settings: list[str] | None = option(
-        "Change the sinks: --set 'sinks=[{kind: mlflow, uri: http://HOST:5000}]'", None, "--set"
+        "Change the job's sinks: --set 'sinks=[{kind: mlflow, uri: http://HOST:5000}]'",
+        None,
+        "--set",
     ),
 ) -> None:
-    """Send a run's scores to OpenTelemetry, MLflow, or Inspect's logs: what is not there yet. A run
-    does it by itself at its end; exit code 1 where a sink fails."""
+    """Send a run's scores to OpenTelemetry, MLflow or Inspect's logs, leaving out what was sent
+    before. A run does this when it ends. Exit code 1 if a sink fails."""
     from memray_eval.execution.prepare.stored_config import apply_resume_settings, read_config
     from memray_eval.results.latest import find_run
     from memray_eval.results.run_folder import RunFolder

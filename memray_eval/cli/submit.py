@@ -28,10 +28,10 @@ ADDRESS = option(
     envvar=["RAY_API_SERVER_ADDRESS", "RAY_ADDRESS"],
     show_default=False,
 )
-JOB = argument("A job's id, or a run's: its last job.")
-FOLLOW = flag("Print what it prints, until it ends; Ctrl-C detaches.", None, "--follow", "-f")
+JOB = argument("Id of a job, or of a run (its last job).")
+FOLLOW = flag("Print the job's output until it ends; Ctrl-C detaches.", None, "--follow", "-f")
 
-job_app = typer.Typer(no_args_is_help=True, help="The jobs on a cluster, by Ray's job API.")
+job_app = typer.Typer(no_args_is_help=True, help="Manage jobs on a cluster, through Ray's job API.")
 app.add_typer(job_app, name="job", rich_help_panel=CLUSTER)
 
 
@@ -42,14 +42,14 @@ def submit(
     config: Path = CONFIG,
     address: str | None = ADDRESS,
     follow: bool = FOLLOW,
-    no_wait: bool = flag("Return when the cluster has the job.", None, "--no-wait"),
+    no_wait: bool = flag("Return as soon as the cluster has the job.", None, "--no-wait"),
 ) -> None:
-    """Run a job on a cluster: package it small, send it, and end with its exit code.
+    """Run a job on a cluster: package it, send it, wait, and exit with its exit code.
 
-    Keys stay with the nodes (a Kubernetes secret, docker's --env-file); a config with one in it is
-    refused. A local dataset of up to 4 MB travels along; a larger one and the results belong on
-    s3://, gs:// or a folder that all nodes have. Submitting again with the same --run-id goes on
-    where the run stopped. Exit codes: the job's own; 3 when the cluster cannot be reached."""
+    API keys stay on the nodes (a Kubernetes secret, docker's --env-file); a job that contains one
+    is refused. A local dataset of up to 4 MB is sent along; a larger one and the results belong on
+    s3://, gs:// or a folder that all nodes share. Submitting again with the same --run-id
+    continues where the run stopped. Exit code 3 if the cluster cannot be reached."""
     from memray_eval.benchmarks.own import suite_name
     from memray_eval.execution.prepare import check_run_id, resolve_reading, scan_dataset
     from memray_eval.submission.package import make_package
@@ -80,14 +80,14 @@ def submit(
 def status(
     job: str = JOB, address: str | None = ADDRESS, as_json: bool = JobOptions.as_json
 ) -> None:
-    """Print the job's status. Always exits 0."""
+    """Print a job's status. Exits with 0 whatever it is."""
     state = _connect(address).state(job)
     show(state.model_dump_json(indent=2) if as_json else _describe_state(state))
 
 
 @job_app.command()
 def stop(job: str = JOB, address: str | None = ADDRESS) -> None:
-    """End a job. Its run can be resumed: submit it again with the same --run-id."""
+    """Stop a job. To resume its run, submit it again with the same --run-id."""
     jobs = _connect(address)
     state = jobs.state(job)
     if not jobs.stop(state.job_id):
@@ -102,7 +102,7 @@ def stop(job: str = JOB, address: str | None = ADDRESS) -> None:
 
 @job_app.command()
 def logs(job: str = JOB, address: str | None = ADDRESS, follow: bool = FOLLOW) -> None:
-    """Print what a job has printed; with --follow until it ends, with its exit code."""
+    """Print a job's output; with --follow until it ends, then exit with its exit code."""
     jobs = _connect(address)
     if follow:
         _wait_and_exit(jobs, jobs.state(job).job_id, follow)
@@ -111,7 +111,7 @@ def logs(job: str = JOB, address: str | None = ADDRESS, follow: bool = FOLLOW) -
 
 @job_app.command("list")
 def list_jobs(address: str | None = ADDRESS, as_json: bool = JobOptions.as_json) -> None:
-    """List the cluster's submitted jobs, oldest first."""
+    """List the jobs submitted to the cluster, oldest first."""
     for state in _connect(address).list():
         show(state.model_dump_json() if as_json else _describe_state(state))
 

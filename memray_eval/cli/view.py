@@ -30,35 +30,36 @@ RESULTS = "results"  # where runs go unless told otherwise
 def view(
     folder: str = typer.Argument(
         RESULTS,
-        help="A folder that holds run folders, or that of one run, finished or not; a cloud URL of "
-        "either; latest, or latest~1 for the run before.",
+        help="A folder of runs, or one run folder, finished or not; a path or a cloud URL; "
+        "or latest, or "
+        "latest~1 for the run before.",
     ),
     metric: str | None = argument(
-        "With --label: the metric to label by.  [default: the run's headline]", None
+        "With --label: the metric to label.  [default: the run's headline metric]", None
     ),
     is_labelling: bool = flag(
-        "Label a run's units by a metric, blind to the judge: view RUN --label METRIC.",
+        "Label a run's units by a metric without seeing the judge: view RUN --label METRIC.",
         None,
         "--label",
     ),
     csv: Path | None = option(
-        "With --label: write the labels so far to this file for `calibrate`, and end.",
+        "With --label: write the labels so far to this file for `calibrate`, and exit.",
         show_default=False,
     ),
     port: int = option(
-        "Where to listen on this machine; 0 is a free port.", default=0, min=0, max=65535
+        "Port to listen on, on this machine only; 0 picks a free one.", default=0, min=0, max=65535
     ),
-    is_opened: bool = flag("Open it in the browser.", None, "--open"),
+    is_opened: bool = flag("Open the page in the browser.", None, "--open"),
 ) -> None:
-    """Look at runs of any size in the browser.
+    """Browse runs of any size in the browser.
 
-    Of a folder: the list of its runs, which follows those that are running, and a comparison of
-    those you pick. Of a run: the report, and every sample to filter, sort, search, read, and save
-    as CSV or JSONL. Every page has an address of its own that stays.
+    For a folder: the list of its runs, updated while they run, and a comparison of those you
+    pick. For a run: the report, and every sample to filter, sort, search, read, and save as CSV
+    or JSONL. Every page has a permanent address.
 
-    The server reads only, listens to this machine alone (whoever may use it can look), and ends
-    with Ctrl-C. With --label it writes too: each label to labels.jsonl of the run's folder, and
-    only for who has the token of its address."""
+    The server only reads, listens on this machine only (to all of its users), and ends with
+    Ctrl-C. With --label it also writes each label to labels.jsonl in the run folder, and only
+    for users who have the token in its address."""
     from memray_eval.report.view import RunList, serving, serving_runs, viewing
     from memray_eval.results.latest import find_run, holds_runs, names_like
     from memray_eval.results.run_folder import RunFolder

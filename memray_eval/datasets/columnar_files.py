@@ -163,11 +163,18 @@ def _parse_rows(batch: pa.RecordBatch) -> list[dict[str, Any] | InvalidSample]:
     for place, name in enumerate(names):
         if name in _JSON_COLUMNS:
             columns[place] = _parse_texts(name, columns[place], broken)
+    drops = {
+        name
+        for name, column in zip(names, columns, strict=True)
+        if name not in NULLABLE and None in column
+    }
     rows: list[dict[str, Any] | InvalidSample] = [
-        {
+        dict(zip(names, row, strict=True))
+        if not drops
+        else {
             name: value
             for name, value in zip(names, row, strict=True)
-            if value is not None or name in NULLABLE
+            if value is not None or name not in drops
         }
         for row in zip(*columns, strict=True)
     ]
@@ -184,7 +191,8 @@ def _plain_values(column: pa.Array) -> list[Any]:
         found: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
         return found
     values = column.to_pylist(maps_as_pydicts="lossy")
-    is_plain = pa.types.is_primitive(column.type) or pa.types.is_boolean(column.type)
+    kind = column.type.value_type if pa.types.is_list(column.type) else column.type
+    is_plain = pa.types.is_primitive(kind) or pa.types.is_string(kind)
     return values if is_plain else [_drop_binary(value) for value in values]
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import csv
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import chain
-from typing import Any, BinaryIO, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal, NamedTuple, cast
 
 from memray_eval.datasets.answers import NULLABLE
 from memray_eval.datasets.parsing import Fault, InvalidSample, invalid
 from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.storage.paths import DamagedFile, locate, open_reader
+
+if TYPE_CHECKING:
+    from _csv import Reader as CellReader
 
 DELIMITERS = ",;\t|"
 
@@ -37,47 +40,60 @@ class _Lines:
         return text
 
 
+class _Dialect(NamedTuple):
+    """How a table is written. A strict one has as many cells in each row as in its head."""
+
+    delimiter: str
+    quoting: Literal[0, 3] = csv.QUOTE_MINIMAL
+    is_strict: bool = False
+
+    def read(self, lines: Iterable[str]) -> CellReader:
+        return csv.reader(lines, delimiter=self.delimiter, quoting=self.quoting)
+
+
 class _Header(NamedTuple):
     names: list[str]
-    delimiter: str
+    dialect: _Dialect
     n_lines: int
 
 
-def read_csv(shard: Shard) -> Iterator[Entry]:
+def read_csv(shard: Shard, is_strict: bool = False) -> Iterator[Entry]:
     """Reads the rows of a table whose first row names its columns; a cell is text, an empty one is
     left out, but for a response's. A quoted cell may run over several lines, so only a reading from
     the start finds where rows begin; a shard begins and ends where one does.
 
-    The delimiter is the one of DELIMITERS that the first row has most often, outside quotes."""
+    The delimiter is the one of DELIMITERS that the first row has most often, outside quotes. In a
+    strict reading it goes by the file's suffix, quotes mean nothing in a .tsv, empty cells are
+    kept, and a row has as many cells as the first."""
     filesystem, inner = locate(shard.path)
     csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long context
     position, number = shard.start, shard.first_number - 1
     try:
         with open_reader(filesystem, inner) as file:
             lines = _Lines(cast(BinaryIO, file))
-            header = _read_header(lines)
+            header = _read_header(lines, _strict_dialect(shard.path) if is_strict else None)
             if fault := _find_wrong_header(header.names):
                 yield Entry(0, 1, shard.path, "line 1", InvalidSample([fault]), 0)
                 return
             if shard.take:
-                for place, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
-                    position, number = place, taken
-                    file.seek(place)
-                    lines = _Lines(cast(BinaryIO, file), place)
-                    cells = next(csv.reader(lines, delimiter=header.delimiter), [])
-                    yield _to_entry(shard, header, cells, place, lines.end, f"row {taken}", taken)
+                for start, taken in zip(shard.take, shard.numbers or shard.take, strict=True):
+                    position, number = start, taken
+                    file.seek(start)
+                    lines = _Lines(cast(BinaryIO, file), start)
+                    cells = next(header.dialect.read(lines), [])
+                    yield _to_entry(shard, header, cells, start, lines.end, f"row {taken}", taken)
                 return
             position = max(shard.start, lines.end)
             if position > lines.end:
                 file.seek(position)
                 lines = _Lines(cast(BinaryIO, file), position)
             is_whole, n_lines = shard.start == 0, header.n_lines
-            rows = csv.reader(lines, delimiter=header.delimiter)
+            rows = header.dialect.read(lines)
             for cells in rows:
-                if any(cells):
+                if any(cells) or (cells and is_strict):
                     number += 1
-                    where = f"line {n_lines + rows.line_num}" if is_whole else f"row {number}"
-                    yield _to_entry(shard, header, cells, position, lines.end, where, number)
+                    line = f"line {n_lines + rows.line_num}" if is_whole else f"row {number}"
+                    yield _to_entry(shard, header, cells, position, lines.end, line, number)
                 position = lines.end
                 if shard.stop is not None and position >= shard.stop:
                     return
@@ -89,13 +105,21 @@ def read_csv(shard: Shard) -> Iterator[Entry]:
         yield _unreadable(shard, position, number, f"nothing after it can be read: {error}")
 
 
-def _read_header(lines: _Lines) -> _Header:
+def _strict_dialect(path: str) -> _Dialect:
+    if path.lower().endswith(".tsv"):
+        return _Dialect("\t", csv.QUOTE_NONE, is_strict=True)
+    return _Dialect(",", is_strict=True)
+
+
+def _read_header(lines: _Lines, dialect: _Dialect | None) -> _Header:
+    """Reads the first row. Without a dialect the delimiter is the one that it has most often."""
     first = next(lines, "")
-    unquoted = "".join(first.split('"')[::2])
-    delimiter = max(DELIMITERS, key=unquoted.count)
-    rows = csv.reader(chain([first], lines), delimiter=delimiter)
+    if dialect is None:
+        unquoted = "".join(first.split('"')[::2])
+        dialect = _Dialect(max(DELIMITERS, key=unquoted.count))
+    rows = dialect.read(chain([first], lines))
     names = [name.strip() for name in next(rows, [])]
-    return _Header(names, delimiter, rows.line_num)
+    return _Header(names, dialect, rows.line_num)
 
 
 def _find_wrong_header(names: list[str]) -> Fault | None:
@@ -112,14 +136,17 @@ def _to_entry(
     cells: list[str],
     position: int,
     end: int,
-    place: str,
+    line: str,
     number: int,
 ) -> Entry:
-    raw, size = _to_row(header.names, cells), sum(map(len, cells))
-    return shard.entry(position, end, place, raw, size, number)
+    raw = _to_row(header.names, cells, header.dialect.is_strict)
+    size = sum(map(len, cells))
+    return shard.entry(position, end, line, raw, size, number)
 
 
-def _to_row(names: list[str], cells: list[str]) -> dict[str, Any] | InvalidSample:
+def _to_row(names: list[str], cells: list[str], is_strict: bool) -> dict[str, Any] | InvalidSample:
+    if is_strict and len(cells) != len(names):
+        return invalid(f"not as many fields as the {len(names)} of its head")
     if len(cells) > len(names) and any(cells[len(names) :]):
         return invalid(
             f"has {len(cells)} cells, and the header names {len(names)} columns; quote cells that "
@@ -128,7 +155,7 @@ def _to_row(names: list[str], cells: list[str]) -> dict[str, Any] | InvalidSampl
     return {
         name or f"column_{number}": cell
         for number, (name, cell) in enumerate(zip(names, cells, strict=False), 1)
-        if cell != "" or name in NULLABLE
+        if is_strict or cell != "" or name in NULLABLE
     }
 
 

@@ -6,10 +6,7 @@ says how columns are mapped."""
 
 from __future__ import annotations
 
-import csv
-import io
 import math
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -20,7 +17,10 @@ import pyarrow.parquet as pq
 from pydantic import Field
 
 from memray_eval.config.problems import nearest
+from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.parsing import InvalidSample, parse_json
+from memray_eval.datasets.shards import Kind, Shard
+from memray_eval.datasets.sources import entries
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen
 
@@ -40,6 +40,12 @@ FIELDS = (
     "weight",
 )
 TRUTH = {"true": 1.0, "false": 0.0}
+_KINDS: dict[str, Kind] = {
+    ".json": "document",
+    ".jsonl": "jsonl",
+    ".csv": "csv",
+    ".tsv": "csv",
+}
 KNOWLEDGE = "knowledge"  # the memory key of a column that is no object
 
 
@@ -392,55 +398,30 @@ def _column_value(row: Mapping[str, Any], column: str) -> Any:
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Reads a file by its suffix. Raises DataError if it cannot be read."""
+    """Reads a file by its suffix. Raises DataError if it cannot be read. Parquet's values stay as
+    they are: of a sample's columns the datasets' reader parses JSON, and leaves out nulls."""
     kind = path.suffix.lower()
     try:
         if kind == ".parquet":
             yield from pq.read_table(path).to_pylist()
-        elif kind in (".json", ".jsonl"):
-            yield from _read_objects(path, kind)
-        elif kind in (".csv", ".tsv"):
-            yield from _read_table(path, kind)
+        elif kind in _KINDS:
+            yield from _read_entries(Shard(kind=_KINDS[kind], path=str(path)))
         else:
             raise DataError(
-                f"{path}: not a kind of file that is read; there are: .json, .jsonl, .csv, .tsv, "
-                ".parquet"
+                f"{path}: not a kind of file that is read; there are: {', '.join(_KINDS)}, .parquet"
             )
-    except (OSError, UnicodeDecodeError, csv.Error, pa.ArrowInvalid) as error:
+    except (OSError, pa.ArrowInvalid) as error:
         raise DataError(f"{path}: cannot be read: {error}") from None
 
 
-def _read_objects(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    data = path.read_bytes()
-    try:
-        parsed = (
-            [parse_json(line) for line in data.splitlines() if line.strip()]
-            if kind == ".jsonl"
-            else parse_json(data)
-        )
-    except InvalidSample as error:
-        raise DataError(f"{path}: {error}") from None
-    if not isinstance(parsed, list) or not all(isinstance(row, dict) for row in parsed):
-        raise DataError(
-            f"{path}: must be {'an object a line' if kind == '.jsonl' else 'a list of objects'}"
-        )
-    yield from parsed
-
-
-def _read_table(path: Path, kind: str) -> Iterator[dict[str, Any]]:
-    """Reads the rows of a CSV (fields may be quoted) or of a TSV (quotes mean nothing)."""
-    text = io.StringIO(path.read_text("utf-8-sig"), newline="")
-    is_tsv = kind == ".tsv"
-    csv.field_size_limit(sys.maxsize)  # of the process: a cell may be a long answer
-    reader = csv.DictReader(
-        text,
-        delimiter="\t" if is_tsv else ",",
-        quoting=csv.QUOTE_NONE if is_tsv else csv.QUOTE_MINIMAL,
-    )
-    for row in reader:
-        if None in row or None in row.values():
-            raise DataError(
-                f"{path}, line {reader.line_num}: not as many fields as the "
-                f"{len(reader.fieldnames or ())} of its head"
-            )
-        yield row
+def _read_entries(shard: Shard) -> Iterator[dict[str, Any]]:
+    """The rows of a JSON, JSONL or table. Raises DataError for the first that is none."""
+    for entry in read_csv(shard, is_strict=True) if shard.kind == "csv" else entries(shard):
+        if isinstance(entry.raw, InvalidSample):
+            line = f", {entry.place}" if entry.place else ""
+            raise DataError(f"{shard.path}{line}: {entry.raw}")
+        rows = entry.raw if shard.kind == "document" else [entry.raw]
+        if not isinstance(rows, list) or not all(isinstance(row, dict) for row in rows):
+            wanted = "a list of objects" if shard.kind == "document" else "an object a line"
+            raise DataError(f"{shard.path}: must be {wanted}")
+        yield from rows

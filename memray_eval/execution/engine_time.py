@@ -1,5 +1,5 @@
 """How long engines take to answer a run's prompts, from what one takes for each part of its work
-(`assumptions.engine`). A closed form: tests/benchmarks/estimate_1m.py compares it with engines that
+(`assumptions.engine`). A closed form: tests/bench/estimate_1m.py compares it with engines that
 are simulated step by step.
 
 An engine is taken for vLLM's with chunked prefill: each step makes a token for every prompt that is

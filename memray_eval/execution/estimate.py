@@ -46,7 +46,7 @@ from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Score
 
-CALL_CPU_S = 0.004  # of one core, for a judge call: tests/benchmarks/judge_throughput.py
+CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
 WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)

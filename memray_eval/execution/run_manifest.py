@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
-import memray_eval
+from memray_eval._version import PACKAGE, __version__
 from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
 from memray_eval.execution.progress import RunTelemetry
@@ -73,7 +73,7 @@ def build_manifest(
         "generate_only": not spec.metrics,
         "phases": {**plan.phases._asdict(), "phase": phase},
         "versions": installed_versions(),
-        "package": {"version": memray_eval.__version__, "digest": package_digest()},
+        "package": {"version": __version__, "digest": package_digest()},
         "capacity": plan.capacity.model_dump(),
         "dataset": {
             "path": spec.read.dataset,
@@ -211,7 +211,7 @@ def own_code_of(spec: RunSpec) -> dict[str, str]:
 
 
 @cache
-def package_digest(root: Path = Path(memray_eval.__file__).parent) -> str:
+def package_digest(root: Path = PACKAGE) -> str:
     """The SHA-256 of this package's files as this process imports them. A version does not say
     which code ran: what `submit` sends precedes what a node has installed."""
     digest = hashlib.sha256()

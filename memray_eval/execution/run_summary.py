@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
-import memray_eval
+from memray_eval._version import __version__
 from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations.measure import summarise_arms
@@ -130,7 +130,7 @@ def _summarise_records(
     described = {
         "rubrics": rubrics_of(spec),
         "own_code": own_code_of(spec),
-        "package": {"version": memray_eval.__version__},
+        "package": {"version": __version__},
     }
     summary = adjust_summary(summary, records, described, spec.calibrations)
     return add_intervals(summary, records)

@@ -1,13 +1,14 @@
-"""The metrics, one file each: metrics/<family>/<name>.py holds `METRIC`. A name that begins with _
-is a shared part. The rules of benchmarks are metrics too, and need no file."""
+"""The metrics: a file metrics/<family>/<name>.py holds `METRIC`, or `METRICS`, several by name. A
+name that begins with _ is a shared part. The rules of benchmarks are metrics without a file."""
 
 from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from types import ModuleType
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
@@ -28,8 +29,8 @@ def all_metrics() -> dict[str, Metric]:
     from memray_eval.benchmarks.rules import rule_metrics  # imports all benchmarks
 
     by_name: dict[str, Metric] = {}
-    found = (*_metrics_of_files(), *rule_metrics())
-    for metric in sorted(found, key=lambda metric: (metric.family, metric.name)):
+    metrics = (*_metrics_of_files(), *rule_metrics())
+    for metric in sorted(metrics, key=lambda metric: (metric.family, metric.name)):
         if metric.name in by_name:
             families = f"metrics/{by_name[metric.name].family} and metrics/{metric.family}"
             raise ConfigError(
@@ -42,16 +43,16 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    known = {own.name: load_own_metric(own) for own in options.own} | (
+    available = {own.name: load_own_metric(own) for own in options.own} | (
         all_metrics()
         if options == DEFAULTS
         else all_metrics() | {m.name: m for m in _with_options(options)}
     )
     chosen: dict[str, Metric] = {}
     for name in names:
-        if name not in known:
-            raise ConfigError(f"no metric {name!r}; there are: {', '.join(known)}")
-        chosen[name] = known[name]
+        if name not in available:
+            raise ConfigError(f"no metric {name!r}; there are: {', '.join(available)}")
+        chosen[name] = available[name]
     if options.on_no_answer == DEFAULTS.on_no_answer and not options.scores_empty:
         return tuple(chosen.values())
     return tuple(_on_no_answer(metric, options) for metric in chosen.values())
@@ -82,16 +83,18 @@ def _metrics_of_files() -> Iterator[Metric]:
         for file in pkgutil.iter_modules(package.__path__):
             if not file.name.startswith("_"):
                 module = importlib.import_module(f"{package.__name__}.{file.name}")
-                about, formulas = split_docstring(module.__doc__)
-                metric = replace(
-                    module.METRIC,
-                    name=file.name,
-                    family=family.name,
-                    about=about,
-                    formulas=formulas,
-                )
-                rubric = getattr(module, "RUBRIC", None)
-                yield _with_any_rubric(metric, rubric) if rubric else metric
+                for name, metric in _metrics_of_file(module, file.name).items():
+                    yield replace(metric, name=name, family=family.name)
+
+
+def _metrics_of_file(module: ModuleType, name: str) -> Mapping[str, Metric]:
+    """The metric of that name which a file holds, or those of its `METRICS`."""
+    if several := getattr(module, "METRICS", None):
+        return dict(several)
+    about, formulas = split_docstring(module.__doc__)
+    metric: Metric = replace(module.METRIC, about=about, formulas=formulas)
+    rubric = getattr(module, "RUBRIC", None)
+    return {name: _with_any_rubric(metric, rubric) if rubric else metric}
 
 
 def _with_any_rubric(metric: Metric, rubric: str) -> Metric:

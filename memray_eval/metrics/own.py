@@ -100,9 +100,9 @@ def judge_metric(
     if names_a_text_file(rubric):
         folder = Path(sys._getframe(1).f_globals.get("__file__", ".")).parent
         rubric = _read_rubric(folder / rubric)
-    given = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
+    fields = {"name": name, "rubric": rubric, "scale": scale, "choices": choices, "sees": sees}
     try:
-        spec = RubricMetric.model_validate(given)
+        spec = RubricMetric.model_validate(fields)
     except ValidationError as error:
         wrong = "; ".join(describe(error, RubricMetric))
         raise ConfigError(f"metric {name}: {wrong}") from None
@@ -118,14 +118,14 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
     judgment = _judgment_of(spec, low, high, is_integer)
     # 0 for the first and worst to 1 for the last and best
     labels = spec.choices or ()
-    values = {label: place / (len(labels) - 1) for place, label in enumerate(labels)}
+    values = {label: number / (len(labels) - 1) for number, label in enumerate(labels)}
 
     def ask(rubric: str, sample: Sample, response: Response) -> tuple[Message, ...]:
         shown = {part.upper(): _section(part, sample, response) for part in spec.sees}
         return judge_messages(rubric, shown)
 
-    def measure(given: Any, sample: Sample, response: Response) -> MetricValue:
-        return MetricValue(values[given.choice] if spec.choices else float(given.score))
+    def measure(verdict: Any, sample: Sample, response: Response) -> MetricValue:
+        return MetricValue(values[verdict.choice] if spec.choices else float(verdict.score))
 
     def judge_empty(sample: Sample) -> BaseModel:
         worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
@@ -227,31 +227,31 @@ def find_own_metrics(
     the ones that it lists, those of the files that it includes, and those that the file of its
     `suite` defines. Raises ConfigError that names the file, line or name that is wrong."""
     names: list[str] = []
-    found: dict[str, OwnMetric] = {}
+    own_metrics: dict[str, OwnMetric] = {}
     beside = {} if suite is None else suite.siblings()
     for path in include:
-        found |= {one.name: one for one in _metrics_of_file(find_source(path))}
+        own_metrics |= {metric.name: metric for metric in _metrics_of_file(find_source(path))}
     for entry in entries:
         if isinstance(entry, RubricMetric):
             is_file = names_a_text_file(entry.rubric)
             text = _read_rubric(Path(entry.rubric)) if is_file else entry.rubric
             rubric = entry.model_copy(update={"rubric": text})
             metric_by_rubric(rubric)  # raises where it does not fit
-            mine = [OwnMetric(name=entry.name, rubric=rubric)]
+            listed = [OwnMetric(name=entry.name, rubric=rubric)]
         elif suite is not None and (
             isinstance(beside_it := beside.get(entry), Metric) or inspect.isfunction(beside_it)
         ):
-            mine = [_own_metric(replace(suite, attribute=entry))]
-        elif entry in found or (code := find_own_object(entry)) is None:
+            listed = [_own_metric(replace(suite, attribute=entry))]
+        elif entry in own_metrics or (code := find_own_object(entry)) is None:
             names.append(entry)
             continue
         elif code.attribute:
-            mine = [_own_metric(code, entry if entry in entry_points() else "")]
+            listed = [_own_metric(code, entry if entry in entry_points() else "")]
         else:
-            mine = _metrics_of_file(code.source)
-        names += [one.name for one in mine]
-        found |= {one.name: one for one in mine}
-    return tuple(dict.fromkeys(names)), tuple(found.values())
+            listed = _metrics_of_file(code.source)
+        names += [metric.name for metric in listed]
+        own_metrics |= {metric.name: metric for metric in listed}
+    return tuple(dict.fromkeys(names)), tuple(own_metrics.values())
 
 
 def _own_metric(code: OwnObject, name: str = "") -> OwnMetric:
@@ -283,7 +283,7 @@ def load_own_metric(own: OwnMetric) -> Metric:
     return replace(metric, name=own.name)
 
 
-def _to_metric(value: Any, attribute: str, place: str) -> Metric:
+def _to_metric(value: Any, attribute: str, source: str) -> Metric:
     """What a user's file holds under a name, as a metric of that name, unless it has its own."""
     if isinstance(value, Metric):
         name = value.name or attribute
@@ -297,6 +297,6 @@ def _to_metric(value: Any, attribute: str, place: str) -> Metric:
     if inspect.isfunction(value):
         return computed_metric(value, name=attribute)
     raise ConfigError(
-        f"{place}: {attribute} is {type(value).__name__}, neither a metric nor a function of a "
+        f"{source}: {attribute} is {type(value).__name__}, neither a metric nor a function of a "
         "sample and a response"
     )

@@ -1,25 +1,34 @@
-"""What a run found, in a sentence, for the head of its page and of the console."""
+"""A run's result in a sentence, for the head of its page and of the console; and how many of its
+units have no answer, and why."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.types import EXISTING, MetricSummary, QualityPair, Summary
+from memray_eval.report.sections import metric_ends
+from memray_eval.types import (
+    EXISTING,
+    RULES_ON_NO_ANSWER,
+    GenerationSummary,
+    MetricSummary,
+    QualityPair,
+    Summary,
+)
 
 NAMED = 3  # differences that the sentence names
-_PLAIN = Intervals()
 
 
 def title(summary: Summary) -> str:
-    """What was asked: the candidates and the suite."""
+    """The candidates and the suite."""
     names = [
-        "Given answers" if one.candidate == one.model == EXISTING else one.candidate
-        for one in summary.candidates
+        "Given answers"
+        if candidate.candidate == candidate.model == EXISTING
+        else candidate.candidate
+        for candidate in summary.candidates
     ]
     shown = names if len(names) <= NAMED else [*names[: NAMED - 1], f"{len(names) - 2} more"]
     whole = " and ".join((", ".join(shown[:-1]), shown[-1])) if len(shown) > 1 else "".join(shown)
@@ -29,8 +38,8 @@ def title(summary: Summary) -> str:
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     """The sentence: who is better where, of several candidates; of one what stands out. `splits`
     (of `find_places`) add the places."""
-    known = [one for one in summary.metrics if one.figure.value is not None]
-    if not known:
+    scored = [metric for metric in summary.metrics if metric.figure.value is not None]
+    if not scored:
         return f"Nothing was scored: {_why_nothing(summary)}."
     failed = (
         f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
@@ -38,13 +47,13 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
         else ""
     )
     if len(summary.candidates) > 1:
-        return "".join((*_several(summary, known, places_of(splits)), failed))
-    return "".join((*_one(summary, known), *_place_of_one(splits), failed))
+        return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
+    return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
 
 def _why_nothing(summary: Summary) -> str:
     if not summary.causes:
-        answered = sum(one.answered or 0 for one in summary.candidates)
+        answered = sum(candidate.answered or 0 for candidate in summary.candidates)
         return "no metric applied to an answer" if answered else "there is no answer"
     first, *others = summary.causes
     if summary.n_failed_units < summary.n_units:
@@ -53,13 +62,13 @@ def _why_nothing(summary: Summary) -> str:
     return f"all {summary.n_units:,} units failed{count} {first.cause}"
 
 
-def _several(
-    summary: Summary, known: Sequence[MetricSummary], places: Mapping[str, str]
+def _describe_candidates(
+    summary: Summary, scored: Sequence[MetricSummary], groups: Mapping[str, str]
 ) -> Iterator[str]:
-    metrics = {one.metric for one in known}
+    metrics = {metric.metric for metric in scored}
     shown = [pair for pair in summary.differences if pair.is_shown]
-    names = [one.candidate for one in summary.candidates]
-    scales = {one.metric: one.scale for one in known}
+    names = [candidate.candidate for candidate in summary.candidates]
+    scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in summary.differences})
     if not summary.differences:
         yield f"{len(names)} candidates on {len(metrics)} metrics, not compared."
@@ -74,10 +83,10 @@ def _several(
         lost = by_winner[second]
         yield f"{len(lost)} ({_details(lost, scales)})" if lost else "none"
         rest = n_compared - len(shown)
-        told = [f"{rest} not told apart"] if rest else []
-        of_shown = {pair.metric: places.get(pair.metric, "") for pair in shown}
-        told += places_in_words(of_shown, NAMED)
-        yield f"; {'; '.join(told)}." if told else "."
+        parts = [f"{rest} not told apart"] if rest else []
+        of_shown = {pair.metric: groups.get(pair.metric, "") for pair in shown}
+        parts += places_in_words(of_shown, NAMED)
+        yield f"; {'; '.join(parts)}." if parts else "."
     else:
         level = {name: n_compared - sum(pair.b == name for pair in shown) for name in names}
         parts = [
@@ -85,17 +94,17 @@ def _several(
         ]
         yield f"Best, or not told from the best, of {n_compared} metrics: {', '.join(parts)}."
         largest = min(shown, key=lambda pair: pair.difference or 0.0)
-        gain = _gain(largest, scales[largest.metric])
+        gain = _describe_gain(largest, scales[largest.metric])
         yield f" Largest difference: {gain}, {largest.a} over {largest.b}."
 
 
 def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, float]]) -> str:
     largest = sorted(pairs, key=lambda pair: pair.difference or 0.0)[:NAMED]
-    told = ", ".join(_gain(pair, scales[pair.metric]) for pair in largest)
-    return f"{told}{', ...' if len(pairs) > NAMED else ''}"
+    gains = ", ".join(_describe_gain(pair, scales[pair.metric]) for pair in largest)
+    return f"{gains}{', ...' if len(pairs) > NAMED else ''}"
 
 
-def _gain(pair: QualityPair, scale: tuple[float, float]) -> str:
+def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
     """By how much the best of a pair (a) is better, in the metric's own scale."""
     best, digits = swap_sides(pair), digits_of(scale)
     gain, low, high = (
@@ -106,26 +115,28 @@ def _gain(pair: QualityPair, scale: tuple[float, float]) -> str:
     return f"{pair.metric} +{gain}{between}"
 
 
-def _one(summary: Summary, known: Sequence[MetricSummary]) -> Iterator[str]:
-    overall = [one for one in decide(means_of(summary)) if not one.scenario]
+def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
+    overall = [decision for decision in decide(means_of(summary)) if not decision.scenario]
     for decision in overall:
         why = f": {decision.reasons[0]}" if decision.reasons else ""
         marked = f" ({decision.mark})" if decision.mark else ""
         yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
         return
-    if len(known) == 1:
-        yield f"{_figure(known[0])}."
+    if len(scored) == 1:
+        yield f"{_describe_figure(scored[0])}."
         return
     ranked = sorted(
-        known,
-        key=lambda one: (
-            ((one.figure.value or 0.0) - one.scale[0]) / ((one.scale[1] - one.scale[0]) or 1.0)
+        scored,
+        key=lambda metric: (
+            ((metric.figure.value or 0.0) - metric.scale[0])
+            / ((metric.scale[1] - metric.scale[0]) or 1.0)
         ),
     )
-    yield f"Highest in its scale: {_figure(ranked[-1])}; lowest: {_figure(ranked[0])}."
+    lowest, highest = _describe_figure(ranked[0]), _describe_figure(ranked[-1])
+    yield f"Highest in its scale: {highest}; lowest: {lowest}."
 
 
-def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
+def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
     """The group that stands out most, told from chance."""
     for split in splits[:1]:
         for group in split.groups[:1]:
@@ -140,9 +151,47 @@ def _place_of_one(splits: Sequence[Split]) -> Iterator[str]:
             )
 
 
-def _figure(one: MetricSummary) -> str:
-    found, digits = _PLAIN.of_metric(one), digits_of(one.scale)
-    between = f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]" if found else ""
-    estimate = ", an estimate" if one.n_estimated else ""
-    figure = format_figure(one.figure, one.scale)
-    return f"{name_figure(one)} {figure}{between} of {one.scale[1]:g}{estimate}"
+def _describe_figure(metric: MetricSummary) -> str:
+    ends = metric_ends(metric)
+    between = f" [{', '.join(ends)}]" if ends else ""
+    estimate = ", an estimate" if metric.n_estimated else ""
+    figure = format_figure(metric.figure, metric.scale)
+    return f"{name_figure(metric)} {figure}{between} of {metric.scale[1]:g}{estimate}"
+
+
+def causes_in_words(generation: GenerationSummary) -> str:
+    """Such as "4 (3 limit, 1 refusal)"; "" if every unit has an answer, or failed."""
+    most_first = sorted(generation.no_answer.items(), key=lambda item: (-item[1], item[0]))
+    causes = ", ".join(f"{count:,} {cause.replace('_', ' ')}" for cause, count in most_first)
+    return f"{sum(generation.no_answer.values()):,} ({causes})" if causes else ""
+
+
+def no_answer_lines(summary: Summary) -> Iterator[str]:
+    """A line for each candidate some of whose units have no answer, and one for what was asked
+    again."""
+    for generation in summary.candidates:
+        of = f" of {generation.candidate}" if len(summary.candidates) > 1 else ""
+        if causes_text := causes_in_words(generation):
+            total, _, causes = causes_text.partition(" ")
+            name = generation.candidate
+            metrics = [metric for metric in summary.metrics if metric.candidate == name]
+            outcome = _what_became(generation, metrics)
+            yield f"No answer: {total} of {generation.n:,}{of} {causes}{outcome}"
+        if generation.asked_again:
+            yield (
+                f"Asked again with a larger limit: {generation.asked_again:,}{of}, of which "
+                f"{generation.answered_then:,} answered then"
+            )
+
+
+def _what_became(generation: GenerationSummary, metrics: list[MetricSummary]) -> str:
+    if not metrics:
+        return ""
+    if any(RULES_ON_NO_ANSWER in metric.judges for metric in metrics):
+        return ", counted as the lowest score (on_no_answer: zero)"
+    n_left_out = max(metric.n_no_answer for metric in metrics)
+    if not n_left_out:
+        return ", scored as empty texts"
+    total = sum(generation.no_answer.values())
+    some = "" if n_left_out == total else f"{n_left_out:,} of them "
+    return f", {some}left out of the figures"

@@ -1,24 +1,30 @@
-"""Renders what a run found on one screen: one table of metrics and candidates, why units failed,
+"""Renders a run's result on one screen: one table of metrics and candidates, why units failed,
 notes, where the run is, and what to do next. `report/console.py` renders all of it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from textwrap import wrap
 
-from memray_eval.analysis.intervals import Intervals
-from memray_eval.analysis.marks import NOTHING, digits_of, fallbacks_of, format_figure, name_figure
+from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
-from memray_eval.report.answer import answer
-from memray_eval.report.answered import no_answer_lines
-from memray_eval.report.tables import TABLE_WIDTH, align_columns
+from memray_eval.report.answer import answer, no_answer_lines
+from memray_eval.report.sections import (
+    TABLE_WIDTH,
+    Part,
+    Row,
+    Table,
+    append_column,
+    count_span,
+    fit_tables,
+    lines_of,
+    metric_ends,
+    wrap_text,
+)
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
-_PLAIN = Intervals()
 _DIFFERS = "*"
 _EST = "est."
 _NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge's
@@ -27,40 +33,36 @@ _NAME_WIDTH, _JUDGE_WIDTH = 27, 9  # the widest name, the least room for a judge
 def render_brief(summary: Summary, path: str) -> str:
     """Renders the screen for a run whose folder is `path`: at most TABLE_WIDTH columns wide, but
     for names and paths that are longer. Control characters are escaped."""
-    return escape_controls("\n".join(_lines(summary, path)) + "\n")
+    return escape_controls("\n".join(lines_of(_parts(summary, path))) + "\n")
 
 
-def _lines(summary: Summary, path: str) -> Iterator[str]:
-    names = [one.candidate for one in summary.candidates]
+def _parts(summary: Summary, path: str) -> Iterator[Part]:
     models = ", ".join(
-        one.candidate if one.candidate == one.model else f"{one.candidate} ({one.model})"
-        for one in summary.candidates
+        candidate.candidate
+        if candidate.candidate == candidate.model
+        else f"{candidate.candidate} ({candidate.model})"
+        for candidate in summary.candidates
     )
     stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
-    yield from _wrap(
+    yield from wrap_text(
         f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}{stopped}"
     )
-    yield from _wrap(answer(summary))
+    yield from wrap_text(answer(summary))
     yield ""
-    if len(names) > 1:
-        yield from _tables_of_several(summary, names)
-    elif summary.metrics:
-        yield from align_columns(_table_of_one(summary.metrics), left=(0, 4))
+    yield from _tables(summary)
     yield from _legend(summary)
-    if adjusted := [part for line in adjusted_lines(summary) for part in _wrap(line)]:
+    if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:
         yield from ("", "Adjusted to people's labels:", *adjusted)
     if advice := summary.recommendation:
         yield ""
         which = f"Use {advice.use}" if advice.use else "No recommendation"
-        yield from _wrap(f"{which}: {advice.reason}")
-    if lines := [part for line in no_answer_lines(summary) for part in _wrap(f"{line}.")]:
+        yield from wrap_text(f"{which}: {advice.reason}")
+    if lines := [part for line in no_answer_lines(summary) for part in wrap_text(f"{line}.")]:
         yield from ("", *lines)
     yield from _replaced_verdicts(summary)
     yield from _failures(summary)
-    notes = [line for note in summary.notes for line in _wrap(f"Note: {note}")]
-    if notes:
-        yield ""
-        yield from notes[:NOTE_LINES]
+    if notes := [line for note in summary.notes for line in wrap_text(f"Note: {note}")]:
+        yield from ("", *notes[:NOTE_LINES])
         if len(notes) > NOTE_LINES:
             yield f"  ... {len(notes) - NOTE_LINES} more lines of notes with --full"
     yield ""
@@ -71,147 +73,147 @@ def _lines(summary: Summary, path: str) -> Iterator[str]:
     yield from _next_steps(summary, path)
 
 
-def _table_of_one(metrics: Sequence[MetricSummary]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("metric", "figure", "95 % interval", "n")]
-    for one in metrics:
-        applicable = one.n - one.n_not_applicable
-        count = f"{one.n_scored:,}"
-        if one.n_scored != applicable:
+def _tables(summary: Summary) -> Iterator[Part]:
+    if len(summary.candidates) <= 1:
+        if summary.metrics:
+            yield Table(_rows_of_candidate(summary.metrics), left=(0, 4))
+        return
+    for number, table in enumerate(_tables_of_candidates(summary)):
+        if number:
+            yield ""
+        yield table
+
+
+def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
+    rows: list[Row] = [("metric", "figure", "95 % interval", "n")]
+    for metric in metrics:
+        applicable = metric.n - metric.n_not_applicable
+        count = f"{metric.n_scored:,}"
+        if metric.n_scored != applicable:
             count += f"/{applicable:,}"
         rows.append(
             (
-                _shorten(name_figure(one), _NAME_WIDTH),
-                format_figure(one.figure, one.scale),
-                _format_interval(one),
+                _shorten(name_figure(metric), _NAME_WIDTH),
+                format_figure(metric.figure, metric.scale),
+                ", ".join(metric_ends(metric) or (NOTHING,)),
                 count,
             )
         )
     taken = sum(max(map(len, column)) + 2 for column in zip(*rows, strict=True))
     room = max(_JUDGE_WIDTH, TABLE_WIDTH - taken)
-    judges = ("judged by", *(_format_judges(one, room) for one in metrics))
-    return [(*row, judge) for row, judge in zip(rows, judges, strict=True)]
+    judges = ("judged by", *(_format_judges(metric, room) for metric in metrics))
+    return append_column(rows, judges)
 
 
-def _tables_of_several(summary: Summary, names: Sequence[str]) -> Iterator[str]:
-    """A row a metric and a column a candidate, in as many tables as the width needs. Where all
+def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
+    """A row a metric and a column a candidate, in as many tables as the width needs. If all
     figures of a row are estimates its name says so, else each of them."""
-    found = {(one.metric, one.candidate): one for one in summary.metrics}
-    metrics = {one.metric: name_figure(one) for one in summary.metrics}
-    judged = {one.metric for one in summary.metrics if not one.n_estimated}
+    metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
+    names = {metric.metric: name_figure(metric) for metric in summary.metrics}
+    judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
     worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     labels = (
         "metric",
         *(
             _shorten(name, _NAME_WIDTH) + (f" {_EST}" if metric not in judged else "")
-            for metric, name in metrics.items()
+            for metric, name in names.items()
         ),
     )
     columns = [
         (
             _shorten(candidate, _NAME_WIDTH),
-            *(_format_cell(found.get((name, candidate)), worse, judged) for name in metrics),
+            *(_format_cell(metrics.get((name, candidate)), worse, judged) for name in names),
         )
-        for candidate in names
+        for candidate in (generation.candidate for generation in summary.candidates)
     ]
-    while columns:
-        taken, room = 1, TABLE_WIDTH - max(map(len, labels)) - 2 - max(map(len, columns[0]))
-        while taken < len(columns) and (room := room - max(map(len, columns[taken])) - 2) >= 0:
-            taken += 1
-        shown, columns = columns[:taken], columns[taken:]
-        yield from align_columns(list(zip(labels, *shown, strict=True)))
-        if columns:
-            yield ""
+    return fit_tables(labels, columns)
 
 
-def _format_cell(one: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]) -> str:
-    """A candidate's figure with its interval; _EST where any of its scores is an estimate, in a row
-    with others that are `judged`; _DIFFERS where it is shown to be below the best."""
-    if one is None:
+def _format_cell(
+    metric: MetricSummary | None, worse: set[tuple[str, str]], judged: set[str]
+) -> str:
+    """A candidate's figure with its interval; _EST if any of its scores is an estimate, in a row
+    with others that are `judged`; _DIFFERS if it is shown to be below the best."""
+    if metric is None:
         return NOTHING
-    figure, between = format_figure(one.figure, one.scale), _format_interval(one)
-    mark = _DIFFERS if (one.metric, one.candidate) in worse else ""
-    text = f"{figure} [{between}]" if between != NOTHING else figure
-    if one.n_estimated and one.metric in judged:
+    text, ends = format_figure(metric.figure, metric.scale), metric_ends(metric)
+    if ends:
+        text = f"{text} [{', '.join(ends)}]"
+    if metric.n_estimated and metric.metric in judged:
         text = f"{text} {_EST}"
-    return text + (mark or " ")
+    return text + (_DIFFERS if (metric.metric, metric.candidate) in worse else " ")
 
 
-def _format_interval(one: MetricSummary) -> str:
-    found = _PLAIN.of_metric(one)
-    digits = digits_of(one.scale)
-    return NOTHING if found is None else f"{found.low:z.{digits}f}, {found.high:z.{digits}f}"
-
-
-def _format_judges(one: MetricSummary, width: int = TABLE_WIDTH) -> str:
-    """Who scored most units, _EST where any of them is an offline estimate, and how many a rule
+def _format_judges(metric: MetricSummary, width: int = TABLE_WIDTH) -> str:
+    """Who scored most units, _EST if any of them is an offline estimate, and how many a rule
     scored in place of a judge that failed."""
-    stood_in = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(one).items()]
+    fallbacks = [f"{count:,} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items()]
+    is_all_rules = {*metric.judges} <= WITHOUT_CALL
     judges = sorted(
         (
             name
-            for name in one.judges
-            if name not in FALLBACKS and (name not in WITHOUT_CALL or {*one.judges} <= WITHOUT_CALL)
+            for name in metric.judges
+            if name not in FALLBACKS and (name not in WITHOUT_CALL or is_all_rules)
         ),
-        key=lambda name: -one.judges[name],
+        key=lambda name: -metric.judges[name],
     )
-    if not judges and not stood_in:
-        return "not applicable" if one.n == one.n_not_applicable and one.n else "nobody"
+    if not judges and not fallbacks:
+        is_idle = metric.n and metric.n == metric.n_not_applicable
+        return "not applicable" if is_idle else "nobody"
     if not judges:
-        return ", ".join(stood_in)
+        return ", ".join(fallbacks)
     others = f" +{len(judges) - 1}" if len(judges) > 1 else ""
-    others += f" {_EST}" if one.n_estimated else ""
-    others += "".join(f", {told}" for told in stood_in)
+    others += f" {_EST}" if metric.n_estimated else ""
+    others += "".join(f", {count}" for count in fallbacks)
     name = judges[0].partition("+")[0] if is_estimate(judges[0]) else judges[0]
     return f"{_shorten(name, max(width - len(others), _JUDGE_WIDTH))}{others}"
 
 
-def _legend(summary: Summary) -> Iterator[str]:
-    told = []
-    has_mean = any(one.average == "mean" for one in summary.metrics)
-    if ratios := {one.figure.whole for one in summary.metrics if one.figure.whole}:
-        told.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
+def _legend(summary: Summary) -> list[str]:
+    notes = []
+    has_mean = any(metric.average == "mean" for metric in summary.metrics)
+    if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
+        notes.append(f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run")
     if has_mean:
-        told.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
-    if any(one.n_estimated for one in summary.metrics):
-        told.append(f"{_EST}: an estimate by rules, not a judge's verdict")
+        notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
+    if any(metric.n_estimated for metric in summary.metrics):
+        notes.append(f"{_EST}: an estimate by rules, not a judge's verdict")
     if len(summary.candidates) > 1:
-        told.append(_who_judged(summary.metrics))
-    told += describe_temperatures(summary)
+        notes.append(_who_judged(summary.metrics))
+    notes += describe_temperatures(summary)
     if summary.differences:
-        told.append(
+        notes.append(
             f"{_DIFFERS} below the best of its row beyond chance (paired, 95 % over all rows)"
             if any(pair.is_shown for pair in summary.differences)
             else "no candidate differs from the best of its row beyond chance (95 % over all rows)"
         )
-    if told:
-        text = "; ".join(told)
-        yield from _wrap(f"{text[0].upper()}{text[1:]}.")
+    text = "; ".join(notes)
+    return wrap_text(f"{text[0].upper()}{text[1:]}.") if text else []
 
 
 def _who_judged(metrics: Sequence[MetricSummary]) -> str:
-    by_judge: dict[str, list[str]] = {}
-    for one in metrics:
-        mine = by_judge.setdefault(_format_judges(one), [])
-        if one.metric not in mine:
-            mine.append(one.metric)
+    by_judge: dict[str, dict[str, None]] = {}
+    for metric in metrics:
+        by_judge.setdefault(_format_judges(metric), {})[metric.metric] = None
     parts = [
         judge if len(by_judge) == 1 else f"{judge} ({', '.join(names)})"
         for judge, names in by_judge.items()
     ]
-    counts = sorted({one.n_scored for one in metrics})
-    n = f"{counts[0]:,}" if len(counts) == 1 else f"{counts[0]:,} to {counts[-1]:,}"
+    n = count_span([metric.n_scored for metric in metrics], ",")
     return f"judged by {', '.join(parts)}; n {n} a figure"
 
 
 def describe_temperatures(summary: Summary) -> list[str]:
-    """At which temperature the judges of the figures were asked: once where it is the same."""
-    judges = {name for one in summary.metrics for jury in one.judges for name in jury.split(JURORS)}
-    told = {name: at for name, at in summary.temperatures.items() if name in judges}
-    if not told:
+    """The temperature of the judges of the figures: once if it is the same for all."""
+    judges = {
+        name for metric in summary.metrics for jury in metric.judges for name in jury.split(JURORS)
+    }
+    of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
+    if not of_judge:
         return []
-    names = ", ".join(f"{name} at {at}" for name, at in told.items())
-    is_same = len(set(told.values())) == 1
-    return [f"judged at {next(iter(told.values()))}" if is_same else names]
+    if len(set(of_judge.values())) == 1:
+        return [f"judged at {next(iter(of_judge.values()))}"]
+    return [", ".join(f"{name} at {at}" for name, at in of_judge.items())]
 
 
 def _replaced_verdicts(summary: Summary) -> Iterator[str]:
@@ -219,9 +221,10 @@ def _replaced_verdicts(summary: Summary) -> Iterator[str]:
     if not summary.replaced:
         return
     first, *others = summary.replaced
-    n, most = sum(one.n_units for one in summary.replaced), f"{first.n_units:,} x " * bool(others)
+    n = sum(cause.n_units for cause in summary.replaced)
+    most = f"{first.n_units:,} x " if others else ""
     yield ""
-    yield from _wrap(
+    yield from wrap_text(
         f"Judge calls failed on {n:,} answer{'s' * (n != 1)}, which rules scored instead: {most}"
         f"{first.cause}"
     )
@@ -233,26 +236,23 @@ def _failures(summary: Summary) -> Iterator[str]:
     yield ""
     yield f"{summary.n_failed_units:,} of {summary.n_units:,} units failed:"
     for cause in summary.causes[:CAUSES_SHOWN]:
-        said = f": {cause.example}" if cause.example != cause.cause else ""
+        example = f": {cause.example}" if cause.example != cause.cause else ""
         yield _shorten(f"  {cause.n_units:,} x {cause.cause}", TABLE_WIDTH)
-        yield _shorten(f"    such as {cause.unit_id}{said}", TABLE_WIDTH)
+        yield _shorten(f"    such as {cause.unit_id}{example}", TABLE_WIDTH)
     if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
         yield f"  and {rest} other causes; --full lists them"
 
 
 def _next_steps(summary: Summary, path: str) -> Iterator[str]:
     steps = [
-        ("memray-eval resume", "try the failed units again", summary.n_failed_units > 0),
-        ("memray-eval view", "see every answer with its scores", True),
-        ("memray-eval report --full", "print all figures", True),
+        ("memray-eval view", "see every answer with its scores"),
+        ("memray-eval report --full", "print all figures"),
     ]
-    first, second = islice(((words, why) for words, why, holds in steps if holds), 2)
-    yield f"To {first[1]}, and to {second[1]}:"
-    yield from (f"  {words} {path}" for words, _ in (first, second))
-
-
-def _wrap(text: str) -> list[str]:
-    return wrap(text, TABLE_WIDTH, subsequent_indent="  ", break_on_hyphens=False)
+    if summary.n_failed_units:
+        steps.insert(0, ("memray-eval resume", "try the failed units again"))
+    (first, why), (second, and_why) = steps[:2]
+    yield f"To {why}, and to {and_why}:"
+    yield from (f"  {command} {path}" for command in (first, second))
 
 
 def _shorten(text: str, width: int) -> str:

@@ -14,7 +14,7 @@ from memray_eval.analysis.comparing.models import (
 from memray_eval.analysis.marks import NOTHING, name_figure
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Part, Table, append_column, ends, figure, lines_of
 
 GROUPS_SHOWN = 10
 ADJUSTED_TITLE = (
@@ -27,10 +27,10 @@ def render(comparison: Comparison, n_flips: int | None = None) -> str:
     """Renders what each comparison says and warnings first, then two tables per candidate, where
     they differ, and the first `n_flips` units that changed (None: all that the comparison
     lists)."""
-    return "\n".join(_lines(comparison, n_flips)) + "\n"
+    return "\n".join(lines_of(_parts(comparison, n_flips))) + "\n"
 
 
-def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
+def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Part]:
     yield f"A: {comparison.baseline}"
     yield from (f"{common.letter}: {common.other}" for common in comparison.common)
     yield ""
@@ -45,7 +45,8 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
         yield from ("", f"{other} against A: {common.n} common units", "")
         level = f"{comparison.settings.level:.0%} of {other}-A"
         heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
-        yield from align_columns(_append_marks([heads, *map(_difference_row, rows)], rows))
+        marks = ["", *(row.mark for row in rows)]
+        yield Table(append_column([heads, *map(_difference_row, rows)], marks))
         yield ""
         head = (
             "metric",
@@ -57,105 +58,88 @@ def _lines(comparison: Comparison, n_flips: int | None) -> Iterator[str]:
             f"only {other}",
             "detectable",
         )
-        yield from align_columns(_append_marks([head, *map(_detail_row, rows)], rows))
+        yield Table(append_column([head, *map(_detail_row, rows)], marks))
         yield from _adjusted_lines(comparison, common)
         yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
         yield from ("", *wrap(f"pairs: {leader_in_words(criterion)}", 80))
-        yield from (f"  {line}" for told in judge_lines(criterion) for line in wrap(told, 78))
+        yield from (f"  {line}" for text in judge_lines(criterion) for line in wrap(text, 78))
     yield from ("", *_legend(comparison))
 
 
-def _append_marks(
-    table: Sequence[Sequence[str]], rows: Sequence[MetricComparison]
-) -> list[Sequence[str]]:
-    """Adds a column that marks what is not a judge's verdict, if any row has such a mark."""
-    marks = ["", *(row.mark for row in rows)]
-    if not any(marks):
-        return list(table)
-    return [(*line, mark) for line, mark in zip(table, marks, strict=True)]
-
-
 def _difference_row(row: MetricComparison) -> Sequence[str]:
-    found = row.paired
-    interval = (
-        NOTHING
-        if found.low is None or found.high is None
-        else f"[{found.low:+z.4f}, {found.high:+z.4f}]"
-    )
-    means = (_figure(found.mean_a), _figure(found.mean_b), _figure(found.difference, "+z.4f"))
+    paired = row.paired
+    means = (figure(paired.mean_a), figure(paired.mean_b), figure(paired.difference, "+z.4f"))
     return (
         name_figure(row),
-        str(found.n),
+        str(paired.n),
         *means,
-        interval,
-        _figure(found.p_value),
-        _figure(row.p_holm),
+        ends(paired.low, paired.high) or NOTHING,
+        figure(paired.p_value),
+        figure(row.p_holm),
     )
 
 
 def _detail_row(row: MetricComparison) -> Sequence[str]:
-    found = row.paired
+    paired = row.paired
     return (
         name_figure(row),
-        _figure(found.stderr),
-        _figure(found.effect_size, "+z.2f"),
-        f"{found.wins}/{found.ties}/{found.losses}",
+        figure(paired.stderr),
+        figure(paired.effect_size, "+z.2f"),
+        f"{paired.wins}/{paired.ties}/{paired.losses}",
         NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
         str(row.only_a),
         str(row.only_b),
-        _figure(found.detectable),
+        figure(paired.detectable),
     )
 
 
-def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[str]:
+def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Part]:
     """The differences as people would see them, where labels were given."""
-    rows = [one for one in comparison.adjusted if one.other == common.other]
+    rows = [difference for difference in comparison.adjusted if difference.other == common.other]
     if not rows:
         return
     yield ""
     yield ADJUSTED_TITLE
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    if made := [adjusted_row(one) for one in rows if not one.refused]:
-        yield from align_columns([heads, *made])
+    if cells := [adjusted_row(difference) for difference in rows if not difference.refused]:
+        yield Table([heads, *cells])
     yield from (
-        f"{one.metric}: not adjusted by {one.labelled}: {one.refused}"
-        for one in rows
-        if one.refused
+        f"{difference.metric}: not adjusted by {difference.labelled}: {difference.refused}"
+        for difference in rows
+        if difference.refused
     )
 
 
-def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[str]:
+def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Part]:
     """The differences in each group, the largest first; of metrics that differ beyond chance, or of
     the first where none does."""
-    found = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
-    for row in found:
+    listed = [row for row in rows if is_found(row, comparison.settings.level)] or list(rows[:1])
+    for row in listed:
         groups = [
-            one
-            for one in comparison.groups
-            if (one.metric, one.other, one.by) == (row.metric, row.other, comparison.by)
+            group
+            for group in comparison.groups
+            if (group.metric, group.other, group.by) == (row.metric, row.other, comparison.by)
         ]
         if len(groups) < 2:
             continue
-        largest = sorted(groups, key=lambda one: -abs(one.difference))
+        largest = sorted(groups, key=lambda group: -abs(group.difference))
         cells = [
             (
-                one.group or f"(no {comparison.by})",
-                str(one.n),
-                _figure(one.difference, "+z.4f"),
-                NOTHING
-                if one.low is None or one.high is None
-                else f"[{one.low:+z.4f}, {one.high:+z.4f}]",
-                "*" if one.is_shown else "",
+                group.group or f"(no {comparison.by})",
+                str(group.n),
+                figure(group.difference, "+z.4f"),
+                ends(group.low, group.high) or NOTHING,
+                "*" if group.is_shown else "",
             )
-            for one in largest[:GROUPS_SHOWN]
+            for group in largest[:GROUPS_SHOWN]
         ]
         yield from (
             "",
             f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
         )
-        yield from align_columns(cells)
+        yield Table(cells)
         if (rest := len(largest) - GROUPS_SHOWN) > 0:
             yield f"and {rest} smaller differences"
 
@@ -215,21 +199,14 @@ def how_measured(comparison: Comparison) -> str:
     return f"Standard errors: {errors}. Intervals: {kind}"
 
 
-def adjusted_row(one: AdjustedDifference) -> tuple[str, ...]:
+def adjusted_row(difference: AdjustedDifference) -> tuple[str, ...]:
     """The cells of an adjusted difference, under ADJUSTED_HEADS."""
-    between = (
-        NOTHING if one.low is None or one.high is None else f"[{one.low:+z.4f}, {one.high:+z.4f}]"
-    )
     return (
-        one.metric,
-        f"{one.n:,}",
-        _figure(one.mean_a),
-        _figure(one.mean_b),
-        _figure(one.difference, "+z.4f"),
-        between,
-        f"{one.n_labels:,} of {one.labelled} ({one.method})",
+        difference.metric,
+        f"{difference.n:,}",
+        figure(difference.mean_a),
+        figure(difference.mean_b),
+        figure(difference.difference, "+z.4f"),
+        ends(difference.low, difference.high) or NOTHING,
+        f"{difference.n_labels:,} of {difference.labelled} ({difference.method})",
     )
-
-
-def _figure(value: float | None, form: str = "z.4f") -> str:
-    return NOTHING if value is None else f"{value:{form}}"

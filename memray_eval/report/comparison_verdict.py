@@ -25,10 +25,10 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
     a, b = (comparison.shown_as(name) for name in (comparison.baseline, common.other))
     if not scored:
         return f"{b} and {a} have no score in common."
-    found = [row for row in scored if is_found(row, comparison.settings.level)]
-    better = [row for row in found if (row.paired.difference or 0.0) > 0]
-    worse = [row for row in found if (row.paired.difference or 0.0) < 0]
-    if not found:
+    shown = [row for row in scored if is_found(row, comparison.settings.level)]
+    better = [row for row in shown if (row.paired.difference or 0.0) > 0]
+    worse = [row for row in shown if (row.paired.difference or 0.0) < 0]
+    if not shown:
         which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
         return f"{b} is not told from {a} on {which}{_how_small(scored)}."
     parts = [
@@ -38,9 +38,9 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
     if not better:
         parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
         parts.append("better on none")
-    if rest := len(scored) - len(found):
+    if rest := len(scored) - len(shown):
         parts.append(f"{rest} not told apart")
-    parts += places_in_words({row.metric: _where(comparison, row) for row in found}, NAMED)
+    parts += places_in_words({row.metric: _where(comparison, row) for row in shown}, NAMED)
     return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
 
 
@@ -52,29 +52,29 @@ def _details(rows: Sequence[MetricComparison]) -> str:
     if not rows:
         return ""
     largest = sorted(rows, key=lambda row: -abs(row.paired.effect_size or 0.0))[:NAMED]
-    told = ", ".join(map(_difference, largest))
-    return f" ({told}{', ...' if len(rows) > NAMED else ''})"
+    differences = ", ".join(map(_difference, largest))
+    return f" ({differences}{', ...' if len(rows) > NAMED else ''})"
 
 
 def _difference(row: MetricComparison) -> str:
-    found = row.paired
-    largest = max(abs(value) for value in (found.mean_a or 0.0, found.mean_b or 0.0))
+    paired = row.paired
+    largest = max(abs(value) for value in (paired.mean_a or 0.0, paired.mean_b or 0.0))
     digits = digits_of(_WIDE if largest > 1 else (0.0, 1.0))
     ends = (
         ""
-        if found.low is None or found.high is None
-        else f" [{found.low:z.{digits}f}, {found.high:z.{digits}f}]"
+        if paired.low is None or paired.high is None
+        else f" [{paired.low:z.{digits}f}, {paired.high:z.{digits}f}]"
     )
     estimate = ", est." if row.mark else ""
-    return f"{name_figure(row)} {found.difference:+z.{digits}f}{ends}{estimate}"
+    return f"{name_figure(row)} {paired.difference:+z.{digits}f}{ends}{estimate}"
 
 
 def _how_small(rows: Sequence[MetricComparison]) -> str:
     """What could have been found, where nothing was."""
-    known = [row for row in rows if row.paired.detectable is not None]
-    if len(known) != 1:
+    measured = [row for row in rows if row.paired.detectable is not None]
+    if len(measured) != 1:
         return ""
-    (row,) = known
+    (row,) = measured
     return f" (of this many, a difference of {row.paired.detectable:.2g} would mostly show)"
 
 
@@ -82,10 +82,12 @@ def _where(comparison: Comparison, row: MetricComparison) -> str:
     """The group that has most of a row's difference, of the first field that has such a group; ""
     where none has."""
     of_row = [
-        one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+        group
+        for group in comparison.groups
+        if (group.metric, group.other) == (row.metric, row.other)
     ]
-    for by in dict.fromkeys(one.by for one in of_row):
-        figures = [one.figure for one in of_row if one.by == by]
-        if (group := main_group(figures)) is not None:
-            return f"{by} {group or 'unnamed'}"
+    for by in dict.fromkeys(group.by for group in of_row):
+        figures = [group.figure for group in of_row if group.by == by]
+        if (main := main_group(figures)) is not None:
+            return f"{by} {main or 'unnamed'}"
     return ""

@@ -1,22 +1,22 @@
-"""Renders a summary for the console in seed 000's form (sections, names, four decimals, bars), with
-the tables of seeds 001 and 004 below."""
+"""Prints a summary as the sections of seed 000 (names, four decimals, bars), then those of seeds
+001 and 004."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.adjusted_lines import describe_adjusted
-from memray_eval.report.answered import no_answer_lines
+from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.brief import describe_temperatures
-from memray_eval.report.conversations_console import arm_lines, one_arm_lines
-from memray_eval.report.decisions import decide, means_of
-from memray_eval.report.decisions import lines as decision_lines
-from memray_eval.report.served_models import served_tables
+from memray_eval.report.conversations_console import arm_sections
+from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.sections import Section, outcome_counts
+from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
-from memray_eval.report.sweeps import sweep_lines
+from memray_eval.report.sweeps import sweep_sections
 from memray_eval.report.tables import disagreements_line, heat_map, task_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
@@ -41,75 +41,60 @@ def render(summary: Summary) -> str:
     return escape_controls("\n".join(_lines(summary)) + "\n")
 
 
+def report_sections(summary: Summary) -> Iterator[Section]:
+    """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
+    yield from _metric_sections(summary)
+    yield from _task_sections(summary)
+    yield from arm_sections(summary.arms)
+    yield from served_sections(summary.served_models)
+    for heat in summary.heat_maps:
+        if any(heat.n_without_depth) or any(any(row) for row in heat.n):
+            title = f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}"
+            yield Section(title, list(heat_map(heat)))
+    if decisions := decide(means_of(summary)):
+        yield decision_section(decisions)
+    for candidate in summary.candidates:
+        if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
+            lines = list(performance_lines(rows, summary.headline))
+            yield Section(f"SPEED AND QUALITY - {candidate.candidate}", lines)
+    yield from sweep_sections(summary.sweeps)
+    if (advice := summary.recommendation) is not None:
+        yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
+
+
+def _metric_sections(summary: Summary) -> Iterator[Section]:
+    several = len(summary.candidates) > 1
+    for number, metric in enumerate(summary.metrics, start=1):
+        of = f" - {metric.candidate}" if several else ""
+        yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
+
+
+def _task_sections(summary: Summary) -> Iterator[Section]:
+    """The tables by task, if the suite has any, and how often judge and rule disagree."""
+    for macro in summary.macro:
+        if parts := list(task_table(summary, macro)):
+            parts += [_NO_INTERVALS] if summary.tasks else []
+            title = "TASKS" if summary.tasks else "JUDGE AGAINST RULE"
+            yield Section(f"{title} - {macro.candidate}", parts)
+    if summary.n_disagreements is not None:
+        yield Section("", [disagreements_line(summary)])
+
+
 def _lines(summary: Summary) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
     yield from _header_lines(summary)
     yield _rule("=")
-    several = len(summary.candidates) > 1
-    for number, metric in enumerate(summary.metrics, start=1):
-        if number > 1:
-            yield _rule("-")
-        else:
-            yield ""
-        yield f"[{number}] {metric.title}" + (f" - {metric.candidate}" if several else "")
-        yield _rule("-")
-        yield from section(metric)
-        yield ""
-    yield from _breakdown_lines(summary)
-    if decisions := decide(means_of(summary)):
-        yield from _titled_section("DECISIONS", decision_lines(decisions))
-    yield from _comparison_lines(summary)
+    for number, section in enumerate(report_sections(summary)):
+        if section.title:
+            above = _rule("-") if number or not summary.metrics else ""
+            yield from (above, section.title, _rule("-"))
+        yield from (*section.lines(), "")
     yield _rule("=")
     if summary.generation_s is not None:
         yield f"Generation took {summary.generation_s:.2f}s"
     yield f"Total pipeline time: {summary.total_s:.2f}s"
-    yield from (f"Judges: {told}" for told in describe_temperatures(summary))
+    yield from (f"Judges: {temperatures}" for temperatures in describe_temperatures(summary))
     yield from (f"Note: {note}" for note in summary.notes)
-
-
-def _breakdown_lines(summary: Summary) -> Iterator[str]:
-    """The tables by task, and the heat maps by length and depth, if the suite has any."""
-    for macro in summary.macro:
-        if lines := list(task_table(summary, macro)):
-            lines += [_NO_INTERVALS] if summary.tasks else []
-            yield from _titled_section(
-                f"{'TASKS' if summary.tasks else 'JUDGE AGAINST RULE'} - {macro.candidate}", lines
-            )
-    if summary.n_disagreements is not None:
-        yield from (disagreements_line(summary), "")
-    if summary.arms:
-        yield from _titled_section("CONVERSATION MEMORY", arm_lines(summary.arms))
-    for arm in summary.arms:
-        yield from _titled_section(
-            f"CONVERSATION MEMORY - {arm.candidate} ({arm.arm})", one_arm_lines(arm)
-        )
-    for title, lines in served_tables(summary.served_models):
-        yield from _titled_section(title, lines)
-    for heat in summary.heat_maps:
-        if any(heat.n_without_depth) or any(any(row) for row in heat.n):
-            yield from _titled_section(
-                f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", heat_map(heat)
-            )
-
-
-def _comparison_lines(summary: Summary) -> Iterator[str]:
-    """Speed beside quality, and metrics against temperature, if the run compares any."""
-    for candidate in summary.candidates:
-        if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
-            yield from _titled_section(
-                f"SPEED AND QUALITY - {candidate.candidate}",
-                performance_lines(rows, summary.headline),
-            )
-    for title, lines in sweep_lines(summary.sweeps):
-        yield from _titled_section(title, lines)
-    if summary.recommendation is not None:
-        yield from _titled_section(
-            "RECOMMENDATIONS", recommendation_lines(summary, summary.recommendation)
-        )
-
-
-def _titled_section(title: str, lines: Iterable[str]) -> Iterator[str]:
-    yield from (_rule("-"), title, _rule("-"), *lines, "")
 
 
 def _header_lines(summary: Summary) -> Iterator[str]:
@@ -128,7 +113,8 @@ def _header_lines(summary: Summary) -> Iterator[str]:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
         yield from cause_lines(summary.causes)
     if summary.replaced:
-        yield f"Verdicts Replaced: {sum(one.n_units for one in summary.replaced)}, as judges failed"
+        n_replaced = sum(cause.n_units for cause in summary.replaced)
+        yield f"Verdicts Replaced: {n_replaced}, as judges failed"
         yield from cause_lines(summary.replaced)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
@@ -158,36 +144,23 @@ def cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
 
 def _describe_judges(summary: Summary) -> str:
     """Names every judge that scored something, with its metrics."""
-    by_judge: dict[str, list[str]] = {}
+    by_judge: dict[str, dict[str, None]] = {}
     for metric in summary.metrics:
         for judge in metric.judges:
-            names = by_judge.setdefault(judge, [])
-            if metric.metric not in names:
-                names.append(metric.metric)
-    return (
-        "; ".join(f"{judge} ({', '.join(metrics)})" for judge, metrics in by_judge.items())
-        or "none"
-    )
+            by_judge.setdefault(judge, {})[metric.metric] = None
+    return "; ".join(f"{judge} ({', '.join(names)})" for judge, names in by_judge.items()) or "none"
 
 
 def _describe_speed(candidate: GenerationSummary) -> str:
-    rate = (
-        f"{candidate.output_tokens_per_s:.1f} tokens/s"
-        if candidate.output_tokens_per_s
-        else "speed not measured"
-    )
-    ttft = (
-        f", first token {candidate.ttft_s_mean:.2f}s on average"
-        if candidate.ttft_s_mean is not None
-        else ""
-    )
-    ends = (
-        ", ".join(f"{count} {reason}" for reason, count in candidate.finish_reasons.items())
-        or "none"
-    )
+    rate, ttft = "speed not measured", ""
+    if candidate.output_tokens_per_s:
+        rate = f"{candidate.output_tokens_per_s:.1f} tokens/s"
+    if candidate.ttft_s_mean is not None:
+        ttft = f", first token {candidate.ttft_s_mean:.2f}s on average"
+    reasons = [f"{count} {reason}" for reason, count in candidate.finish_reasons.items()]
     return (
         f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, "
-        f"{rate}{ttft}; ended by: {ends}"
+        f"{rate}{ttft}; ended by: {', '.join(reasons) or 'none'}"
         + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
         + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
     )
@@ -196,11 +169,8 @@ def _describe_speed(candidate: GenerationSummary) -> str:
 def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
     """Lists what is unusual about a candidate's prompts and answers."""
     if candidate.cached_tokens is not None:
-        share = (
-            ""
-            if candidate.cache_hit_rate is None
-            else f", {candidate.cache_hit_rate:.1%} of those measured"
-        )
+        rate = candidate.cache_hit_rate
+        share = "" if rate is None else f", {rate:.1%} of those measured"
         yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
     if candidate.truncated:
         yield (
@@ -217,9 +187,9 @@ def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
         yield f"Prompt Forms: {', '.join(forms)}"
 
 
-def section(metric: MetricSummary) -> Iterator[str]:
-    """One metric's section: its blocks of figures, its distribution if the scale is of whole
-    numbers, and its coverage."""
+def metric_lines(metric: MetricSummary) -> Iterator[str]:
+    """A metric's blocks of figures, its distribution if the scale is of whole numbers, and its
+    coverage."""
     for index, block in enumerate(metric.layout):
         if index:
             yield ""
@@ -236,20 +206,15 @@ def section(metric: MetricSummary) -> Iterator[str]:
     yield f"  Coverage: {_describe_coverage(metric)}"
     if metric.adjusted is not None:
         for line in describe_adjusted(metric, metric.adjusted):
-            yield from wrap(
-                line, WIDTH, initial_indent="  To people's labels: ", subsequent_indent="    "
-            )
+            yield from _indent(f"To people's labels: {line}")
     if metric.worth:
-        yield from wrap(
-            f"Estimate by rules: {metric.worth}",
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-        )
+        yield from _indent(f"Estimate by rules: {metric.worth}")
     if metric.reason:
-        yield from wrap(
-            f"Not applicable: {metric.reason}", WIDTH, initial_indent="  ", subsequent_indent="    "
-        )
+        yield from _indent(f"Not applicable: {metric.reason}")
+
+
+def _indent(text: str) -> list[str]:
+    return wrap(text, WIDTH, initial_indent="  ", subsequent_indent="    ")
 
 
 def _block(block: SummarySection, metric: MetricSummary) -> Iterator[str]:
@@ -277,9 +242,7 @@ def format_figure(line: SummaryLine, metric: MetricSummary) -> str:
         return f"no {metric.figure.whole}" if is_over_nothing and metric.figure.whole else NOTHING
     if line.form in _SCALED:
         return _SCALED[line.form](value, metric)
-    return {"count": f"{value:z.0f}", "average": f"{value:z.2f}", "percent": f"{value:.1%}"}.get(
-        line.form, f"{value:z.4f}"
-    )
+    return f"{value:{_FORMS.get(line.form, 'z.4f')}}"
 
 
 def _bar(count: float, total: int) -> str:
@@ -287,6 +250,7 @@ def _bar(count: float, total: int) -> str:
     return f"{count:3.0f} ({share:6.1%}) {BAR * int(share / _BAR_SHARE + 1e-9)}".rstrip()
 
 
+_FORMS = {"count": "z.0f", "average": "z.2f", "percent": ".1%"}
 _SCALED: dict[str, Callable[[float, MetricSummary], str]] = {
     "of_scale": lambda value, metric: f"{value:z.2f}/{metric.scale[1]:z.2f}",
     "step": lambda value, metric: f"{value:g}/{metric.scale[1]:g}",
@@ -298,14 +262,7 @@ def _describe_coverage(metric: MetricSummary) -> str:
     applicable = metric.n - metric.n_not_applicable
     replaced = (f", {count} {FALLBACKS[way]}" for way, count in fallbacks_of(metric).items())
     parts = [f"{metric.n_scored} of {applicable} scored{''.join(replaced)}"]
-    for count, what in (
-        (metric.n_failed, "failed"),
-        (metric.n_abstained, "abstained"),
-        (metric.n_no_answer, "without an answer"),
-        (metric.n_not_applicable, "not applicable"),
-    ):
-        if count:
-            parts.append(f"{count} {what}")
+    parts += (f"{count} {outcome}" for count, outcome in outcome_counts(metric))
     if unverified := metric.extras.get(UNVERIFIED):
         pieces, trust = metric.extras.get(EVIDENCE) or unverified, metric.extras.get(TRUST) or 0.0
         parts.append(

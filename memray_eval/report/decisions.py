@@ -19,7 +19,7 @@ from pydantic import Field
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Part, Section, Table
 from memray_eval.types import Frozen, Summary, TaskSummary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
@@ -130,11 +130,11 @@ def _count_scores(task: TaskSummary) -> dict[str, int]:
     return counts | {"failures": sum(metric.n_failed for metric in family)}
 
 
-def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
+def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     """Decides for every candidate in every scenario, and then over all of its scenarios. Scenarios
     in which none of the family's metrics was computed are skipped."""
     by_candidate: dict[str, list[ScenarioMeans]] = {}
-    for means in found:
+    for means in of_scenarios:
         if {OVERALL, *METRICS} & set(means.means):
             by_candidate.setdefault(means.candidate, []).append(means)
     return tuple(
@@ -144,15 +144,19 @@ def decide(found: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
     )
 
 
-def lines(decisions: Sequence[Decision]) -> Iterator[str]:
-    """Renders a table with a row per candidate and scenario, then the reasons of each decision, the
-    rule, and what the levels mean."""
+def decision_section(decisions: Sequence[Decision]) -> Section:
+    """A table with a row per candidate and scenario, then the reasons of each decision, the rule,
+    and what the levels mean."""
+    return Section("DECISIONS", list(_parts(decisions)))
+
+
+def _parts(decisions: Sequence[Decision]) -> Iterator[Part]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
-    yield from align_columns(rows)
+    yield Table(rows)
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
@@ -235,7 +239,7 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
 
 def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
     counts = (
-        sum(getattr(each, name) for each in scenarios)
+        sum(getattr(means, name) for means in scenarios)
         for name in ("n_scored", "estimates", "fallbacks")
     )
     alone = "by the overall score alone" if _has_overall_alone(scenarios) else ""
@@ -278,8 +282,8 @@ def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
 
 def _mean(figures: Sequence[float | None]) -> float | None:
     """The mean; None if any figure is missing, since a mean of the rest would mislead."""
-    known = [figure for figure in figures if figure is not None]
-    return fmean(known) if known and len(known) == len(figures) else None
+    measured = [figure for figure in figures if figure is not None]
+    return fmean(measured) if measured and len(measured) == len(figures) else None
 
 
 def _reach_verdict(

@@ -25,11 +25,11 @@ def _score_details(record: Record, score: Score) -> Mapping[str, Any]:
     """Returns a score's parts as subscores, with the issues and passed checks of its judgment, or
     of the instruction checks."""
     if score.metric == INSTRUCTION and record.response is not None:
-        found = result(record.sample, record.response)
+        checks = result(record.sample, record.response)
         return {
-            "subscores": found.subscores,
-            "issues": list(found.issues),
-            "passed_checks": list(found.passed_checks),
+            "subscores": checks.subscores,
+            "issues": list(checks.issues),
+            "passed_checks": list(checks.passed_checks),
         }
     judgment = json.loads(score.judgment) if score.judgment else {}
     lists = {name: judgment.get(name, []) for name in ("issues", "passed_checks")}

@@ -109,12 +109,12 @@ def _add_adjusted(batch: pa.RecordBatch, adjusted: pa.Table | None) -> pa.Record
     """The rows with the adjusted figure of their metric and candidate, null where there is none."""
     if adjusted is None or not adjusted.num_rows:
         return batch
-    ours, known = (
+    of_batch, of_adjusted = (
         pc.binary_join_element_wise(rows["metric"], rows["candidate"], _BETWEEN)
         for rows in (batch, adjusted)
     )
-    places = pc.index_in(ours, value_set=known.combine_chunks())
-    columns = [adjusted[name].combine_chunks().take(places) for name in ADJUSTED]
+    rows = pc.index_in(of_batch, value_set=of_adjusted.combine_chunks())
+    columns = [adjusted[name].combine_chunks().take(rows) for name in ADJUSTED]
     return pa.record_batch([*batch.columns, *columns], schema=_schema_with(adjusted))
 
 
@@ -136,12 +136,12 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
     unit: npt.NDArray[np.int64] = np.concatenate([table.unit, unscored])
     score = np.concatenate([np.arange(table.unit.size), np.full(unscored.size, -1)])
     order = np.argsort(unit, kind="stable")
-    units, places = pa.array(unit[order]), pa.array(score[order], mask=score[order] < 0)
+    units, scores = pa.array(unit[order]), pa.array(score[order], mask=score[order] < 0)
     columns = [batch[name].take(units) for name in _OF_UNITS]
-    columns += [table.column(name).take(places) for name in _OF_SCORES]
+    columns += [table.column(name).take(scores) for name in _OF_SCORES]
     has_value = ~np.isnan(table.values)
     columns += [
-        pa.array(table.is_judge(is_kind) & has_value).take(places)
+        pa.array(table.is_judge(is_kind) & has_value).take(scores)
         for is_kind in (is_estimate, FALLBACKS.__contains__)
     ]
     coded = table.column("metric").dictionary_encode()
@@ -151,8 +151,8 @@ def _flatten(batch: pa.RecordBatch) -> pa.RecordBatch:
         if (ratio := pooled_ratio(name))
     }
     columns += [
-        pa.array(each, mask=np.isnan(each)).take(places)
-        for each in shares(table.scores, coded.indices.to_numpy(), pooled)
+        pa.array(column, mask=np.isnan(column)).take(scores)
+        for column in shares(table.scores, coded.indices.to_numpy(), pooled)
     ]
     return pa.record_batch(columns, schema=FLAT_SCHEMA)
 

@@ -7,7 +7,7 @@ from textwrap import wrap
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Part, Table, lines_of
 
 WIDTH = 80
 DUELS_SHOWN = 15
@@ -15,12 +15,12 @@ DUELS_SHOWN = 15
 
 def render_pairs(report: PairwiseReport) -> str:
     """The candidates by strength, the duels, and what the judge's verdicts are worth."""
-    return "\n".join(_lines(report)) + "\n"
+    return "\n".join(lines_of(_parts(report))) + "\n"
 
 
-def _lines(report: PairwiseReport) -> Iterator[str]:
-    for place, criterion in enumerate(report.criteria):
-        if place:
+def _parts(report: PairwiseReport) -> Iterator[Part]:
+    for number, criterion in enumerate(report.criteria):
+        if number:
             yield ""
         yield from _criterion_lines(report, criterion)
     yield ""
@@ -32,20 +32,20 @@ def leader_in_words(criterion: Criterion) -> str:
     if not criterion.n_pairs:
         return f"{criterion.metric}: no pair has both verdicts; nothing is told of the candidates."
     first, *others = criterion.standings
-    rivals = [one.candidate for one in others if (one.rank_low or 0) == 1]
+    rivals = [standing.candidate for standing in others if (standing.rank_low or 0) == 1]
     rate = f"wins {percent(first.rate.value)} of its pairs{_ends(first.rate)}"
     if (first.rank_high or 0) == 1 and not rivals:
         return f"{first.candidate} is preferred ({criterion.metric}): it {rate}."
-    told = ", ".join(rivals) or "the next"
-    return f"{first.candidate} leads ({criterion.metric}) and is not told from {told}: it {rate}."
+    names = ", ".join(rivals) or "the next"
+    return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
 
 
-def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
-    judges = ", ".join(found.judges) or "nobody"
-    yield from wrap(leader_in_words(found), WIDTH)
+def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Part]:
+    judges = ", ".join(criterion.judges) or "nobody"
+    yield from wrap(leader_in_words(criterion), WIDTH)
     yield (
-        f"{found.n_pairs:,} pairs on {found.n_questions:,} questions, both orders, judged by "
-        f"{judges}"
+        f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders, judged "
+        f"by {judges}"
     )
     yield ""
     heads = (
@@ -57,62 +57,68 @@ def _criterion_lines(report: PairwiseReport, found: Criterion) -> Iterator[str]:
         "strength",
         "ranks",
     )
-    yield from align_columns([heads, *map(_standing_row, found.standings)], left=(1,))
-    if len(found.standings) > 2 and found.duels:
+    yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
+    if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
-            (f"{one.a} against {one.b}", percent(one.rate.value), format_ends(one.rate) or NOTHING,
-             f"{one.wins}/{one.ties}/{one.losses}", percent(one.at_equal_length))
-            for one in found.duels[:DUELS_SHOWN]
-        ]  # fmt: skip
-        yield from align_columns(
-            [("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length"), *rows]
-        )
-        if (rest := len(found.duels) - DUELS_SHOWN) > 0:
+            (
+                f"{duel.a} against {duel.b}",
+                percent(duel.rate.value),
+                format_ends(duel.rate) or NOTHING,
+                f"{duel.wins}/{duel.ties}/{duel.losses}",
+                percent(duel.at_equal_length),
+            )
+            for duel in criterion.duels[:DUELS_SHOWN]
+        ]
+        columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
+        yield Table([columns, *rows])
+        if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
-    for line in judge_lines(found):
+    for line in judge_lines(criterion):
         yield from wrap(line, WIDTH, subsequent_indent="  ")
 
 
-def judge_lines(found: Criterion) -> Iterator[str]:
+def judge_lines(criterion: Criterion) -> Iterator[str]:
     """What the judge's verdicts are worth, a line each."""
     yield (
-        f"position: the answer shown first is preferred in {percent(found.first_share.value)}"
-        f"{_ends(found.first_share)} of {found.first_share.n:,} decided verdicts (50 %: no bias)"
+        f"position: the answer shown first is preferred in {percent(criterion.first_share.value)}"
+        f"{_ends(criterion.first_share)} of {criterion.first_share.n:,} decided verdicts (50 %: no "
+        "bias)"
     )
     yield (
-        f"flips: {percent(found.flips.value)}{_ends(found.flips)} of pairs got another verdict in "
-        "the other order; such a pair is a tie"
+        f"flips: {percent(criterion.flips.value)}{_ends(criterion.flips)} of pairs got another "
+        "verdict in the other order; such a pair is a tie"
     )
-    if found.longer_share.n:
-        odds, told = found.odds_of_double_length, "what length itself does cannot be told"
+    if criterion.longer_share.n:
+        odds, effect = criterion.odds_of_double_length, "what length itself does cannot be told"
         if odds.value is not None:
             times = f"{odds.value:z.2f} [{odds.low:z.2f}, {odds.high:z.2f}]"
-            told = f"twice the length multiplies the odds by {times}"
+            effect = f"twice the length multiplies the odds by {times}"
+        longer = criterion.longer_share
         yield (
-            f"length: the longer answer wins {percent(found.longer_share.value)}"
-            f"{_ends(found.longer_share)} of {found.longer_share.n:,} decided pairs; {told}"
+            f"length: the longer answer wins {percent(longer.value)}{_ends(longer)} of "
+            f"{longer.n:,} decided pairs; {effect}"
         )
-        if len(found.duels) == 1 and found.duels[0].at_equal_length is not None:
-            duel = found.duels[0]
+        if len(criterion.duels) == 1 and criterion.duels[0].at_equal_length is not None:
+            duel = criterion.duels[0]
             rate = percent(duel.at_equal_length)
             yield f"at equal length {duel.a} would win {rate} against {duel.b} (estimated)"
     else:
         yield "length: no decided pair has answers of different length"
-    for one in found.standings:
-        if one.n_empty or one.n_failed:
+    for standing in criterion.standings:
+        if standing.n_empty or standing.n_failed:
+            n_empty, n_failed = standing.n_empty, standing.n_failed
             yield (
-                f"no answer: {one.candidate} on {one.n_empty + one.n_failed:,} questions "
-                f"({one.n_empty:,} empty, {one.n_failed:,} failed); their pairs are no losses, "
-                "they are left out"
+                f"no answer: {standing.candidate} on {n_empty + n_failed:,} questions ({n_empty:,} "
+                f"empty, {n_failed:,} failed); their pairs are no losses, they are left out"
             )
-    if found.n_incomplete:
-        bad = {name: n for name, n in found.statuses.items() if name != "scored"}
-        told = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
+    if criterion.n_incomplete:
+        bad = {name: n for name, n in criterion.statuses.items() if name != "scored"}
+        reasons = ", ".join(f"{n:,} {name.replace('_', ' ')}" for name, n in bad.items())
         yield (
-            f"left out: {found.n_incomplete:,} pairs without both verdicts"
-            f"{f' (verdicts: {told})' if told else ''}"
+            f"left out: {criterion.n_incomplete:,} pairs without both verdicts"
+            f"{f' (verdicts: {reasons})' if reasons else ''}"
         )
 
 
@@ -132,33 +138,35 @@ def how_measured(report: PairwiseReport) -> str:
     )
 
 
-def _standing_row(one: Standing) -> tuple[str, ...]:
+def _standing_row(standing: Standing) -> tuple[str, ...]:
     return (
-        NOTHING if one.rank is None else f"{one.rank}",
-        one.candidate,
-        percent(one.rate.value),
-        format_ends(one.rate) or NOTHING,
-        f"{one.wins}/{one.ties}/{one.losses}",
-        format_strength(one),
-        format_ranks(one),
+        NOTHING if standing.rank is None else f"{standing.rank}",
+        standing.candidate,
+        percent(standing.rate.value),
+        format_ends(standing.rate) or NOTHING,
+        f"{standing.wins}/{standing.ties}/{standing.losses}",
+        format_strength(standing),
+        format_ranks(standing),
     )
 
 
-def format_ranks(one: Standing) -> str:
+def format_ranks(standing: Standing) -> str:
     """The ranks that the data leave open."""
-    if one.rank_low is None or one.rank_low == one.rank_high:
-        return NOTHING if one.rank_low is None else f"{one.rank_low}"
-    return f"{one.rank_low}-{one.rank_high}"
+    if standing.rank_low is None or standing.rank_low == standing.rank_high:
+        return NOTHING if standing.rank_low is None else f"{standing.rank_low}"
+    return f"{standing.rank_low}-{standing.rank_high}"
 
 
-def format_strength(one: Standing) -> str:
+def format_strength(standing: Standing) -> str:
     """The strength with its interval; who won or lost every pair has none in figures."""
-    if one.strength is None:
+    if standing.strength is None:
         return NOTHING
-    if not one.ties and not (one.wins and one.losses):
-        return "all won" if one.wins else "all lost"
-    ends = one.strength_interval
-    return f"{one.strength:+z.2f}" + (f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else "")
+    if not standing.ties and not (standing.wins and standing.losses):
+        return "all won" if standing.wins else "all lost"
+    ends = standing.strength_interval
+    return f"{standing.strength:+z.2f}" + (
+        f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else ""
+    )
 
 
 def percent(value: float | None) -> str:

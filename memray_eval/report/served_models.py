@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.served_models import split_names
-from memray_eval.report.tables import align_columns
+from memray_eval.report.sections import Section, Table
 from memray_eval.types import ServedModel
 
 
-def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str]]]:
-    """For each candidate and judge that answered as several models a title and a table: a column a
-    model, a row a metric with its means."""
+def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
+    """A section for each candidate and judge that answered as several models: a column a model, a
+    row a metric with its means."""
     for models in split_names(served):
         metrics = sorted({metric for model in models for metric in model.means})
         rows = [
@@ -24,4 +24,4 @@ def served_tables(served: Sequence[ServedModel]) -> Iterator[tuple[str, list[str
                        for model in models))
             for metric in metrics
         ]  # fmt: skip
-        yield f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", list(align_columns(rows))
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])

@@ -1,12 +1,20 @@
-"""Renders a run's tables by task, and its heat maps by length and depth, as text."""
+"""A run's tables by task, and its heat maps by length and depth."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
-from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import length_label
+from memray_eval.report.sections import (
+    Part,
+    Row,
+    Table,
+    append_column,
+    count_span,
+    figure,
+    fit_tables,
+)
 from memray_eval.types import (
     DISAGREEMENTS,
     FALLBACKS,
@@ -24,7 +32,6 @@ from memray_eval.types import (
 )
 
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
-TABLE_WIDTH = 80
 LENGTHS_AT_ONCE = 12
 SHADES = " ░▒▓█"
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
@@ -32,20 +39,17 @@ _JUDGE_WIDTH = 18
 _LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
 _NO_DEPTH = "no depth"
 
-Row = Sequence[str]
 
-
-def task_table(summary: Summary, macro: MacroSummary) -> Iterator[str]:
-    """Renders a line per task with its buckets below, and the macro mean; then a table of the
+def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Part]:
+    """A line per task with its buckets below, and the macro mean; then a table of the
     metrics that have no column above. The judge's column is named after the judge, and what rules
     scored is marked."""
     tasks = [task for task in summary.tasks if task.candidate == macro.candidate]
     judge = judge_label(summary, macro.candidate)
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
-        yield from align_columns(
-            _append_marks([head, *map(_task_row, tasks), _macro_row(macro, tasks)], tasks)
-        )
+        rows = [head, *map(_task_row, tasks), _macro_row(macro, tasks)]
+        yield Table(append_column(rows, _verdict_marks(tasks)))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
@@ -86,9 +90,9 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
 
 def disagreements_line(summary: Summary) -> str:
     count = summary.n_disagreements or 0
-    where = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
+    listed = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
     units = f"{count} unit{'s' * (count != 1)}"
-    return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{where}"
+    return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
 
 
 def heat_map(heat: HeatMap) -> Iterator[str]:
@@ -96,11 +100,11 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
     scale, with a block as dark as it is high. More than LENGTHS_AT_ONCE lengths take several
     grids."""
     counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-    span = f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
     length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
     marked = mark(sum(counts), heat.estimates, heat.fallbacks)
     yield (
-        f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. {span} "
+        f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. "
+        f"{count_span(counts)} "
         "scored a cell"
     )
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
@@ -115,25 +119,6 @@ def heat_map(heat: HeatMap) -> Iterator[str]:
             yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
 
 
-def align_columns(rows: Sequence[Row], left: Collection[int] = (0,)) -> Iterator[str]:
-    """Aligns rows as lines, the columns of `left` to the left, the others to the right."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    signs = ["<" if place in left else ">" for place in range(len(widths))]
-    for row in rows:
-        cells = zip(row, signs, widths, strict=True)
-        yield "  ".join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
-
-
-def format_interval(mean: float | None, found: Interval | None, digits: int) -> str:
-    """Formats an interval as half its width, or as its ends if it is not symmetric."""
-    if mean is None or found is None:
-        return ""
-    below, above = f"{mean - found.low:z.{digits}f}", f"{found.high - mean:z.{digits}f}"
-    return (
-        f"± {above}" if below == above else f"{found.low:z.{digits}f} to {found.high:z.{digits}f}"
-    )
-
-
 def _task_row(task: TaskSummary) -> Row:
     by_name = {metric.metric: metric for metric in task.metrics}
     name = (task.task or "(no task)") if task.bucket is None else f"  {task.bucket}"
@@ -144,7 +129,7 @@ def _task_row(task: TaskSummary) -> Row:
         str(task.n),
         *map(_format_hundredths, means),
         *_agreement_figures(task.agreement),
-        _format_percent(min(coverages, default=None)),
+        figure(min(coverages, default=None), ".1%"),
         *_spending_figures(task.metrics),
     )
 
@@ -164,10 +149,8 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
 
 def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
     """The errors, calls and cost of some metrics, summed."""
-    cost, unpriced = (
-        sum(one.cost_usd or 0.0 for one in metrics),
-        any(one.unpriced_calls for one in metrics),
-    )
+    cost = sum(metric.cost_usd or 0.0 for metric in metrics)
+    unpriced = any(metric.unpriced_calls for metric in metrics)
     return (
         str(sum(metric.n_failed for metric in metrics)),
         str(sum(metric.calls for metric in metrics)),
@@ -178,8 +161,7 @@ def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
 def _agreement_figures(agreement: Agreement | None) -> Row:
     if agreement is None:
         return NOTHING, NOTHING
-    kappa = NOTHING if agreement.kappa is None else f"{agreement.kappa:z.2f}"
-    return _format_percent(agreement.share), kappa
+    return figure(agreement.share, ".1%"), figure(agreement.kappa, "z.2f")
 
 
 def _capitalise_role(judge: str) -> str:
@@ -187,9 +169,9 @@ def _capitalise_role(judge: str) -> str:
     return judge.capitalize() if judge in ("judge", "judges", "jury", ESTIMATE) else judge
 
 
-def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[str]:
-    """Renders the means of the metrics without a column above, in their own scale and marked, in as
-    many tables as the width needs."""
+def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterator[Part]:
+    """The means of the metrics without a column above, in their own scale and marked, in as many
+    tables as the width needs."""
     first = ("task", *(_task_row(task)[0] for task in tasks), "macro")
     names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
     columns = [
@@ -197,28 +179,23 @@ def _other_metrics(tasks: Sequence[TaskSummary], macro: MacroSummary) -> Iterato
         for name in macro.means
         if name not in _COMPARED
     ]
-    while columns:
-        taken, room = 1, TABLE_WIDTH - max(map(len, first)) - 2 - max(map(len, columns[0]))
-        while taken < len(columns) and (room := room - max(map(len, columns[taken])) - 2) >= 0:
-            taken += 1
-        shown, columns = columns[:taken], columns[taken:]
-        yield ""
-        yield from align_columns(list(zip(first, *shown, strict=True)))
+    for table in fit_tables(first, columns):
+        yield from ("", table)
 
 
 def _task_means(name: str, tasks: Sequence[TaskSummary]) -> Iterator[str]:
     """Yields a metric's mean in each task."""
     for task in tasks:
-        found = next((metric for metric in task.metrics if metric.metric == name), None)
+        metric = next((metric for metric in task.metrics if metric.metric == name), None)
         yield (
             NOTHING
-            if found is None or found.mean is None
-            else append_mark(_format_mean(found.mean), task_mark([found]))
+            if metric is None or metric.mean is None
+            else append_mark(f"{metric.mean:.4f}", task_mark([metric]))
         )
 
 
 def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) -> str:
-    found = [
+    metrics = [
         metric
         for task in tasks
         if task.bucket is None
@@ -226,32 +203,25 @@ def _macro_mean(name: str, tasks: Sequence[TaskSummary], macro: MacroSummary) ->
         if metric.metric == name
     ]
     mean = macro.means[name]
-    return NOTHING if mean is None else append_mark(_format_mean(mean), task_mark(found))
+    return NOTHING if mean is None else append_mark(f"{mean:.4f}", task_mark(metrics))
 
 
 def task_mark(metrics: Sequence[TaskMetric]) -> str:
     """The mark of a metric's figures over one or more tasks."""
     scored = sum(metric.n_scored for metric in metrics)
-    return mark(
-        scored, sum(each.estimates for each in metrics), sum(each.fallbacks for each in metrics)
-    )
+    estimates = sum(metric.estimates for metric in metrics)
+    fallbacks = sum(metric.fallbacks for metric in metrics)
+    return mark(scored, estimates, fallbacks)
 
 
-def _append_marks(rows: Sequence[Row], tasks: Sequence[TaskSummary]) -> list[Row]:
-    """Adds a column that marks the verdicts that are not a judge's, if there are any."""
+def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
+    """Marks the verdicts that are not a judge's, in each row of a table by task."""
     verdicts = [
         [metric for metric in task.metrics if metric.metric == VERDICT_METRIC] for task in tasks
     ]
-    whole = [
-        metric
-        for task, found in zip(tasks, verdicts, strict=True)
-        if task.bucket is None
-        for metric in found
-    ]
-    marks = ["", *map(task_mark, verdicts), task_mark(whole)]
-    if not any(marks):
-        return list(rows)
-    return [(*row, marked) for row, marked in zip(rows, marks, strict=True)]
+    of_tasks = zip(tasks, verdicts, strict=True)
+    whole = [metric for task, of_task in of_tasks if task.bucket is None for metric in of_task]
+    return ["", *map(task_mark, verdicts), task_mark(whole)]
 
 
 def _heat_cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
@@ -271,14 +241,6 @@ def _heat_row(label: str, cells: Sequence[str]) -> str:
     return (
         f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
     ).rstrip()
-
-
-def _formatter(form: str) -> Callable[[float | None], str]:
-    return lambda value: NOTHING if value is None else format(value, form)
-
-
-_format_percent = _formatter(".1%")
-_format_mean = _formatter(".4f")
 
 
 def _format_hundredths(value: float | None) -> str:

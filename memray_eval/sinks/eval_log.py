@@ -19,7 +19,7 @@ from typing import IO, Any
 
 from pyarrow import fs
 
-import memray_eval
+from memray_eval._version import __version__
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.judgments import explain, parse_judgment
 from memray_eval.storage.paths import (
@@ -280,7 +280,7 @@ def make_header(
                 "extra_body": candidate.extra or None,
             },
             "config": {"epochs": EPOCH},
-            "packages": {"memray-eval": memray_eval.__version__},
+            "packages": {"memray-eval": __version__},
             "metadata": {
                 "candidate": name,
                 "prompt": candidate.prompt,

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-import memray_eval
+from memray_eval._version import __version__
 from memray_eval.config.sections import MEASURED_KEYS
 from memray_eval.report.answer import answer
 from memray_eval.types import Summary
@@ -74,7 +74,7 @@ def tags_of(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, str]:
     """What a run found in a sentence, as its description, and what it was."""
     return {
         "mlflow.note.content": answer(summary),
-        "memray_eval.version": memray_eval.__version__,
+        "memray_eval.version": __version__,
         "memray_eval.suite": summary.suite,
         "memray_eval.status": str(manifest.get("status")),
     }

@@ -28,7 +28,7 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, InstrumentationSc
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 
-import memray_eval
+from memray_eval._version import __version__
 from memray_eval.errors import SinkError
 from memray_eval.results.parts import Flags, unit_numbers
 from memray_eval.results.run_folder import RunFolder
@@ -182,7 +182,7 @@ def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:
     pairs = (pair.partition("=") for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
     attributes = {
         "service.name": "memray-eval",
-        "service.version": memray_eval.__version__,
+        "service.version": __version__,
         **{name.strip(): unquote(value).strip() for name, _, value in pairs if name.strip()},
         "memray_eval.run_id": run_id,
     }
@@ -195,7 +195,7 @@ def make_request(events: Sequence[Event], resource: Resource) -> ExportLogsServi
     """The request that exports these events."""
     request, now = ExportLogsServiceRequest(), time.time_ns()
     of_resource = request.resource_logs.add(resource=resource)
-    scope = InstrumentationScope(name="memray_eval", version=memray_eval.__version__)
+    scope = InstrumentationScope(name="memray_eval", version=__version__)
     of_scope = of_resource.scope_logs.add(scope=scope)
     for event in events:
         is_error = "error.type" in event.attributes

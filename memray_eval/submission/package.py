@@ -22,7 +22,7 @@ from typing import Any
 
 import yaml
 
-import memray_eval
+from memray_eval._version import PACKAGE
 from memray_eval.benchmarks.own import suite_name
 from memray_eval.config.schema import DEFAULT_OUT, RunConfig
 from memray_eval.config.secrets import held_keys, refuse_keys, refuse_keys_in_file, variables_of
@@ -68,8 +68,7 @@ def make_package(
         )
     packed = _PackedFiles(held_keys(environ, variables_of(config)))
     moved = yaml.safe_dump(_relocate_files(config, packed), sort_keys=False, allow_unicode=True)
-    root = Path(memray_eval.__file__).parent
-    code = {f"memray_eval/{name}": file.read_bytes() for name, file in _files_below(root)}
+    code = {f"memray_eval/{name}": file.read_bytes() for name, file in _files_below(PACKAGE)}
     files = {**code, **packed.files, CONFIG_FILE: moved.encode()}
     data = _zip(files)
     if len(data) > MAX_BYTES:

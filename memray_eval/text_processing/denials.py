@@ -70,20 +70,20 @@ def is_denied(before: str, after: str, question: str) -> bool:
         return True
     if _WRONG_AFTER.match(after) or _WRONG_AFTER_CHINESE.match(after):
         return True
-    found = _DENIED_AFTER.match(after) or _DENIED_AFTER_CHINESE.match(after)
-    if found is None or _NOT_ALL.match(found["rest"]):
+    match = _DENIED_AFTER.match(after) or _DENIED_AFTER_CHINESE.match(after)
+    if match is None or _NOT_ALL.match(match["rest"]):
         return False
-    if _THE_ANSWER.match(found["rest"]):
+    if _THE_ANSWER.match(match["rest"]):
         return True
-    return not _NEGATIVE.search(question) and bool(_content(found["rest"]) & _content(question))
+    return not _NEGATIVE.search(question) and bool(_content(match["rest"]) & _content(question))
 
 
 def _content(text: str) -> set[str]:
     """What a text is about: the stems of its words, and of Chinese text its pairs of characters."""
-    found = {
+    words = {
         stem(word)
         for word in _WORD.findall(text)
         if word not in STOPWORDS and not _UNSPACED.search(word)
     }
     runs = (word for word in _WORD.findall(text) if _UNSPACED.search(word))
-    return found | {run[place : place + 2] for run in runs for place in range(len(run) - 1)}
+    return words | {run[start : start + 2] for run in runs for start in range(len(run) - 1)}

@@ -76,8 +76,8 @@ class LaidOut(NamedTuple):
     def question(self) -> tuple[Message, Message]:
         """What is asked, whatever the nonce. Sections are JSON here: no text in one of them reads
         as another section."""
-        asked = dumps([list(section) for section in self.sections])
-        return Message(role="system", content=self.system), Message(role="user", content=asked)
+        sections = dumps([list(section) for section in self.sections])
+        return Message(role="system", content=self.system), Message(role="user", content=sections)
 
 
 class JudgePrompt(tuple[Message, ...]):
@@ -115,9 +115,9 @@ class JudgePrompt(tuple[Message, ...]):
         """The prompt with what is shared first. `schema` is the judgment's, where the provider gets
         it with the rubric: beside the messages it would be another start for each metric."""
         shared = dict(self.shared)
-        asked = self.rubric.strip()
+        rubric = self.rubric.strip()
         if schema is not None:
-            asked = f"{asked}\n\n{_SCHEMA.format(schema=schema)}"
+            rubric = f"{rubric}\n\n{_SCHEMA.format(schema=schema)}"
         contexts = {name: text for name, text in shared.items() if name != QUERY}
         query = {QUERY: shared[QUERY]} if QUERY in shared else {}
         others = {name: text for name, text in self.sections.items() if name not in shared}
@@ -125,7 +125,7 @@ class JudgePrompt(tuple[Message, ...]):
         # Queries on one context begin alike, so that theirs is the nonce
         nonce = _keyed_digest(secret, [_SHARED_FIRST, list((contexts or query).items())])
         starts = [part for part in (contexts, query) if part]
-        last = {**own, **others, RUBRIC: asked}
+        last = {**own, **others, RUBRIC: rubric}
         blocks = [_between_markers(part, nonce) + "\n\n" for part in starts]
         prefix = _keyed_digest(secret, ["prefix", nonce, list(query.items())])
         sections = tuple(section for part in (*starts, last) for section in part.items())

@@ -176,62 +176,62 @@ def _find_quantities(text: str) -> Iterator[Quantity]:
     alone."""
     taken: list[tuple[int, int]] = []
     for pattern, read in _KINDS:
-        for found in pattern.finditer(text):
-            if any(found.start() < end and start < found.end() for start, end in taken):
+        for match in pattern.finditer(text):
+            if any(match.start() < end and start < match.end() for start, end in taken):
                 continue
-            numbers = read(found, text)
+            numbers = read(match, text)
             if numbers:
-                taken.append(found.span())
-                is_about = _ABOUT.search(text, 0, found.start()) is not None
+                taken.append(match.span())
+                is_about = _ABOUT.search(text, 0, match.start()) is not None
                 yield from (Quantity(value, unit, is_about) for value, unit in numbers)
 
 
-def _read_clock_time(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+def _read_clock_time(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
     """A clock time in minutes of the day; nothing for what only looks like one ("5.30" without am
     or pm, "25:00")."""
-    if found["past"]:
-        minutes = {"half": 30, "quarter": 15}[found["past"]]
-        minutes = minutes if found["side"] == "past" else -minutes
-        return [(float(60 * _whole(found["hour3"]) + minutes), "clock")]
-    hour, minute = _whole(found["hour"] or found["hour2"]), int(found["minute"] or 0)
-    half = (found["half"] or found["half2"] or "").replace(".", "")
-    if hour > 24 or minute > 59 or not (half or ":" in found[0]):
+    if match["past"]:
+        minutes = {"half": 30, "quarter": 15}[match["past"]]
+        minutes = minutes if match["side"] == "past" else -minutes
+        return [(float(60 * _whole(match["hour3"]) + minutes), "clock")]
+    hour, minute = _whole(match["hour"] or match["hour2"]), int(match["minute"] or 0)
+    half = (match["half"] or match["half2"] or "").replace(".", "")
+    if hour > 24 or minute > 59 or not (half or ":" in match[0]):
         return []
     if half in ("am", "pm"):
         hour = hour % 12 + 12 * (half == "pm")
     return [(float(hour * 60 + minute), "clock")]
 
 
-def _read_half(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    unit = UNIT_OF.get(found["whole"] or found["part"])
-    return [(1.5 if found["one"] else 0.5, unit)] if unit else []
+def _read_half(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    unit = UNIT_OF.get(match["whole"] or match["part"])
+    return [(1.5 if match["one"] else 0.5, unit)] if unit else []
 
 
-def _read_digits(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    if len(found["number"]) > _MOST_DIGITS:
+def _read_digits(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    if len(match["number"]) > _MOST_DIGITS:
         return []
-    value = as_float(found["number"])
-    if found["power"]:
+    value = as_float(match["number"])
+    if match["power"]:
         if not value or abs(value) > 1e9:
             return []
-        value **= int(found["power"])
-    return [(value, _unit_after(text, found.end()))]
+        value **= int(match["power"])
+    return [(value, _unit_after(text, match.end()))]
 
 
-def _read_fraction(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    whole, above, below = (int(part or 0) for part in found.groups())
-    return [(whole + above / below, _unit_after(text, found.end()))] if above < below else []
+def _read_fraction(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    whole, above, below = (int(part or 0) for part in match.groups())
+    return [(whole + above / below, _unit_after(text, match.end()))] if above < below else []
 
 
-def _read_words(found: re.Match[str], text: str) -> list[tuple[float, str | None]]:
-    unit = _unit_after(text, found.end())
-    if not unit and found[0] == "one":  # most likely a pronoun
+def _read_words(match: re.Match[str], text: str) -> list[tuple[float, str | None]]:
+    unit = _unit_after(text, match.end())
+    if not unit and match[0] == "one":  # most likely a pronoun
         return []
-    value = float(_NUMBER_OF[found["first"]])
-    if found["second"]:
-        value += _NUMBER_OF[found["second"]]
-    value *= {"hundred": 100, "thousand": 1000}.get(found["scale"] or "", 1)
-    return [(value + (0.5 if found["half"] else 0.0), unit)]
+    value = float(_NUMBER_OF[match["first"]])
+    if match["second"]:
+        value += _NUMBER_OF[match["second"]]
+    value *= {"hundred": 100, "thousand": 1000}.get(match["scale"] or "", 1)
+    return [(value + (0.5 if match["half"] else 0.0), unit)]
 
 
 _KINDS = (
@@ -249,8 +249,8 @@ def _whole(word: str) -> int:
 
 
 def _unit_after(text: str, end: int) -> str | None:
-    found = _AFTER_NUMBER.match(text, end)
-    return UNIT_OF.get(found[1]) if found else None
+    match = _AFTER_NUMBER.match(text, end)
+    return UNIT_OF.get(match[1]) if match else None
 
 
 def mark_blocks(text: str, mark: str) -> str:
@@ -282,7 +282,7 @@ def _split_line(line: str) -> list[str]:
 def contains_phrase(text: str, phrase: str) -> bool:
     """Whether `phrase` stands in `text` word for word, whatever the case, punctuation, white space
     or Unicode form."""
-    wanted, there = words(phrase), words(text)
+    wanted, spoken = words(phrase), words(text)
     if _UNSPACED.search(phrase):  # scripts without spaces between words
-        return "".join(wanted) in "".join(there)
-    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(there)} "
+        return "".join(wanted) in "".join(spoken)
+    return bool(wanted) and f" {' '.join(wanted)} " in f" {' '.join(spoken)} "

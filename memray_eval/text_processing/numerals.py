@@ -87,14 +87,14 @@ _CLASSIFIER = re.compile(r"(?<=\d)[个位名只口](?=\S|$)")
 def in_digits(text: str, *, ordinals: bool = False) -> str:
     """The text with its numbers in digits. "21st" is 21 then; with `ordinals` that and
     "twenty-first" are "21th" both."""
-    text = _FORMAL_RUN.sub(lambda found: found[0].translate(_FORMAL), text)
+    text = _FORMAL_RUN.sub(lambda match: match[0].translate(_FORMAL), text)
     text = _PERCENTAGE.sub(_replace_percentage, text)
     text = _DIGITS_SCALED.sub(
-        lambda found: _format_number(Decimal(found[1]) * {**_UNITS, **_LARGE}[found[2]]), text
+        lambda match: _format_number(Decimal(match[1]) * {**_UNITS, **_LARGE}[match[2]]), text
     )
     text = _SCALED.sub(
-        lambda found: _format_number(
-            Decimal(found[1].replace(",", "")) * {"hundred": 100, **_SCALES}[found[2]]
+        lambda match: _format_number(
+            Decimal(match[1].replace(",", "")) * {"hundred": 100, **_SCALES}[match[2]]
         ),
         text,
     )
@@ -103,7 +103,7 @@ def in_digits(text: str, *, ordinals: bool = False) -> str:
         if ordinals
         else _SUFFIXED.sub(r"\1", text)
     )
-    text = _NUMERAL.sub(lambda found: _replace_numeral(found, text), text)
+    text = _NUMERAL.sub(lambda match: _replace_numeral(match, text), text)
     text = _RUN.sub(_replace_number_words, text)
     if not any(char.isdigit() for char in text):  # "one" and 一 are 1 where they count something
         text = _ONE.sub(_replace_one, text)
@@ -116,25 +116,25 @@ def _format_number(number: Decimal) -> str:
     return f"{number:f}".rstrip("0").rstrip(".") if "." in f"{number:f}" else f"{number:f}"
 
 
-def _replace_percentage(found: re.Match[str]) -> str:
-    value = Decimal(found[1]) if found[1][0].isascii() else chinese_value(found[1])
-    return found[0] if value is None else f"{_format_number(Decimal(value))} percent"
+def _replace_percentage(match: re.Match[str]) -> str:
+    value = Decimal(match[1]) if match[1][0].isascii() else chinese_value(match[1])
+    return match[0] if value is None else f"{_format_number(Decimal(value))} percent"
 
 
-def _replace_ordinal(found: re.Match[str]) -> str:
-    value = _ORDINAL_WORDS[found[2]]
+def _replace_ordinal(match: re.Match[str]) -> str:
+    value = _ORDINAL_WORDS[match[2]]
     return (
-        f"{(_VALUES[found[1]] if found[1] else 0) + value}th"
-        if not found[1] or value < 10
-        else found[0]
+        f"{(_VALUES[match[1]] if match[1] else 0) + value}th"
+        if not match[1] or value < 10
+        else match[0]
     )
 
 
-def _replace_number_words(found: re.Match[str]) -> str:
+def _replace_number_words(match: re.Match[str]) -> str:
     """A run of number words as the numbers that it makes; a lone "one" is for `in_digits`."""
-    if found[0] == "one":
-        return found[0]
-    return " ".join(_format_number(value) for value in _read_values(_STEP.findall(found[0])))
+    if match[0] == "one":
+        return match[0]
+    return " ".join(_format_number(value) for value in _read_values(_STEP.findall(match[0])))
 
 
 def _read_values(words: list[str]) -> Iterator[Decimal]:
@@ -142,7 +142,7 @@ def _read_values(words: list[str]) -> Iterator[Decimal]:
     five", "nineteen eighty four" (a year), "three point one four"; "five six" are two."""
     total, current, last, scale = 0, 0, "", 10**15
     fraction = ""
-    for place, word in enumerate(words):
+    for position, word in enumerate(words):
         if word == "and":
             continue
         if word == "point":
@@ -153,7 +153,7 @@ def _read_values(words: list[str]) -> Iterator[Decimal]:
         if last in ("point", "fraction") and kind in ("unit", "zero"):
             fraction, last = f"{fraction}{value}", "fraction"
             continue
-        if last and not _goes_on(kind, word, current, last, scale, words[place - 1] == "and"):
+        if last and not _goes_on(kind, word, current, last, scale, words[position - 1] == "and"):
             yield Decimal(f"{total + current}.{fraction or 0}")
             total, current, last, scale, fraction = 0, 0, "", 10**15, ""
         if kind == "hundred":
@@ -197,19 +197,19 @@ def _goes_on(kind: str, word: str, current: int, last: str, scale: int, after_an
     )  # nineteen eighty
 
 
-def _replace_one(found: re.Match[str]) -> str:
+def _replace_one(match: re.Match[str]) -> str:
     """ "1", unless the word is a pronoun where it stands."""
-    text, start, end = found.string, *found.span()
+    text, start, end = match.string, *match.span()
     is_pronoun = _PRONOUN_BEFORE.search(text[max(0, start - 12) : start]) or _PRONOUN_AFTER.match(
         text[end : end + 12]
     )
-    return found[0] if is_pronoun else "1"
+    return match[0] if is_pronoun else "1"
 
 
-def _replace_numeral(found: re.Match[str], text: str) -> str:
+def _replace_numeral(match: re.Match[str], text: str) -> str:
     """A Chinese numeral in digits, where it is one in its place."""
-    numeral, after = found[0], text[found.end() : found.end() + 2]
-    before = text[max(0, found.start() - 2) : found.start()]
+    numeral, after = match[0], text[match.end() : match.end() + 2]
+    before = text[max(0, match.start() - 2) : match.start()]
     value = chinese_value(numeral)
     if value is None or numeral == "一" or _WEEKDAY.search(before):
         return numeral
@@ -244,9 +244,9 @@ def _sum_units(numeral: str) -> Decimal | None:
     digit: int | None = None
     unit, large = 10**4, 10**12
     zero = False
-    for place, char in enumerate(numeral):
+    for position, char in enumerate(numeral):
         if char in "〇零":
-            if digit is not None or not place:
+            if digit is not None or not position:
                 return None
             zero = True
         elif char in _DIGITS:

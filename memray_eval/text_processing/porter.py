@@ -47,20 +47,20 @@ def porter_stem(word: str) -> str:
     return _step_5(word)
 
 
-def _is_consonant(word: str, place: int) -> bool:
+def _is_consonant(word: str, position: int) -> bool:
     """Whether a letter is a consonant; y is one at the start and after a vowel."""
-    is_consonant = word[place] not in _VOWELS
-    while word[place] == "y" and place > 0:
-        place -= 1
-        if word[place] != "y":
-            return word[place] in _VOWELS if is_consonant else word[place] not in _VOWELS
+    is_consonant = word[position] not in _VOWELS
+    while word[position] == "y" and position > 0:
+        position -= 1
+        if word[position] != "y":
+            return word[position] in _VOWELS if is_consonant else word[position] not in _VOWELS
         is_consonant = not is_consonant
     return is_consonant
 
 
 def _measure(stem: str) -> int:
     """m of [C](VC){m}[V]."""
-    kinds = [_is_consonant(stem, place) for place in range(len(stem))]
+    kinds = [_is_consonant(stem, position) for position in range(len(stem))]
     return sum(not before and after for before, after in pairwise(kinds))
 
 
@@ -108,7 +108,7 @@ def _step_1b(word: str) -> str:
         return word[:-1] if _is_measured(word[:-3]) else word
     for suffix in ("ed", "ing"):
         stem = word[: len(word) - len(suffix)]
-        has_vowel = any(not _is_consonant(stem, place) for place in range(len(stem)))
+        has_vowel = any(not _is_consonant(stem, position) for position in range(len(stem)))
         if word.endswith(suffix) and has_vowel:
             break
     else:

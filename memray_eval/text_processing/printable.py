@@ -12,4 +12,4 @@ _UNPRINTABLE = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\ud800-\udfff]")
 def escape_controls(text: str) -> str:
     """The text with each control character and lone surrogate as \\uXXXX: a terminal shows it and
     does nothing. The escape is JSON's, so JSON stays JSON."""
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNPRINTABLE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)

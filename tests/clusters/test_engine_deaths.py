@@ -1,5 +1,5 @@
 """Engines that die while they answer, and pools that grow: the rest is tried by `python -m
-tests.engine_kills`, with whole runs, whose cases are tests where MEMRAY_EVAL_KILLS is set."""
+tests.bench.engine_kills`, with whole runs, whose cases are tests of the night."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from memray_eval.execution.ray.engine import add_engines, group_of_engine
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.types import Candidate
+from tests.bench.engine_kills import CASES, play, problems
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_asked, read_starts
 from tests.clusters.observing import groups
-from tests.engine_kills import CASES, play, problems
 
 ROWS, BATCH, AT_ONCE = 40, 2, 2
 
@@ -64,9 +64,7 @@ def test_a_second_engine_comes_and_takes_what_the_first_leaves_when_it_dies(
     assert groups() == []
 
 
-@pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a case: set MEMRAY_EVAL_KILLS=1"
-)
+@pytest.mark.night
 @pytest.mark.parametrize("name", list(CASES))
 def test_a_case_of_the_table(name: str) -> None:
     played = play(name)

@@ -10,10 +10,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.conftest import SAMPLES, long_test
+from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
 
@@ -21,7 +23,7 @@ UNITS, ROWS = 40, 4  # of ten blocks, four are at the judge when the node dies
 WORDS = 4000  # an answer so long that a block of them lies in a node's memory, not in the driver's
 
 
-@long_test
+@pytest.mark.night
 def test_stored_responses_outlive_the_node_that_they_were_generated_on(tmp_path: Path) -> None:
     numbers = itertools.count()
 

@@ -23,6 +23,8 @@ from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 
+pytestmark = pytest.mark.night
+
 UNITS = 8
 LATENCY_S = 4.0  # of a call; one at a time: the judge is at work for 30 s after the engines
 

@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.results.run_folder import RunFolder
 from tests.clusters.fake_engine import read_starts
-from tests.conftest import REPOSITORY, SAMPLES, long_test
+from tests.conftest import REPOSITORY, SAMPLES
 from tests.processes.killing import books, gone, run_folder, wait_for, workers
 from tests.processes.two_nodes import environment
 from tests.servers.process import ServerProcess, serving_process
@@ -81,7 +82,7 @@ def running(config: Path, gpus: int) -> Iterator[subprocess.Popen[bytes]]:
         process.wait()
 
 
-@long_test
+@pytest.mark.night
 def test_no_gpu_is_held_while_judges_work_and_a_kill_there_repeats_nothing(tmp_path: Path) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:

@@ -18,6 +18,7 @@ from tests.runs import chat_records, write_summarised
 
 AXE = Path(os.environ.get("AXE_CORE") or REPOSITORY / "node_modules/axe-core/axe.min.js")
 pytestmark = [
+    pytest.mark.night,
     pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
     pytest.mark.skipif(
         not AXE.exists(), reason="no axe-core here: npm install --no-save axe-core@4.14.1"

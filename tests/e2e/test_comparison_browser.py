@@ -19,9 +19,10 @@ from memray_eval.types import Candidate, Record, Response, Sample, Score
 from tests.e2e.test_report_browser import CHROMIUM, OVERFLOW, Tab, in_browser
 from tests.runs import ATTACK, PLAIN, RTL
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
 N, LISTED = 60, 25
 SHOWN = (
     "[...document.querySelectorAll('.changes')].map((list) => [...list.children].filter((one) => "

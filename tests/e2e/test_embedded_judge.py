@@ -13,7 +13,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from tests.e2e.conftest import CommandRun, command
 
-pytestmark = pytest.mark.engine
+pytestmark = pytest.mark.night
 
 
 def test_the_embedded_judge_scores_by_guided_json_and_is_stopped_afterwards(

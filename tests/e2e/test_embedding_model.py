@@ -12,8 +12,10 @@ from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Embedder, Vectors
 from memray_eval.text_processing.sample_text import memory_lines
+from tests.bench.estimates import agreement
 from tests.conftest import shipped_samples
-from tests.estimates import agreement
+
+pytestmark = pytest.mark.night
 
 
 @pytest.fixture(scope="module")

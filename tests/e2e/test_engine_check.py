@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.conftest import command
 
-pytestmark = pytest.mark.engine
 
-
-@pytest.mark.skipif(
-    "MEMRAY_EVAL_ENGINES" not in os.environ,
-    reason="one more engine, a minute: set MEMRAY_EVAL_ENGINES=1",
-)
+@pytest.mark.night
 def test_an_engine_of_the_embedded_model_answers(tmp_path: Path) -> None:
     done = command("doctor", "--engine", "embedded", cwd=tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -1,10 +1,8 @@
 """kill -9 of vLLM's engine process in the middle of a run: every unit is in the output once, and
-what was generated before is not judged twice. Only run with MEMRAY_EVAL_KILLS=3 (or another number
-of rounds)."""
+what was generated before is not judged twice."""
 
 from __future__ import annotations
 
-import os
 import random
 from pathlib import Path
 
@@ -26,13 +24,7 @@ from tests.processes.killing import (
 )
 from tests.servers.process import serving_process
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        "MEMRAY_EVAL_KILLS" not in os.environ,
-        reason="three minutes a round: set MEMRAY_EVAL_KILLS=3",
-    ),
-]
+pytestmark = pytest.mark.night
 SAMPLES = 24
 
 

@@ -25,9 +25,10 @@ from memray_eval.results.run_folder import RunFolder
 from tests.e2e.test_report_browser import CHROMIUM, OVERFLOW, Tab, browser
 from tests.runs import hostile_records, plain_records, write_run
 
-pytestmark = pytest.mark.skipif(
-    CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: apt-get install chromium"),
+]
 UNIT = "document.querySelector('#unit .said')?.textContent"
 PROGRESS = "document.getElementById('progress').textContent"
 DOMAINS = ("Runtime", "Log", "Page", "Network")

@@ -14,8 +14,6 @@ from memray_eval.types import Record
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command, memory_samples
 
-pytestmark = pytest.mark.engine
-
 N_UNITS = 41
 EAGER = "Enforce eager set"  # as engines on a CPU are told
 

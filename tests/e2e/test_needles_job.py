@@ -3,7 +3,6 @@ of length by depth."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,7 @@ from memray_eval.results.schema import from_table
 from tests.conftest import REPOSITORY
 from tests.e2e.conftest import command
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        "MEMRAY_EVAL_ENGINES" not in os.environ,
-        reason="a second engine, two minutes: set MEMRAY_EVAL_ENGINES=1",
-    ),
-]
+pytestmark = pytest.mark.night
 CHAT_TOKENS = 30  # SmolLM2's system prompt and marks around one user message
 
 

@@ -263,6 +263,7 @@ def test_a_reader_filters_sorts_and_reads_with_mouse_and_keys(page: Path, tmp_pa
     in_browser(tmp_path, page, steps)
 
 
+@pytest.mark.night
 def test_the_address_holds_the_filters_and_the_open_row(page: Path, tmp_path: Path) -> None:
     title = f"{DETAIL}.querySelector('h3').textContent"
 
@@ -301,6 +302,7 @@ def test_the_address_holds_the_filters_and_the_open_row(page: Path, tmp_path: Pa
     in_browser(tmp_path, page, steps)
 
 
+@pytest.mark.night
 def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await tab.look("light", 1280)
@@ -337,6 +339,7 @@ def test_hostile_texts_stay_texts(page: Path, tmp_path: Path) -> None:
     in_browser(tmp_path, page, steps)
 
 
+@pytest.mark.night
 def test_light_dark_and_phone(page: Path, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         ground = "getComputedStyle(document.body).backgroundColor"
@@ -377,6 +380,7 @@ def test_light_dark_and_phone(page: Path, tmp_path: Path) -> None:
     in_browser(tmp_path, page, steps)
 
 
+@pytest.mark.night
 def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
     path = tmp_path / "page.html"
     write_html(write_run(tmp_path / "run", plain_records(10_000), 10_000), str(path))
@@ -443,6 +447,7 @@ def test_the_page_answers_before_it_explains(planted: Path, tmp_path: Path) -> N
     in_browser(tmp_path, planted, steps)
 
 
+@pytest.mark.night
 def test_the_worst_rows_stand_first_and_open_with_the_judge_s_prompt(
     planted: Path, tmp_path: Path
 ) -> None:
@@ -485,6 +490,7 @@ def test_the_worst_rows_stand_first_and_open_with_the_judge_s_prompt(
     in_browser(tmp_path, planted, steps)
 
 
+@pytest.mark.night
 @pytest.mark.parametrize("width", [1400, 390])
 def test_nothing_is_cut_off_at_the_side(
     page: Path, planted: Path, tmp_path: Path, width: int

@@ -14,6 +14,8 @@ from memray_eval.affect.labels import is_uniform
 from memray_eval.affect.speech import TransformersSpeech, build_speech_emotion, load_classifier
 from memray_eval.errors import ConfigError
 
+pytestmark = pytest.mark.night
+
 RATE_HZ = 16_000
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -16,13 +15,7 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
 from tests.conftest import REPOSITORY
 
-pytestmark = [
-    pytest.mark.engine,
-    pytest.mark.skipif(
-        "MEMRAY_EVAL_ENGINES" not in os.environ,
-        reason="two more engines: set MEMRAY_EVAL_ENGINES=1",
-    ),
-]
+pytestmark = pytest.mark.night
 N = 6
 
 

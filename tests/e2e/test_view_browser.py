@@ -92,6 +92,7 @@ async def counted(tab: Tab, n: int, of: int = N) -> None:
     await tab.until(f"{COUNT} === '{n:,} of {of:,} units'")
 
 
+@pytest.mark.night
 def test_twenty_thousand_records_are_filtered_sorted_and_read(
     large: Served, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_twenty_thousand_records_are_filtered_sorted_and_read(
     in_browser(tmp_path, large.url, steps)
 
 
+@pytest.mark.night
 def test_keys_turn_pages_and_move_through_samples(large: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await counted(tab, N)
@@ -187,6 +189,7 @@ def test_keys_turn_pages_and_move_through_samples(large: Served, tmp_path: Path)
     in_browser(tmp_path, large.url, steps)
 
 
+@pytest.mark.night
 def test_hostile_texts_stay_texts(large: Served, tmp_path: Path) -> None:
     async def steps(tab: Tab) -> None:
         await counted(tab, N)
@@ -215,6 +218,7 @@ def test_hostile_texts_stay_texts(large: Served, tmp_path: Path) -> None:
     in_browser(tmp_path, large.url, steps)
 
 
+@pytest.mark.night
 def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(60), 60)
     (tmp_path / "run" / "summary.json").unlink()
@@ -331,6 +335,7 @@ async def tab_to(tab: Tab, is_there: str) -> None:
     pytest.fail(f"no Tab leads to {is_there}")
 
 
+@pytest.mark.night
 def test_the_list_is_filtered_and_sorted_and_its_address_keeps_that(
     runs: Served, tmp_path: Path
 ) -> None:
@@ -358,6 +363,7 @@ def test_the_list_is_filtered_and_sorted_and_its_address_keeps_that(
     in_browser(tmp_path, runs.url, steps)
 
 
+@pytest.mark.night
 def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
     runs: Served, tmp_path: Path
 ) -> None:
@@ -397,6 +403,7 @@ def test_two_runs_are_picked_and_compared_at_an_address_that_stays(
     in_browser(tmp_path, runs.url, steps)
 
 
+@pytest.mark.night
 def test_a_run_s_address_keeps_filter_and_open_row_and_its_rows_can_be_saved(
     runs: Served, tmp_path: Path
 ) -> None:
@@ -495,6 +502,7 @@ def slow_run(work: Path) -> Iterator[Callable[[int], None]]:
         assert process.returncode == 0, said
 
 
+@pytest.mark.night
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
     (tmp_path / "runs").mkdir()
 

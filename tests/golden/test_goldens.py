@@ -133,12 +133,13 @@ def test_adjusted(command: Command, golden: Golden) -> None:
 
 
 def test_help(command: Command, golden: Golden) -> None:
-    texts = [command("--help")]
+    golden("help/memray-eval.txt", command("--help"))
     for name, group in sorted(get_command(app).commands.items()):  # type: ignore[attr-defined]
-        texts.append(command(name, "--help"))
-        for inner in sorted(getattr(group, "commands", ())):
-            texts.append(command(name, inner, "--help"))
-    golden("help.txt", "\n".join(texts))
+        texts = [command(name, "--help")]
+        texts += [
+            command(name, inner, "--help") for inner in sorted(getattr(group, "commands", ()))
+        ]
+        golden(f"help/{name}.txt", "\n".join(texts))
 
 
 def words_of(page: str) -> str:

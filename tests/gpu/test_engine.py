@@ -10,10 +10,7 @@ import pytest
 from memray_eval.config.loading import load_config
 from tests.conftest import REPOSITORY
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not glob.glob("/dev/nvidia[0-9]*"), reason="no GPU on this machine"),
-]
+pytestmark = pytest.mark.skipif(not glob.glob("/dev/nvidia[0-9]*"), reason="no GPU on this machine")
 
 
 def test_the_quickstart_runs_on_a_gpu(tmp_path: Path) -> None:

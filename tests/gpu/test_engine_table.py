@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 import time
@@ -116,11 +115,7 @@ def test_the_service_times_are_those_that_were_measured() -> None:
     assert assumptions_text(rows[1:]) == "  assumptions.engine: not all of it was measured"
 
 
-@pytest.mark.engine
-@pytest.mark.skipif(
-    not os.environ.get("MEMRAY_EVAL_ENGINES"),
-    reason="engines of their own, minutes: set MEMRAY_EVAL_ENGINES=1",
-)
+@pytest.mark.night
 def test_the_script_prints_its_table_without_a_gpu() -> None:
     words = [sys.executable, "-m", "tests.gpu.engine_table", "--cpu"]
     done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=600)

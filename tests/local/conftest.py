@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from tests.jobs import served_job
+from tests.build import served_job
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -22,5 +22,5 @@ def _keys() -> Iterator[None]:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., RunConfig]:
-    """tests.jobs.served_job, into this test's folder."""
+    """tests.build.served_job, into this test's folder."""
     return partial(served_job, tmp_path, executor="local")

@@ -4,7 +4,6 @@ degrades and says so."""
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -163,9 +162,7 @@ def test_what_cannot_work_is_said_before_anything_runs(
         run(feeling(server, **affect), say=lambda text: None, quiet=True)
 
 
-@pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="two minutes: set MEMRAY_EVAL_KILLS=3"
-)
+@pytest.mark.night
 def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> None:
     """kill -9 of the whole run in the middle: what the store had is not spoken again, and a third
     run has nothing to speak."""

@@ -15,7 +15,7 @@ from memray_eval.execution.prepare import resume, run
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record
-from tests.benchmarks.judging import JUDGE, job, responses
+from tests.build import JUDGE, judging_job, write_responses
 from tests.servers.batches import BatchApis, Course
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Provider, serving
@@ -41,12 +41,12 @@ def apis() -> Iterator[BatchApis]:
 
 @pytest.fixture
 def configured(tmp_path: Path, apis: BatchApis) -> Callable[..., RunConfig]:
-    data = responses(tmp_path, UNITS)
+    data = write_responses(tmp_path, UNITS)
 
     def configure(metrics: tuple[str, ...] = METRICS, **judging: Any) -> RunConfig:
         batch = {"poll_s": 0.05, "min_calls": 1} | judging.pop("batch", {})
         judging = {"mode": "batch", "price": PRICE, "batch": batch} | judging
-        made = job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
+        made = judging_job(data, tmp_path, apis.provider.base_url, metrics, "local", **judging)
         return made.model_copy(update={"out": str(tmp_path / "out")})
 
     return configure

@@ -11,7 +11,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
-from tests.benchmarks.prompt_cache import FLOOR, JUDGE, job, reply, samples
+from tests.bench.prompt_cache import FLOOR, JUDGE, job, reply, samples
 from tests.servers.prompt_cache import PromptCache
 from tests.servers.provider import Provider, serving
 

@@ -19,10 +19,10 @@ import psutil
 from memray_eval.config.sections import Budget
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.servers.process import ServerProcess
 
-# How often each kill is tried; 3 shows that it was no luck
+# Of `make night KILLS=3`; three show that it was no luck
 ROUNDS = int(os.environ.get("MEMRAY_EVAL_KILLS", "1"))
 METRICS = ("helpfulness", "empathy", "safety")
 UNITS, IN_FLIGHT = 90, 8
@@ -65,8 +65,8 @@ def config_file(
 ) -> Path:
     """A job that judges UNITS responses with `actors` judge actors, IN_FLIGHT calls in each, in
     small blocks."""
-    dataset = responses(tmp_path, UNITS)
-    config = job(
+    dataset = write_responses(tmp_path, UNITS)
+    config = judging_job(
         dataset,
         tmp_path / "out",
         server.base_url,

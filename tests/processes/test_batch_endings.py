@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.benchmarks.judging import responses
+from tests.build import write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.killing import run_folder
 from tests.servers.process import ServerProcess, serving_process
@@ -34,8 +34,9 @@ def server() -> Iterator[ServerProcess]:
 def command(tmp_path: Path, server: ServerProcess) -> list[str]:
     """Runs a job whose one batch of four calls is under way for ever."""
     job = tmp_path / "job.yaml"
+    data = write_responses(tmp_path, UNITS)
     job.write_text(
-        f"dataset: {responses(tmp_path, UNITS)}\nout: {tmp_path}/out\nmetrics: [helpfulness]\n"
+        f"dataset: {data}\nout: {tmp_path}/out\nmetrics: [helpfulness]\n"
         "candidates: [{name: given, model: given, backend: given}]\n"
         "judge: openai/local\nexecutor: local\n"
         f"judging:\n  base_urls: {{openai: {server.base_url}}}\n  cache: {tmp_path}/calls.sqlite\n"

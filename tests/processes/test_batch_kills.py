@@ -1,7 +1,7 @@
 """kill -9 of a run that judges in batches, at every step, and a resume: here, from another machine
 with a copy of the run's folder, and from one with the folder on S3. No call is paid twice, none is
-lost, and every unit is in the output once. CI kills after a submit; MEMRAY_EVAL_KILLS=3 kills at
-all steps, three times each, and -s shows the books."""
+lost, and every unit is in the output once. Every day one is killed after a submit, at night at
+all steps, KILLS times each (`make night KILLS=3`); -s shows the books."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from memray_eval.config.environment import calls_file
 from memray_eval.judges.prompt_secret import secret_beside
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.batch_victim import STEPS
 from tests.processes.killing import METRICS, ROUNDS, run_folder
@@ -29,13 +29,10 @@ from tests.servers.s3 import S3Server, interpreter, serving_s3
 
 UNITS, A_BATCH = 40, 25
 CALLS = UNITS * len(METRICS)
-on_demand = pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="seconds a kill: set MEMRAY_EVAL_KILLS=3"
-)
 rounds = pytest.mark.parametrize("round_", range(ROUNDS))
 CHEAP = "after the submit"
 steps = pytest.mark.parametrize(
-    "step", [one if one == CHEAP else pytest.param(one, marks=on_demand) for one in STEPS]
+    "step", [one if one == CHEAP else pytest.param(one, marks=pytest.mark.night) for one in STEPS]
 )
 
 
@@ -46,14 +43,14 @@ def server() -> Iterator[ServerProcess]:
 
 
 def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) -> Path:
-    data = responses(tmp_path, UNITS)
+    data = write_responses(tmp_path, UNITS)
     batch = {
         "poll_s": 0.1,
         "min_calls": 1,
         "limits": {"openai": {"calls": A_BATCH, "at_once": 3}},
     }
     changes |= {"mode": "batch", "batch": batch}
-    config = job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
+    config = judging_job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})
     path = tmp_path / "job.yaml"
     path.write_text(config.model_dump_json())
@@ -98,6 +95,7 @@ def test_a_kill(tmp_path: Path, step: str, round_: int) -> None:
         hold(run_folder(tmp_path), server, f"{step}, batch {round_ + 1}")
 
 
+@pytest.mark.night
 @rounds
 @steps
 def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
@@ -123,7 +121,7 @@ def test_a_kill_and_a_copy_of_the_folder_on_another_machine(
     assert not any(secret in kept or secret.hex().encode() in kept for secret in secrets)
 
 
-@on_demand
+@pytest.mark.night
 @pytest.mark.skipif(interpreter() is None, reason="no moto: name a Python in MEMRAY_EVAL_MOTO")
 @rounds
 @pytest.mark.parametrize("step", STEPS)

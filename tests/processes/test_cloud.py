@@ -36,7 +36,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
 from memray_eval.types import Record
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.killing import (
     CALLS,
@@ -101,9 +101,9 @@ def ended(arguments: list[str], environment: dict[str, str], home: Path, code: i
 
 def configured(tmp_path: Path, server: ServerProcess, out: str, **judging: str) -> Path:
     """A job that is whole on S3, its dataset with it."""
-    data = responses(tmp_path, UNITS)
+    data = write_responses(tmp_path, UNITS)
     put(f"{out}/data.jsonl", data.read_bytes())
-    config = job(
+    config = judging_job(
         data, tmp_path, server.base_url, METRICS, actors=1, max_in_flight=IN_FLIGHT, **judging
     )
     config = config.model_copy(
@@ -242,6 +242,7 @@ def test_parts_are_read_side_by_side(here: S3Server, record: Record) -> None:
     assert took < 64 * LATENCY_S  # 128 indexes and some listings
 
 
+@pytest.mark.night
 def test_killed_and_resumed_elsewhere(here: S3Server, tmp_path: Path) -> None:
     """A machine is lost in the middle, and the run goes on in a process that shares nothing with it
     but S3. Then its reports, beside a run that nobody killed."""

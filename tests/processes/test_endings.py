@@ -1,6 +1,6 @@
 """How a run ends that does not finish: signals, dead services, no room for files. What is finished
 is kept, the manifest and the last line say how it ended, and `resume` finishes it.
-MEMRAY_EVAL_KILLS=3 tries all of them; otherwise two signals on the local executor alone."""
+Every day two signals on the local executor are tried, at night all of them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
@@ -29,9 +29,6 @@ from tests.processes.killing import (
 )
 from tests.servers.process import ServerProcess, serving_process
 
-on_demand = pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="half a minute each: set MEMRAY_EVAL_KILLS=3"
-)
 PROGRAM = [sys.executable, "-m", "memray_eval"]
 LATENCY_S = 0.1
 
@@ -39,8 +36,8 @@ LATENCY_S = 0.1
 def config_file(
     tmp_path: Path, server: ServerProcess, budget: bool = False, executor: str = "ray"
 ) -> Path:
-    dataset = responses(tmp_path, UNITS)
-    config = job(
+    dataset = write_responses(tmp_path, UNITS)
+    config = judging_job(
         dataset,
         tmp_path / "out",
         server.base_url,
@@ -94,8 +91,8 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
     [
         ("local", signal.SIGTERM, 143),
         ("local", signal.SIGINT, 130),
-        pytest.param("ray", signal.SIGTERM, 143, marks=on_demand),
-        pytest.param("ray", signal.SIGINT, 130, marks=on_demand),
+        pytest.param("ray", signal.SIGTERM, 143, marks=pytest.mark.night),
+        pytest.param("ray", signal.SIGINT, 130, marks=pytest.mark.night),
     ],
 )
 def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: int) -> None:
@@ -130,7 +127,7 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
     ]
 
 
-@on_demand
+@pytest.mark.night
 @pytest.mark.parametrize(
     ("victim", "name"),
     [
@@ -200,7 +197,7 @@ def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
     return done.returncode, log.read_text()
 
 
-@on_demand
+@pytest.mark.night
 def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
         code, text = ended(
@@ -215,7 +212,7 @@ def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
     assert "Traceback" not in text
 
 
-@on_demand
+@pytest.mark.night
 def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
         config = config_file(tmp_path, server)
@@ -233,7 +230,7 @@ def ended_at(config: Path, log: Path, out: Path) -> tuple[int, str]:
     return done.returncode, log.read_text()
 
 
-@on_demand
+@pytest.mark.night
 def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     """It matters where calls are to be remembered there, and is said; a run by rules needs none."""
     home = tmp_path / "home"

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -32,9 +31,7 @@ LISTS = (  # what a launcher's file must have, and nodes of one machine have no 
     "worker_start_ray_commands",
 )
 
-pytestmark = pytest.mark.skipif(
-    "MEMRAY_EVAL_CLUSTERS" not in os.environ, reason="a minute: set MEMRAY_EVAL_CLUSTERS=1"
-)
+pytestmark = pytest.mark.night
 
 
 @pytest.fixture(scope="module")

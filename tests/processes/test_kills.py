@@ -1,11 +1,10 @@
 """kill -9 of the driver, of a judge actor, of the limiter, of a node, at random moments: every unit
-is in the output once, and what was paid twice is at most what was in flight. CI kills a driver on
-the local executor here, and one on Ray in test_cloud; MEMRAY_EVAL_KILLS=3 kills all, three times
-each, and -s shows the books."""
+is in the output once, and what was paid twice is at most what was in flight. Every day a driver on
+the local executor is killed, at night all, KILLS times each (`make night KILLS=3`); -s shows the
+books."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +32,6 @@ from tests.processes.killing import (
 from tests.servers.process import serving_process
 
 rounds = pytest.mark.parametrize("round_", range(ROUNDS))
-on_demand = pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="a minute a kill: set MEMRAY_EVAL_KILLS=3"
-)
 LATENCY_S = 0.2
 BUDGET_TOKENS = 10**7
 MOST_TOKENS = 6000  # that a call may take, by its reservation
@@ -53,7 +49,7 @@ def hold(found: Books, in_flight: int) -> None:
 
 
 @rounds
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=on_demand)])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.night)])
 def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
     with serving_process(latency_s=LATENCY_S) as server:
         budget = Budget(tokens=BUDGET_TOKENS)
@@ -80,7 +76,7 @@ def test_the_driver(tmp_path: Path, executor: str, round_: int) -> None:
     assert 0 < killed["total_s"] <= finished["started_s"] - killed["started_s"]
 
 
-@on_demand
+@pytest.mark.night
 @rounds
 @pytest.mark.parametrize("victim", ["JudgeRecords", "LimiterActor", "CallsActor"])
 def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
@@ -100,7 +96,7 @@ def test_an_actor(tmp_path: Path, victim: str, round_: int) -> None:
     hold(found, 2 * IN_FLIGHT)
 
 
-@on_demand
+@pytest.mark.night
 @rounds
 def test_a_node(tmp_path: Path, round_: int) -> None:
     """The raylet of a second node, with the judges that run there."""

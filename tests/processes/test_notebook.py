@@ -13,7 +13,7 @@ import pytest
 from nbclient import NotebookClient
 
 import memray_eval as me
-from tests.conftest import REPOSITORY, long_test
+from tests.conftest import REPOSITORY
 
 NOTEBOOK = REPOSITORY / "jobs" / "notebook.ipynb"
 METRIC = "def is_brief(sample, response):\n    return len(response.text.split()) <= 10\n"
@@ -23,7 +23,7 @@ def figures(run: me.Run) -> list[dict[str, Any]]:
     return run.table().select(["metric", "mean", "stderr", "min", "max", "n"]).to_pylist()
 
 
-@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=long_test)])
+@pytest.mark.parametrize("executor", ["local", pytest.param("ray", marks=pytest.mark.night)])
 def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str) -> None:
     notebook = nbformat.read(NOTEBOOK, as_version=4)
     for cell in notebook.cells:

@@ -15,7 +15,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.sinks.otlp import EVENTS_AT_ONCE
-from tests.benchmarks.judging import job, responses
+from tests.build import judging_job, write_responses
 from tests.processes.killing import evaluating, run_folder
 from tests.servers.collector import collecting
 
@@ -25,10 +25,13 @@ UNASKED = "http://127.0.0.1:9/v1"  # no judge is
 LATENCY_S = 0.3  # of the collector: four requests are under way for a second
 
 NAMES = ("mlflow", "sqlalchemy", "inspect_ai")
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in NAMES),
-    reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
-)
+pytestmark = [
+    pytest.mark.night,
+    pytest.mark.skipif(
+        any(importlib.util.find_spec(name) is None for name in NAMES),
+        reason="no mlflow, sqlalchemy or inspect_ai: the dev extra has them",
+    ),
+]
 
 
 def kill_when(is_sending: Callable[[], bool], config: Path, log: Path) -> None:
@@ -52,7 +55,9 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
             {"kind": "mlflow", "uri": f"sqlite:///{database}"},
             {"kind": "inspect", "dir": str(logs)},
         ]
-        made = job(responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local")
+        made = judging_job(
+            write_responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local"
+        )
         told = made.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
         config = tmp_path / "job.yaml"
         config.write_text(RunConfig.model_validate(told).model_dump_json())

@@ -153,9 +153,6 @@ def tell(folder: Path, server: ServerProcess, head: Node, shell: Shell) -> Story
     done |= {name: ended(process) for name, process in commands.items()}
     done["second"] = ended(second)
     commands = {
-        "no cluster": shell.memray(
-            "job", "list", "--address", f"http://{HEAD_ADDRESS}:{free_port(HEAD_ADDRESS)}"
-        ),
         "status": shell.memray("job", "status", "night-1", *at, "--json"),
         "list": shell.ray("job", "list", *at),
     }
@@ -208,6 +205,7 @@ def fetched(url: str) -> str:
         return error.read().decode("utf-8", "replace")
 
 
+@pytest.mark.night
 def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     """The log comes as it is written, both times; the second job does what the first left, and
     every unit is there once."""
@@ -229,6 +227,7 @@ def test_a_stopped_job_is_gone_on_with_by_its_runs_id(story: Story) -> None:
     assert story.calls["n_answered"] - story.calls["paid_again"] == CALLS
 
 
+@pytest.mark.night
 def test_whoever_stops_looking_does_not_stop_the_job(story: Story) -> None:
     """Ctrl-C ends the following, says how to go on, and the job could still be stopped after it."""
     code, _, err = story.commands["looking"]
@@ -240,6 +239,7 @@ def test_whoever_stops_looking_does_not_stop_the_job(story: Story) -> None:
     assert "is being stopped" in story.commands["stop"].err
 
 
+@pytest.mark.night
 def test_the_package_is_small_and_the_list_says_what_runs(story: Story) -> None:
     told = re.search(r": (\d+) files, ([\d.]+) MB\.", story.commands["first"].err)
     assert told is not None
@@ -250,6 +250,7 @@ def test_the_package_is_small_and_the_list_says_what_runs(story: Story) -> None:
     assert (state["status"], state["driver_exit_code"]) == ("SUCCEEDED", 0)
 
 
+@pytest.mark.night
 def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
     """jobs/evaluate.py, as `ray job submit` starts it, ends with 2 for a config that is not
     there."""
@@ -269,9 +270,9 @@ def test_a_failed_job_has_its_drivers_exit_code(story: Story) -> None:
     [
         ("wrong token", "did not let us in: no token, or a wrong one"),
         ("no token", "RAY_AUTH_MODE=token"),
-        ("no cluster", "no cluster answers at http://127.0.0.2:"),
     ],
 )
+@pytest.mark.night
 def test_a_cluster_that_cannot_be_asked_is_a_message_and_exit_code_3(
     story: Story, command: str, told: str
 ) -> None:
@@ -281,6 +282,15 @@ def test_a_cluster_that_cannot_be_asked_is_a_message_and_exit_code_3(
     assert "Traceback" not in err
 
 
+def test_no_cluster_is_a_message_and_exit_code_3() -> None:
+    with ExitStack() as stack:
+        address = f"http://{HEAD_ADDRESS}:{free_port(HEAD_ADDRESS)}"
+        code, out, err = ended(Shell(stack).memray("job", "list", "--address", address))
+    assert (code, out) == (3, "")
+    assert "no cluster answers at http://127.0.0.2:" in err
+
+
+@pytest.mark.night
 def test_no_key_is_shown_or_written(story: Story) -> None:
     """The key that the nodes have was used, and is nowhere; nor is the token."""
     assert story.commands["list"].code == 0

@@ -1,6 +1,6 @@
 """A cluster of two real nodes at addresses of their own, a job sent to it through its API, and the
 second node killed in the middle: the run ends, every unit once. Minutes a round:
-MEMRAY_EVAL_KILLS=3 does three, and -s shows the books.
+`make night KILLS=3` does three, and -s shows the books.
 
 The driver runs on the head, as Ray's jobs do, with the memory of paid calls beside it; the limiter
 is a detached actor of the cluster and starts again elsewhere when its node is lost."""
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import subprocess
 import sys
@@ -27,9 +26,7 @@ from tests.processes.two_nodes import SECOND_ADDRESS, Node, environment, head_no
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import interpreter, serving_s3
 
-pytestmark = pytest.mark.skipif(
-    "MEMRAY_EVAL_KILLS" not in os.environ, reason="minutes a kill: set MEMRAY_EVAL_KILLS=3"
-)
+pytestmark = pytest.mark.night
 IN_FLIGHT, LATENCY_S, LIMIT_S = 8, 0.2, 420.0
 CALLS = UNITS * (1 + len(METRICS))
 # Beside the embedders

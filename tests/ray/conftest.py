@@ -14,7 +14,7 @@ import ray
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.execution.ray import cluster
-from tests.jobs import served_job
+from tests.build import served_job
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -37,5 +37,5 @@ def _is_rays(process: psutil.Process) -> bool:
 
 @pytest.fixture
 def job(tmp_path: Path) -> Callable[..., RunConfig]:
-    """tests.jobs.served_job, into this test's folder."""
+    """tests.build.served_job, into this test's folder."""
     return partial(served_job, tmp_path)

@@ -11,8 +11,7 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import Budget
 from memray_eval.execution.prepare import run
-from tests.benchmarks.judging import JUDGE, responses
-from tests.benchmarks.judging import job as judging_job
+from tests.build import JUDGE, judging_job, write_responses
 from tests.servers.batches import BatchApis
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
@@ -30,6 +29,7 @@ def options(tmp_path: Path) -> dict[str, Any]:
     return {"mode": "batch", "batch": batch, "price": PRICE}
 
 
+@pytest.mark.night
 def test_responses_that_exist(tmp_path: Path) -> None:
     made = list[BatchApis]()
 
@@ -38,7 +38,7 @@ def test_responses_that_exist(tmp_path: Path) -> None:
         return made[0].routes()
 
     with serving(reply, more=routes) as provider:
-        data = responses(tmp_path, UNITS)
+        data = write_responses(tmp_path, UNITS)
         metrics = ("helpfulness", "safety")
         config = judging_job(data, tmp_path, provider.base_url, metrics, **options(tmp_path))
         config = config.model_copy(update={"budget": Budget(usd=5.0)})

@@ -11,9 +11,10 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare import estimate_of, run
-from tests.benchmarks.judging import job, responses
-from tests.conftest import long_test
+from tests.build import judging_job, write_responses
 from tests.servers.process import serving_process
+
+pytestmark = pytest.mark.night
 
 METRICS = ("helpfulness", "empathy", "safety", "memory_utilization", "conversational_continuity")
 UNITS, REQUESTS_PER_MIN = 100, 1000
@@ -32,8 +33,12 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         latency_s=0.2, requests_per_min=REQUESTS_PER_MIN, count_tokens=True
     ) as server:
         limits = {"openai/local": {"requests_per_min": REQUESTS_PER_MIN}}
-        config = job(
-            responses(tmp_path, UNITS), tmp_path / "out", server.base_url, METRICS, limits=limits
+        config = judging_job(
+            write_responses(tmp_path, UNITS),
+            tmp_path / "out",
+            server.base_url,
+            METRICS,
+            limits=limits,
         )
         config = priced(config, tmp_path)
         # What the local provider's have, about
@@ -66,15 +71,17 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
     assert stats["n_429"] == 0
 
 
-@long_test
+@pytest.mark.night
 def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_path: Path) -> None:
     asked: list[Estimate] = []
     config = priced(
-        job(responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS),
+        judging_job(
+            write_responses(tmp_path, 3), tmp_path / "out", "http://127.0.0.1:9/v1", METRICS
+        ),
         tmp_path,
         tries=1,
     )
-    dear = config.model_copy(update={"dataset": str(responses(tmp_path, 40))})
+    dear = config.model_copy(update={"dataset": str(write_responses(tmp_path, 40))})
     with pytest.raises(ConfigError, match=r"set one \(--budget-usd, budget.usd\), or agree"):
         run(dear, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
     assert asked[0].usd > 10

@@ -16,9 +16,10 @@ from memray_eval.config.environment import key_digest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import run
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
-from tests.conftest import long_test
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
+
+pytestmark = pytest.mark.night
 
 Job = Callable[..., RunConfig]
 UNITS = 8
@@ -75,7 +76,7 @@ def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job:
     assert middle >= (UNITS - 1) * 1.0 - FIRST_S
 
 
-@long_test
+@pytest.mark.night
 @pytest.mark.parametrize(
     "variables", [("MY_TEST_KEY", "SECOND_TEST_KEY"), ("MY_TEST_KEY", "MY_TEST_KEY")]
 )

@@ -22,6 +22,8 @@ from memray_eval.execution.session import RunResult
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 
+pytestmark = pytest.mark.night
+
 Job = Callable[..., RunConfig]
 JUDGE, METRICS, SAMPLES = "openai/j", ["empathy", "helpfulness", "safety"], 10
 VERDICTS, OUTCOMES = SAMPLES * len(METRICS), ("ok", "throttled", "malformed")

@@ -19,7 +19,7 @@ from memray_eval.execution import prepare
 from memray_eval.execution.prepare import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.types import Record
-from tests.conftest import SAMPLES, long_test
+from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -90,6 +90,7 @@ def rounded(value: Any) -> Any:
     return round(value, 9) if isinstance(value, float) else value
 
 
+@pytest.mark.night
 def test_apart_gives_what_together_gives(job: Job) -> None:
     """Also of units whose generation fails: they are finished in the first phase."""
     said: list[str] = []
@@ -121,7 +122,7 @@ def test_apart_gives_what_together_gives(job: Job) -> None:
     assert apart.folder.parts("responses") == []
 
 
-@long_test
+@pytest.mark.night
 def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
         asked = {
@@ -149,7 +150,7 @@ def test_a_run_that_stops_while_judging_repeats_nothing(job: Job) -> None:
     assert done.folder.read_manifest()["phases"]["order"] == "judge"
 
 
-@long_test
+@pytest.mark.night
 def test_a_run_that_stops_while_generating_judges_nothing_and_goes_on(job: Job) -> None:
     with serving(reply) as server:
         plain = run(phased(job, server, "together"), print, quiet=True)
@@ -209,7 +210,7 @@ def test_a_scan_is_kept_for_those_that_go_on(
             resume(str(kept), print, quiet=True)
 
 
-@long_test
+@pytest.mark.night
 def test_files_of_a_large_dataset_are_scanned_in_tasks(
     job: Job, data: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

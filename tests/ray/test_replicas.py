@@ -12,7 +12,6 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.prepare import run
 from memray_eval.execution.ray import engine
-from tests.conftest import long_test
 
 CONTEXTS, QUESTIONS = 8, 12
 
@@ -47,7 +46,7 @@ def engine_that_tells_its_name(counter: Any) -> type:
     return NamedEngine
 
 
-@long_test
+@pytest.mark.night
 def test_each_context_is_computed_by_one_of_two_engines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, job: Callable[..., RunConfig]
 ) -> None:

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from memray_eval.execution.prepare import resume
 from tests.local.test_stopping import N, evaluated, quiet
+
+pytestmark = pytest.mark.night
 
 # Slow enough that the decision comes before the end, however busy the machine is;
 # quick once there is a file of that name

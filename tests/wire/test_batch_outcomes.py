@@ -1,10 +1,10 @@
-"""Each line of the table of tests/batch_outcomes.py: how a batch ends, and what the run does."""
+"""Each line of tests/bench/batch_outcomes.py: how a batch ends, and what the run does then."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.batch_outcomes import CALLS, CASES, Case, play
+from tests.bench.batch_outcomes import CALLS, CASES, Case, play
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.provider}: {case.name}")

@@ -14,7 +14,7 @@ from random import Random
 from typing import NamedTuple
 
 from memray_eval.benchmarks.generator.plan import Task, TaskSet
-from memray_eval.benchmarks.generator.pools import insert_needles, insert_sentence
+from memray_eval.benchmarks.generator.pools import insert_sentence
 from memray_eval.benchmarks.generator.question_order import QuestionOrder
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
@@ -92,13 +92,13 @@ class World:
         if who not in self.place or kind < 0.4:
             self.go(who)
             return
-        here = self.place[who]
+        place = self.place[who]
         free = [
             thing
             for thing in THINGS
-            if thing not in self.holder and self.trail.get(thing, [here])[-1] == here
+            if thing not in self.holder and self.trail.get(thing, [place])[-1] == place
         ]
-        near = [other for other in self.people if other != who and self.place.get(other) == here]
+        near = [other for other in self.people if other != who and self.place.get(other) == place]
         if held and near and gives:
             self.give(who, self.rng.choice(held), self.rng.choice(near))
         elif free and kind < 0.8:
@@ -124,12 +124,18 @@ def _until(
             return Story(tuple(world.facts), *question)
 
 
-def where_is_someone(rng: Random) -> Story:
+def _walk_about(rng: Random) -> tuple[tuple[str, ...], str, str]:
+    """The facts of people who go from place to place, one of the people, and where they are."""
     world = World(rng, PEOPLE)
     for _ in range(rng.randint(*EVENTS)):
         world.go(rng.choice(PEOPLE))
     who = rng.choice(sorted(world.place))
-    return Story(tuple(world.facts), f"Where is {who}?", world.place[who])
+    return tuple(world.facts), who, world.place[who]
+
+
+def where_is_someone(rng: Random) -> Story:
+    facts, who, place = _walk_about(rng)
+    return Story(facts, f"Where is {who}?", place)
 
 
 def where_is_a_thing(rng: Random) -> Story:
@@ -201,15 +207,11 @@ def who_gave_what(rng: Random) -> Story:
 
 
 def is_someone_there(rng: Random) -> Story:
-    world = World(rng, PEOPLE)
-    for _ in range(rng.randint(*EVENTS)):
-        world.go(rng.choice(PEOPLE))
-    who = rng.choice(sorted(world.place))
-    actual = world.place[who]
+    facts, who, place = _walk_about(rng)
     if rng.random() < 0.5:
-        return Story(tuple(world.facts), f"Is {who} in the {actual}?", "yes")
-    other = rng.choice([location for location in PLACES if location != actual])
-    return Story(tuple(world.facts), f"Is {who} in the {other}?", "no")
+        return Story(facts, f"Is {who} in the {place}?", "yes")
+    other = rng.choice([location for location in PLACES if location != place])
+    return Story(facts, f"Is {who} in the {other}?", "no")
 
 
 def how_many_things(rng: Random) -> Story:
@@ -300,11 +302,15 @@ def hide_story(kind: str, order: QuestionOrder, resources: Resources, slack: int
         insert_sentence(pile.unit(host).text, fact)
         for host, fact in zip(hosts, story.facts, strict=True)
     ]
-    own, totals = int(resources.counter.lines(facts).sum()), pile.totals(lines)
-    n = spec.most(totals + own, LEAST_LINES)
-    places = sorted(rng.choices(range(n + 1), k=len(facts)))
-    body = insert_needles(pile.texts(lines[:n]), list(zip(places, facts, strict=True)))
-    draft = spec.finish(body, own + int(totals[n - 1]), (story.answer,))
+    draft = spec.hide(
+        facts,
+        int(resources.counter.lines(facts).sum()),
+        pile,
+        lines,
+        (story.answer,),
+        draw_places=lambda n: sorted(rng.choices(range(n + 1), k=len(facts))),
+        least=LEAST_LINES,
+    )
     return draft._replace(about={"facts": list(story.facts)})
 
 

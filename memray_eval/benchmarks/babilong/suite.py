@@ -8,9 +8,8 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.babilong.rules import LABELS, RULES
-from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import Published, task_of
-from memray_eval.types import Candidate, Prompt, Sample
 
 TASKS = tuple(sorted(LABELS, key=lambda task: int(task.removeprefix("qa"))))
 # data/qa1/32k.json, or a folder 32k with a file qa1-00000-of-00001.parquet
@@ -56,6 +55,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
+prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
 adapt = Published(
     kind="BABILong",
     fields={"input": str, "question": str, "target": str},
@@ -63,13 +63,6 @@ adapt = Published(
     tasks=TASKS,
     read=_read,
 )
-
-
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, which say what form an answer has. Their tokens come on top of the length that
-    a sample was made with."""
-    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
-    return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
 SUITE = Suite(

@@ -9,12 +9,12 @@ from typing import Any
 from memray_eval.benchmarks import Answered, Suite, mean_of
 from memray_eval.benchmarks.beam.files import FILES, TASKS
 from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
-from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
 from memray_eval.types import Candidate, Prompt, Sample
 
 ORDER_METRIC = "beam_event_order"
-WORDING = Wording(
+WORDING = ConversationWording(
     before="You are a user's assistant. Below are your earlier chats with this user, oldest first; "
     "each begins with its date where that is known.",
     after="The user now says: {question}\n\n"

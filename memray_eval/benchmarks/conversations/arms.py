@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from memray_eval.benchmarks.conversations.conversation import Session, Turn, from_context
+from memray_eval.benchmarks.conversations.conversation import Session, SpokenTurn, from_context
 from memray_eval.benchmarks.conversations.retrieval import retrieve
 from memray_eval.types import Candidate, Frozen, Message, Passage, Prompt, Retrieval, Sample
 
@@ -17,7 +17,7 @@ RETRIEVED = "retrieved"
 NOTHING = "(No earlier conversation is shown.)"
 
 
-class Wording(Frozen):
+class ConversationWording(Frozen):
     """A benchmark's prompt in our words: the text before the conversation and, with the
     place {question}, after it."""
 
@@ -100,7 +100,7 @@ def _show_own(sample: Sample, retrieved: Any) -> Shown:
             continue
         if text is None and (not isinstance(item, str) or id_):
             raise ValueError(f"retrieved: item {number} has no text, and no turn is called {id_!r}")
-        turn = Turn(id_ or f"memory {number}", "", str(item if text is None else text))
+        turn = SpokenTurn(id_ or f"memory {number}", "", str(item if text is None else text))
         date = str(item.get("date", "")) if isinstance(item, Mapping) else ""
         session = str(item.get("session", "")) if isinstance(item, Mapping) else ""
         shown.append(Session(session or id_ or f"memory {number}", date, (turn,)))
@@ -110,7 +110,7 @@ def _show_own(sample: Sample, retrieved: Any) -> Shown:
 def conversation_prompt(
     sample: Sample,
     candidate: Candidate,
-    wording: Wording,
+    wording: ConversationWording,
     question: str,
 ) -> Prompt:
     """One message: what is the same for all questions, the conversation, and what differs, so that

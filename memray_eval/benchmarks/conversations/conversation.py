@@ -16,7 +16,7 @@ from memray_eval.storage.paths import locate
 _KEPT = 2  # conversations at hand; questions on one stand together
 
 
-class Turn(NamedTuple):
+class SpokenTurn(NamedTuple):
     """A speaker's words. `id` is unique in its conversation."""
 
     id: str
@@ -29,7 +29,7 @@ class Session(NamedTuple):
 
     id: str
     date: str
-    turns: tuple[Turn, ...]
+    turns: tuple[SpokenTurn, ...]
 
 
 Conversation: TypeAlias = tuple[Session, ...]
@@ -50,7 +50,7 @@ def from_context(context: str) -> Conversation:
     """The conversation that a context stands for. Raises ValueError if it stands for none."""
     try:
         return tuple(
-            Session(str(name), str(date), tuple(Turn(*map(str, turn)) for turn in turns))
+            Session(str(name), str(date), tuple(SpokenTurn(*map(str, turn)) for turn in turns))
             for name, date, turns in json.loads(context)
         )
     except (TypeError, ValueError):
@@ -75,7 +75,7 @@ def check_sessions(sessions: Sequence[Session]) -> Conversation:
     return conversation
 
 
-def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
+def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> SpokenTurn:
     """A published turn. Raises ValueError if speaker or text are no text."""
     if not isinstance(raw, dict):
         raise ValueError(f"turn {id_} is no object")
@@ -83,7 +83,7 @@ def read_turn(raw: Any, id_: str, speaker_field: str, text_field: str) -> Turn:
     if not isinstance(speaker, str) or not isinstance(text, str):
         which = speaker_field if not isinstance(speaker, str) else text_field
         raise ValueError(f"turn {id_}: {which} is no text")
-    return Turn(id_, speaker, text)
+    return SpokenTurn(id_, speaker, text)
 
 
 def find_json(path: str) -> list[PublishedFile] | None:

@@ -42,9 +42,8 @@ def sample_id(question_id: str) -> str:
 
 def read_errata(path: str) -> Mapping[str, Erratum]:
     """The errata by the ids of samples. Raises ConfigError that names file, entry and field."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             entries = json.loads(file.read().decode("utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"errata: no file {path}") from None

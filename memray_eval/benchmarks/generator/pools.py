@@ -22,7 +22,7 @@ SPARE = 1.2  # units drawn for a sample, over what its length takes on the avera
 _FIRST_SENTENCE = re.compile(r".*?(?:[.!?](?=\s)|[。！？])")
 
 
-class Unit(NamedTuple):
+class TextUnit(NamedTuple):
     """A stretch of text and, where questions are asked about it, its key and its values."""
 
     text: str
@@ -34,7 +34,7 @@ class Pile:
     """Units that samples draw from, and their tokens."""
 
     def __init__(self) -> None:
-        self._units: list[Unit] = []
+        self._units: list[TextUnit] = []
         self._counts = np.zeros(0, np.int64)
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:
@@ -42,7 +42,7 @@ class Pile:
         been drawn before."""
         raise NotImplementedError
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> TextUnit:
         return self._units[number]
 
     def texts(self, numbers: Sequence[int]) -> list[str]:
@@ -57,13 +57,13 @@ class Pile:
         return np.cumsum(self._counts[numbers])
 
 
-class Pool(Pile):
+class UnitPool(Pile):
     """Units that `make` makes from their number, each its own. No sample draws one twice."""
 
     def __init__(
         self,
         name: tuple[object, ...],
-        make: Callable[[Random, int], Unit],
+        make: Callable[[Random, int], TextUnit],
         measure: Callable[[str], int],
         capacity: int | None = None,
     ) -> None:
@@ -113,7 +113,7 @@ class Corpus(Pile):
 
     def __init__(self, lines: Sequence[str], measure: Callable[[str], int]) -> None:
         super().__init__()
-        self._units = [Unit(line) for line in lines]
+        self._units = [TextUnit(line) for line in lines]
         self._counts = np.fromiter((measure(line) for line in lines), np.int64, len(lines))
 
     def draw(self, rng: Random, tokens: int, extra: int = 0) -> list[int]:

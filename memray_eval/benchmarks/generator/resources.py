@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator
 
-from memray_eval.benchmarks.generator.pools import Corpus, Pile, Pool, Unit
+from memray_eval.benchmarks.generator.pools import Corpus, Pile, TextUnit, UnitPool
 from memray_eval.benchmarks.generator.prose import paragraph
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.errors import DataError
@@ -64,11 +64,11 @@ class Library:
         self.texts = [f"{before}{text}\n" for text in numbers]
         self.counts = counter.lines(self.texts)
 
-    def others(self, rng: Random, tokens: int, known: set[int]) -> list[int]:
+    def others(self, rng: Random, tokens: int, excluded: set[int]) -> list[int]:
         """Documents but for the known ones, enough for so many tokens if there are."""
-        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(known) + 8
+        wanted = int(tokens / max(1.0, float(self.counts.mean())) * 2) + len(excluded) + 8
         drawn = rng.sample(range(len(self.texts)), min(len(self.texts), wanted))
-        return [number for number in drawn if number not in known]
+        return [number for number in drawn if number not in excluded]
 
 
 class Resources:
@@ -94,15 +94,17 @@ class Resources:
         self,
         name: str,
         language: str,
-        make: Callable[[Random, int], Unit],
+        make: Callable[[Random, int], TextUnit],
         *,
         measure: Callable[[str], int] | None = None,
         capacity: int | None = None,
-    ) -> Pool:
+    ) -> UnitPool:
         """The pool of this name, made when first asked for."""
         pool = self._piles.get((name, language))
-        if not isinstance(pool, Pool):
-            pool = Pool((self.seed, name, language), make, measure or self.counter.line, capacity)
+        if not isinstance(pool, UnitPool):
+            pool = UnitPool(
+                (self.seed, name, language), make, measure or self.counter.line, capacity
+            )
             self._piles[name, language] = pool
         return pool
 
@@ -115,7 +117,9 @@ class Resources:
     def essay(self, language: str) -> Pile:
         """Invented prose, no paragraph twice in a sample; or the user's text in its order."""
         if not self._haystack:
-            return self.pool("paragraphs", language, lambda rng, _: Unit(paragraph(rng, language)))
+            return self.pool(
+                "paragraphs", language, lambda rng, _: TextUnit(paragraph(rng, language))
+            )
         if ("text", "") not in self._piles:
             self._piles["text", ""] = Corpus(self._haystack, self.counter.line)
         return self._piles["text", ""]
@@ -169,9 +173,8 @@ def read_questions(path: str) -> list[QuestionedText]:
 
 def read_text(path: str) -> str:
     """A text file (UTF-8). Raises DataError."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             return file.read().decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"cannot read {path}: {error}") from None

@@ -6,12 +6,13 @@ and the question, without special tokens and without a chat template's."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from memray_eval.benchmarks.generator.pools import Pile, insert_needles, nearest_cut
 from memray_eval.benchmarks.generator.question_order import IntArray, QuestionOrder
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.token_counter import LINE, TokenCounter
@@ -94,6 +95,29 @@ class SampleSpec(Room):
         self._head, self._closing, self._query = head, closing, query
         self._fixed = counter.start(head) + counter.known(LINE, plain_prompt(closing, query))
         super().__init__(counter, order.language, order.length - slack - self._fixed)
+
+    def hide(
+        self,
+        needles: Sequence[str],
+        tokens: int,
+        pile: Pile,
+        numbers: Sequence[int],
+        answers: tuple[str, ...],
+        *,
+        depth: int | None = None,
+        draw_places: Callable[[int], list[int]] = lambda n: [0],
+        least: int = 2,
+    ) -> SampleDraft:
+        """The draft of needles, which take `tokens` together, among as many of the pile's units as
+        fit: before units that `draw_places` draws, given how many there are; with a `depth` the
+        first needle stands there."""
+        totals = pile.totals(numbers)
+        n = self.most(totals + tokens, least)
+        places = draw_places(n)
+        if depth is not None:
+            places[0] = nearest_cut(totals[:n], depth)
+        body = insert_needles(pile.texts(numbers[:n]), list(zip(places, needles, strict=True)))
+        return self.finish(body, tokens + int(totals[n - 1]), answers)
 
     def finish(
         self, body: str, used: int, answers: tuple[str, ...], label: Any = None

@@ -9,7 +9,7 @@ from random import Random
 import numpy as np
 
 from memray_eval.benchmarks.generator.plan import Task, TaskSet
-from memray_eval.benchmarks.generator.pools import SPARE, Unit, scatter
+from memray_eval.benchmarks.generator.pools import SPARE, TextUnit, scatter
 from memray_eval.benchmarks.generator.question_order import (
     IntArray,
     QuestionOrder,
@@ -110,8 +110,8 @@ def _make(
     rng, counter = order.rng(), resources.counter
     spread = scatter(1 << 40, resources.seed, "nodes")  # one name a number, ten digits each
 
-    def node(_: Random, number: int) -> Unit:
-        return Unit(f"{spread(number):010x}")
+    def node(_: Random, number: int) -> TextUnit:
+        return TextUnit(f"{spread(number):010x}")
 
     sources = resources.pool("sources", "", node, measure=lambda name: counter.line(f"{name} ->"))
     targets = resources.pool(

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 from memray_eval.benchmarks import Rule, Suite
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.benchmarks.longbench.rules import english_words
-from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import Published, check_record, is_own_record
-from memray_eval.types import Candidate, Prompt, Sample
+from memray_eval.types import Sample
 
 VERSION = "HELMET 4526dfb"
 ANSWER, VALUE = "Answer:", "corresponding value:"
@@ -87,6 +87,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return {"context": raw.get("context"), "task": file.task, **fields, "metadata": about}
 
 
+prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
 adapt = Published(
     kind="HELMET",
     used=(*_OWN_FIELDS, *_NOTED, "ctxs", "demos"),
@@ -154,12 +155,6 @@ def _as_list(answers: Any, field: str) -> list[str]:
     if not isinstance(listed, list) or not listed or not all(isinstance(a, str) for a in listed):
         raise ValueError(f"{field}: must be text or a list of text, not {answers!r:.80}")
     return listed
-
-
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, without solved examples."""
-    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
-    return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
 def substring_match(reply: str, answers: Sequence[str], prefix: str = ANSWER) -> float:

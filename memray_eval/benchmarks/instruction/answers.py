@@ -50,13 +50,15 @@ _IS_ANSWER = (
 # Of languages in which a lone A is no word, and of those in which it is one
 _ANSWERS_ABROAD = (
     r"(?:antwort|lösung)(?:\s+(?:ist|lautet|wäre))?(?:\s+(?:die\s+)?(?:antwort|option))?"
+    r"|(?:wähle|nehme|sondern)(?: (?:die )?(?:antwort|option))?"
     r"|ответ|(?<![不非别])(?:答案|回答|选项|選項|选择|選擇|选|選|而是)(?:应该|应|應該)?(?:是|为|為|选|選)?"
     r"|答え(?:は)?|正解(?:は)?|(?:정답|답|선택)(?:은|는|이)?|(?:الإجابة|الاجابة|الجواب|الخيار)"
     r"(?:\s+(?:الصحيحة|الصحيح))?(?:\s+(?:هي|هو))?(?:\s+الخيار)?"
 )
 _ANSWERS_ROMANCE = (
-    r"(?:r[ée]ponse|respuesta|resposta|risposta)(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
-    r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción))?"
+    r"(?:je choisis|elijo|escolho|scelgo|r[ée]ponse|respuesta|resposta|risposta)"
+    r"(?:\s+(?:correcte?a?|corretta|correta|exacte))?"
+    r"(?:\s+(?:est|es|é|è|sería|serait))?(?:\s+(?:la|le|a))?(?:\s*l?['’]?\s?(?:option|opción|opção|opzione))?"
 )
 _RIGHT_ABROAD = (
     r"(?:ist|wäre|est|es|é|è)\s+(?:(?:die|der|das|la|le|a|o|il)\s+)?(?:richtig|korrekt|bonne|beste"
@@ -85,7 +87,7 @@ _ARABIC = re.compile(r"(?<![\w\u064b-\u0652])[أابجده]ـ?(?![\w\u064b-\u065
 _LATIN = str.maketrans("أابجده", "AABCDE")
 
 
-class Choice(NamedTuple):
+class ChosenOption(NamedTuple):
     """An option by its letter or word, and where in the response it is first stated as the
     answer."""
 
@@ -117,7 +119,7 @@ def offered_options(prompt: str) -> dict[str, str]:
     return {word.lower(): word for word in pair.groups()} if pair else {}
 
 
-def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
+def find_choice(response: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option that a response settles on: the last that it says is its answer ("the answer is
     B", "I choose B", "B is the safest", \\boxed{B}), else the one that it opens with, else the only
     one that it marks ("(B)", "**B**", "option B"), else the one whose own words it is. None where
@@ -128,42 +130,44 @@ def find_choice(response: str, options: Mapping[str, str]) -> Choice | None:
     if not set(options) <= set(_LETTERS):
         either = "|".join(re.escape(word) for word in options)
         found = re.search(rf"(?<!not )(?<![\w-])({either})(?![\w-])", response, re.IGNORECASE)
-        return Choice(found[1].lower(), found.start()) if found else None
+        return ChosenOption(found[1].lower(), found.start()) if found else None
     text = _COMMAND.sub(lambda found: " " * len(found[0]), _with_latin_letters(response))
     letters = "".join(sorted({*options, *"ABCDEFGH"}))
     if lone := _lone_letters(text, letters):
         return lone[0] if len({choice.option for choice in lone}) == 1 else None
     readings = _readings(letters)
-    said = [
-        (match.end(), Choice(_letter(match), match.start()))
+    statements = [
+        (match.end(), ChosenOption(_letter(match), match.start()))
         for match in readings.told.finditer(text)
     ]
     for match in _BOXED.finditer(text):
         inner = (match[1] or match[2] or "").strip()
         if choice := find_choice(inner, options):
-            said.append((match.end(), Choice(choice.option, match.start())))
+            statements.append((match.end(), ChosenOption(choice.option, match.start())))
         elif _lone_letters(inner, letters):  # several
             return None
     opens = readings.opening.match(text)
-    opening = (opens.end(), Choice(_letter(opens), 0)) if opens else None
-    if not said:
+    opening = (opens.end(), ChosenOption(_letter(opens), 0)) if opens else None
+    if not statements:
         return _unstated(text, options, readings, opening)
-    end, last = max(said)
+    end, last = max(statements)
     if readings.more.match(text, end):
         return None
     if opening and opening[1].option == last.option:
         return opening[1]
-    return next(choice for _, choice in sorted(said) if choice.option == last.option)
+    return next(choice for _, choice in sorted(statements) if choice.option == last.option)
 
 
 def _unstated(
     text: str,
     options: Mapping[str, str],
     readings: _Readings,
-    opening: tuple[int, Choice] | None,
-) -> Choice | None:
+    opening: tuple[int, ChosenOption] | None,
+) -> ChosenOption | None:
     """The option of a response that states none as its answer: see `find_choice`."""
-    named = [Choice(_letter(match), match.start()) for match in readings.marked.finditer(text)]
+    named = [
+        ChosenOption(_letter(match), match.start()) for match in readings.marked.finditer(text)
+    ]
     if opening:
         end, first = opening
         if readings.more.match(text, end) or _repeats_options(text, options):
@@ -179,7 +183,7 @@ def _with_latin_letters(text: str) -> str:
     """The text, as long as before, with full width letters and lone Arabic ones as Latin."""
     if text.isascii():
         return text
-    return _ARABIC.sub(lambda found: found[0].translate(_LATIN), text.translate(_TWINS))
+    return _ARABIC.sub(lambda match: match[0].translate(_LATIN), text.translate(_TWINS))
 
 
 def _twin(character: str) -> str:
@@ -191,7 +195,7 @@ def _twin(character: str) -> str:
 _TWINS = Forms(_twin)
 
 
-def _lone_letters(text: str, letters: str) -> list[Choice] | None:
+def _lone_letters(text: str, letters: str) -> list[ChosenOption] | None:
     """The letters of a text that says nothing else ("(B)", "A, B", "A or C"), else None."""
     if len(text) > 100:
         return None
@@ -202,7 +206,7 @@ def _lone_letters(text: str, letters: str) -> list[Choice] | None:
         return None
     if re.search(r"[+\-−]", text):  # a grade
         return None
-    return [Choice(part[0].upper(), part.start()) for part in parts]
+    return [ChosenOption(part[0].upper(), part.start()) for part in parts]
 
 
 def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
@@ -213,27 +217,29 @@ def _repeats_options(text: str, options: Mapping[str, str]) -> bool:
         for letter, words in options.items()
         if words
     )
-    return sum(found is not None for found in repeated) > 1
+    return sum(match is not None for match in repeated) > 1
 
 
-def _choose_by_words(text: str, options: Mapping[str, str]) -> Choice | None:
+def _choose_by_words(text: str, options: Mapping[str, str]) -> ChosenOption | None:
     """The option whose own words a response is, or states as its answer."""
     stated = list(re.finditer(rf"(?i:{_IS_ANSWER}|{_ANSWERS_ABROAD}|{_ANSWERS_ROMANCE})", text))
-    ends = [found.end() for found in stated]
+    ends = [match.end() for match in stated]
     for start in (0, *(end for end in reversed(ends) if end)):
-        said = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
-        if option := _option_of_words(text if not start else said, options):
-            return Choice(option, start)
+        clauses = re.split(r"\n|[.;](?=\s)|[。；]", text[start : start + 300].lstrip(' \n:*_"“'))[0]
+        if option := _option_of_words(text if not start else clauses, options):
+            return ChosenOption(option, start)
     return None
 
 
 def _option_of_words(text: str, options: Mapping[str, str]) -> str:
     normal = _normalise_answer(text)
-    same = (one for one, words in options.items() if words and _normalise_answer(words) == normal)
+    same = (
+        option for option, words in options.items() if words and _normalise_answer(words) == normal
+    )
     return next(same, "")
 
 
-def _is_list(named: Sequence[Choice], response: str, first: Choice) -> bool:
+def _is_list(named: Sequence[ChosenOption], response: str, first: ChosenOption) -> bool:
     """Whether the response goes through several options line by line, of which its first is no
     choice."""
     opens_line = {
@@ -268,7 +274,7 @@ def _readings(letters: str) -> _Readings:
     abroad = rf"[{letters}]{ends}"
     closed = rf"[{letters}{letters.lower()}](?=[)\]])"
     marks = r"[\s(\[*_\"“「【《:=–-]{0,6}"
-    told = (
+    announced = (
         rf"(?i:{_IS_ANSWER})\s{{0,3}}{marks}(?:(?i:option|letter|choice)\s)?{marks}"
         rf"({closed}|{bare})"
         rf"|(?i:{_CHOOSES})\s{marks}({closed}|{bare})"
@@ -294,7 +300,10 @@ def _readings(letters: str) -> _Readings:
         rf"(?=[)\]*_]*\s*(?:[.;:。都均皆]|$|{joining}|(?:are|sind|sont|son)\b))"
     )
     return _Readings(
-        re.compile(told), re.compile(opening), re.compile(marked, re.MULTILINE), re.compile(more)
+        re.compile(announced),
+        re.compile(opening),
+        re.compile(marked, re.MULTILINE),
+        re.compile(more),
     )
 
 
@@ -345,17 +354,17 @@ def _unwrap(response: str) -> str:
 
 
 def _f1(response: str, answer: str) -> float:
-    said, wanted = tokens(response), tokens(answer)
+    words, wanted = tokens(response), tokens(answer)
     if is_chinese(answer):
-        said, wanted = _cut_chinese(said), _cut_chinese(wanted)
-    return token_f1(said, wanted)
+        words, wanted = _cut_chinese(words), _cut_chinese(wanted)
+    return token_f1(words, wanted)
 
 
-def _cut_chinese(found: Sequence[str]) -> tuple[str, ...]:
+def _cut_chinese(words: Sequence[str]) -> tuple[str, ...]:
     """Tokens, of which those in Chinese are cut into words."""
     return tuple(
         word
-        for token in found
+        for token in words
         for word in (chinese_words(token) if is_chinese(token) else (token,))
     )
 
@@ -378,8 +387,8 @@ def _is_same(response: str, answer: str) -> bool:
         return True
     if not answer.lstrip().startswith(("{", "[")):
         return False
-    there, wanted = read_json(response), read_json(answer)
-    return there is not None and there == wanted
+    value, wanted = read_json(response), read_json(answer)
+    return value is not None and value == wanted
 
 
 def _normalise_answer(text: str) -> str:

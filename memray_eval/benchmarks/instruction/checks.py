@@ -14,7 +14,7 @@ from typing import NamedTuple
 from memray_eval.benchmarks.instruction.answers import compare
 from memray_eval.benchmarks.instruction.plans import navigation
 from memray_eval.benchmarks.instruction.reasoning import reasoning
-from memray_eval.benchmarks.instruction.simple import Check, completeness, error_free, simple
+from memray_eval.benchmarks.instruction.simple import CheckResult, completeness, error_free, simple
 from memray_eval.errors import ConfigError
 from memray_eval.types import Frozen
 
@@ -41,7 +41,7 @@ BESIDE = ("exact_match", "answer_f1")
 CHECKS = (*(check for weights in WEIGHTS.values() for check in weights), *BESIDE)
 _SUM_TOLERANCE = 1e-6
 
-_SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, Check]]] = {
+_SCORERS: Mapping[str, Callable[[str, str, bool], dict[str, CheckResult]]] = {
     "simple": simple,
     "navigation": navigation,
     "reasoning": reasoning,
@@ -67,7 +67,7 @@ BANDS = (
 
 def band(score: float) -> Band:
     """The band of an overall score: 89.9 is good, 90 excellent."""
-    return next(each for each in BANDS if score >= each.low)
+    return next(band_ for band_ in BANDS if score >= band_.low)
 
 
 class Result(Frozen):
@@ -101,7 +101,7 @@ def score_response(
     answers = (expected,) if isinstance(expected, str) else tuple(expected or ())
     is_empty = not response.strip()
     checks = (
-        {name: Check(0) for name in WEIGHTS[prompt_type]}
+        {name: CheckResult(0) for name in WEIGHTS[prompt_type]}
         if is_empty
         else _SCORERS[prompt_type](prompt, response, is_cut)
     )
@@ -132,11 +132,11 @@ def check_prompt_type(prompt_type: str) -> None:
 def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str, float]:
     """The weights as they are. Raises ConfigError for a check that the type lacks, a share that is
     no number from 0 to 1, and shares that don't sum to 1."""
-    known = (*WEIGHTS[prompt_type], *BESIDE)
+    checks = (*WEIGHTS[prompt_type], *BESIDE)
     for name, share in weights.items():
-        if name not in known:
+        if name not in checks:
             raise ConfigError(
-                f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(known)}"
+                f"weights: {prompt_type} has no check {name!r}; there are: {', '.join(checks)}"
             )
         if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share <= 1:
             raise ConfigError(f"weights: {name} must be a number from 0 to 1, not {share!r}")
@@ -145,14 +145,16 @@ def check_weights(prompt_type: str, weights: Mapping[str, float]) -> Mapping[str
     return weights
 
 
-def _compare_with_answers(prompt: str, response: str, answers: Sequence[str]) -> dict[str, Check]:
-    found = compare(prompt, response, answers)
-    told = f"expected: {answers[0][:80]}" + (
+def _compare_with_answers(
+    prompt: str, response: str, answers: Sequence[str]
+) -> dict[str, CheckResult]:
+    match = compare(prompt, response, answers)
+    expected = f"expected: {answers[0][:80]}" + (
         f" or {len(answers) - 1} more" if len(answers) > 1 else ""
     )
     exact = (
-        Check(100, f"Exact match ({told})")
-        if found.exact
-        else Check(0, issues=(f"No exact match ({told})",))
+        CheckResult(100, f"Exact match ({expected})")
+        if match.exact
+        else CheckResult(0, issues=(f"No exact match ({expected})",))
     )
-    return {"exact_match": exact, "answer_f1": Check(round(100 * found.f1))}
+    return {"exact_match": exact, "answer_f1": CheckResult(round(100 * match.f1))}

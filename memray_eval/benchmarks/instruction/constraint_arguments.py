@@ -38,14 +38,14 @@ class Count(Frozen):
     n: Number
 
 
-class Range(Frozen):
+class WordRange(Frozen):
     """From `low` to `high`, both counted in."""
 
     low: Number
     high: Number
 
     @model_validator(mode="after")
-    def _in_order(self) -> Range:
+    def _in_order(self) -> WordRange:
         if self.low > self.high:
             raise ValueError(f"low {self.low} is above high {self.high}")
         return self
@@ -57,7 +57,7 @@ class Related(Count):
     relation: Relation = "at_least"
 
 
-class Counted(Related):
+class Occurrences(Related):
     """How often `of`, a word, a phrase or a letter, is there."""
 
     of: Text
@@ -68,17 +68,17 @@ class Words(Frozen):
 
     @field_validator("words")
     @classmethod
-    def _are_words(cls, given: tuple[str, ...]) -> tuple[str, ...]:
-        if wordless := [word for word in given if not words(word)]:
+    def _are_words(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if wordless := [word for word in texts if not words(word)]:
             raise ValueError(f"{wordless[0]!r} holds no word")
-        return given
+        return texts
 
 
 class Phrase(Frozen):
     text: Text
 
 
-class Options(Frozen):
+class OneOf(Frozen):
     options: tuple[Text, ...] = Field(min_length=1)
 
 

@@ -11,15 +11,15 @@ from memray_eval.benchmarks.instruction.answers import read_json, strip_fence
 from memray_eval.benchmarks.instruction.constraint_arguments import (
     SCRIPTS,
     Count,
-    Counted,
     Marker,
     Nothing,
     NthParagraph,
-    Options,
+    Occurrences,
+    OneOf,
     Phrase,
-    Range,
     Related,
     Script,
+    WordRange,
     Words,
 )
 from memray_eval.benchmarks.instruction.counts import (
@@ -50,7 +50,7 @@ def max_words(text: str, wanted: Count) -> bool:
     return count_words(text) <= wanted.n
 
 
-def words_between(text: str, wanted: Range) -> bool:
+def words_between(text: str, wanted: WordRange) -> bool:
     return wanted.low <= count_words(text) <= wanted.high
 
 
@@ -69,8 +69,8 @@ def paragraphs(text: str, wanted: Count) -> bool:
 
 def nth_paragraph_starts(text: str, wanted: NthParagraph) -> bool:
     """Whatever the case; there may be more paragraphs than n."""
-    found, word = paragraphs_of(text), words(wanted.word)
-    return len(found) >= wanted.n and words(found[wanted.n - 1])[: len(word)] == word
+    paragraphs, word = paragraphs_of(text), words(wanted.word)
+    return len(paragraphs) >= wanted.n and words(paragraphs[wanted.n - 1])[: len(word)] == word
 
 
 def keywords_present(text: str, wanted: Words) -> bool:
@@ -81,7 +81,7 @@ def keywords_absent(text: str, unwanted: Words) -> bool:
     return not any(contains_phrase(text, word) for word in unwanted.words)
 
 
-def keyword_frequency(text: str, wanted: Counted) -> bool:
+def keyword_frequency(text: str, wanted: Occurrences) -> bool:
     """Whole words, whatever the case; in scripts without spaces, wherever the characters stand."""
     pattern = re.escape(wanted.of)
     if not is_unspaced(wanted.of):
@@ -89,7 +89,7 @@ def keyword_frequency(text: str, wanted: Counted) -> bool:
     return _compares(len(re.findall(pattern, text, re.IGNORECASE)), wanted)
 
 
-def letter_frequency(text: str, wanted: Counted) -> bool:
+def letter_frequency(text: str, wanted: Occurrences) -> bool:
     """Whatever the case."""
     return _compares(text.lower().count(wanted.of.lower()), wanted)
 
@@ -183,10 +183,10 @@ def postscript(text: str, wanted: Phrase) -> bool:
     return any(line.strip().casefold().startswith(marker) for line in text.splitlines())
 
 
-def one_of(text: str, wanted: Options) -> bool:
+def one_of(text: str, wanted: OneOf) -> bool:
     """Nothing but one of the options, whatever the case; a full stop after it is let through."""
-    said = text.strip().rstrip(".").casefold()
-    return any(said == option.strip().rstrip(".").casefold() for option in wanted.options)
+    reply = text.strip().rstrip(".").casefold()
+    return any(reply == option.strip().rstrip(".").casefold() for option in wanted.options)
 
 
 def two_responses(text: str, wanted: Nothing) -> bool:

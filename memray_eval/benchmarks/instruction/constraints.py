@@ -16,57 +16,57 @@ from pydantic import ValidationError
 from memray_eval.benchmarks.instruction import constraint_tests as tests
 from memray_eval.benchmarks.instruction.constraint_arguments import (
     Count,
-    Counted,
     Marker,
     Nothing,
     NthParagraph,
-    Options,
+    Occurrences,
+    OneOf,
     Phrase,
-    Range,
     Related,
     Script,
+    WordRange,
     Words,
 )
 from memray_eval.types import Frozen
 
 
-class Kind(NamedTuple):
+class ConstraintKind(NamedTuple):
     """What arguments a kind takes, and whether a text that is not empty follows it."""
 
     arguments: type[Frozen]
     holds: Callable[[str, Any], bool]
 
 
-KINDS: Mapping[str, Kind] = {
-    "min_words": Kind(Count, tests.min_words),
-    "max_words": Kind(Count, tests.max_words),
-    "words": Kind(Range, tests.words_between),
-    "min_sentences": Kind(Count, tests.min_sentences),
-    "max_sentences": Kind(Count, tests.max_sentences),
-    "paragraphs": Kind(Count, tests.paragraphs),
-    "nth_paragraph_starts": Kind(NthParagraph, tests.nth_paragraph_starts),
-    "keywords_present": Kind(Words, tests.keywords_present),
-    "keywords_absent": Kind(Words, tests.keywords_absent),
-    "keyword_frequency": Kind(Counted, tests.keyword_frequency),
-    "letter_frequency": Kind(Counted, tests.letter_frequency),
-    "json": Kind(Nothing, tests.is_json),
-    "upper_case": Kind(Nothing, tests.upper_case),
-    "lower_case": Kind(Nothing, tests.lower_case),
-    "capital_words": Kind(Related, tests.capital_words),
-    "script": Kind(Script, tests.in_script),
-    "starts_with": Kind(Phrase, tests.starts_with),
-    "ends_with": Kind(Phrase, tests.ends_with),
-    "quoted": Kind(Nothing, tests.quoted),
-    "bullets": Kind(Count, tests.bullets),
-    "title": Kind(Nothing, tests.title),
-    "no_commas": Kind(Nothing, tests.no_commas),
-    "placeholders": Kind(Count, tests.placeholders),
-    "sections": Kind(Marker, tests.sections),
-    "highlights": Kind(Count, tests.highlights),
-    "repeat_prompt": Kind(Phrase, tests.starts_with),
-    "postscript": Kind(Phrase, tests.postscript),
-    "one_of": Kind(Options, tests.one_of),
-    "two_responses": Kind(Nothing, tests.two_responses),
+KINDS: Mapping[str, ConstraintKind] = {
+    "min_words": ConstraintKind(Count, tests.min_words),
+    "max_words": ConstraintKind(Count, tests.max_words),
+    "words": ConstraintKind(WordRange, tests.words_between),
+    "min_sentences": ConstraintKind(Count, tests.min_sentences),
+    "max_sentences": ConstraintKind(Count, tests.max_sentences),
+    "paragraphs": ConstraintKind(Count, tests.paragraphs),
+    "nth_paragraph_starts": ConstraintKind(NthParagraph, tests.nth_paragraph_starts),
+    "keywords_present": ConstraintKind(Words, tests.keywords_present),
+    "keywords_absent": ConstraintKind(Words, tests.keywords_absent),
+    "keyword_frequency": ConstraintKind(Occurrences, tests.keyword_frequency),
+    "letter_frequency": ConstraintKind(Occurrences, tests.letter_frequency),
+    "json": ConstraintKind(Nothing, tests.is_json),
+    "upper_case": ConstraintKind(Nothing, tests.upper_case),
+    "lower_case": ConstraintKind(Nothing, tests.lower_case),
+    "capital_words": ConstraintKind(Related, tests.capital_words),
+    "script": ConstraintKind(Script, tests.in_script),
+    "starts_with": ConstraintKind(Phrase, tests.starts_with),
+    "ends_with": ConstraintKind(Phrase, tests.ends_with),
+    "quoted": ConstraintKind(Nothing, tests.quoted),
+    "bullets": ConstraintKind(Count, tests.bullets),
+    "title": ConstraintKind(Nothing, tests.title),
+    "no_commas": ConstraintKind(Nothing, tests.no_commas),
+    "placeholders": ConstraintKind(Count, tests.placeholders),
+    "sections": ConstraintKind(Marker, tests.sections),
+    "highlights": ConstraintKind(Count, tests.highlights),
+    "repeat_prompt": ConstraintKind(Phrase, tests.starts_with),
+    "postscript": ConstraintKind(Phrase, tests.postscript),
+    "one_of": ConstraintKind(OneOf, tests.one_of),
+    "two_responses": ConstraintKind(Nothing, tests.two_responses),
 }
 
 
@@ -93,7 +93,9 @@ def read_constraints(raw: Any) -> tuple[Constraint, ...]:
     lists the kinds."""
     if not isinstance(raw, list | tuple) or not raw:
         raise ValueError(f"constraints: must be a list of objects with a kind, not {raw!r}"[:200])
-    return tuple(_read(f"constraints.{place}", one) for place, one in enumerate(raw))
+    return tuple(
+        _read(f"constraints.{number}", constraint) for number, constraint in enumerate(raw)
+    )
 
 
 def _read(where: str, raw: Any) -> Constraint:
@@ -103,9 +105,9 @@ def _read(where: str, raw: Any) -> Constraint:
     if kind not in KINDS:
         raise ValueError(f"{where}: no kind {kind!r}; there are: {', '.join(KINDS)}")
     # Parquet fills arguments of other kinds with null.
-    given = {name: value for name, value in raw.items() if name != "kind" and value is not None}
+    arguments = {name: value for name, value in raw.items() if name != "kind" and value is not None}
     try:
-        return Constraint(kind, KINDS[kind].arguments.model_validate(given))
+        return Constraint(kind, KINDS[kind].arguments.model_validate(arguments))
     except ValidationError as error:
         raise ValueError(f"{where}: {_describe_fault(kind, error)}") from None
 
@@ -114,11 +116,11 @@ def _describe_fault(kind: str, error: ValidationError) -> str:
     """The first thing that is wrong with a kind's arguments."""
     fault = error.errors(include_url=False)[0]
     name = ".".join(str(part) for part in fault["loc"]) or "arguments"
-    known = ", ".join(KINDS[kind].arguments.model_fields) or "none"
+    names = ", ".join(KINDS[kind].arguments.model_fields) or "none"
     if fault["type"] == "missing":
-        return f"{kind} lacks {name}; it takes: {known}"
+        return f"{kind} lacks {name}; it takes: {names}"
     if fault["type"] == "extra_forbidden":
-        return f"{kind} has no argument {name!r}; it takes: {known}"
+        return f"{kind} has no argument {name!r}; it takes: {names}"
     return f"{kind}.{name}: {fault['msg'].removeprefix('Value error, ')}, not {fault['input']!r}"[
         :300
     ]

@@ -12,7 +12,7 @@ from typing import Any
 
 from memray_eval.benchmarks.instruction.answers import read_json, refuse_constant
 from memray_eval.benchmarks.instruction.counts import asked_steps
-from memray_eval.benchmarks.instruction.simple import Check
+from memray_eval.benchmarks.instruction.simple import CheckResult
 
 POINTS_A_STEP = 20
 STEP_FIELDS = ("action", "parameters")
@@ -21,7 +21,7 @@ MAX_ISSUES = 10
 _TRIES = 5  # at finding an object within other text
 
 
-def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     """The checks of a response that is not empty."""
     plan = read_json(response)
     is_valid = isinstance(plan, dict | list)
@@ -31,7 +31,9 @@ def navigation(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     counted = _step_count(prompt, _objects(steps))
     fault = "Text beside the JSON" if plan is not None else "Invalid JSON"
     return {
-        "json_validity": Check(100, "Valid JSON syntax") if is_valid else Check(0, issues=(fault,)),
+        "json_validity": CheckResult(100, "Valid JSON syntax")
+        if is_valid
+        else CheckResult(0, issues=(fault,)),
         "required_fields": _required_fields(steps, isinstance(plan, dict) and "steps" in plan),
         "structure": _structure(plan, steps),
         **({"step_count": counted} if counted else {}),
@@ -48,11 +50,11 @@ def find_plan(text: str) -> Any:
         if (start := text.find("{", start + 1)) < 0:
             return None
         try:
-            found, _ = decoder.raw_decode(text, start)
+            plan, _ = decoder.raw_decode(text, start)
         except (ValueError, RecursionError):
             continue
-        if "steps" in found:
-            return found
+        if "steps" in plan:
+            return plan
     return None
 
 
@@ -60,49 +62,51 @@ def _objects(steps: Any) -> list[dict[str, Any]]:
     return [step for step in steps if isinstance(step, dict)] if isinstance(steps, list) else []
 
 
-def _required_fields(steps: Any, has_steps: bool) -> Check:
+def _required_fields(steps: Any, has_steps: bool) -> CheckResult:
     """The share of `steps` and, in any of its objects, action and parameters that are there."""
     objects = _objects(steps)
-    there = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
+    present = [has_steps, *(any(field in step for step in objects) for field in STEP_FIELDS)]
     missing = tuple(
         f"Missing field: {name}"
-        for name, is_there in zip(REQUIRED, there, strict=True)
+        for name, is_there in zip(REQUIRED, present, strict=True)
         if not is_there
     )
-    return Check(
-        round(100 * sum(there) / len(there)),
+    return CheckResult(
+        round(100 * sum(present) / len(present)),
         "" if missing else "All required fields present",
         missing,
     )
 
 
-def _structure(plan: Any, steps: Any) -> Check:
+def _structure(plan: Any, steps: Any) -> CheckResult:
     if isinstance(steps, list) and steps and len(_objects(steps)) == len(steps):
-        return Check(100, "Correct structure (steps is array)")
+        return CheckResult(100, "Correct structure (steps is array)")
     if not isinstance(plan, dict):
-        return Check(0, issues=("The plan is no JSON object",))
+        return CheckResult(0, issues=("The plan is no JSON object",))
     if not isinstance(steps, list):
-        return Check(
+        return CheckResult(
             0, issues=(f"steps must be an array, not {_kind(steps)}",) if "steps" in plan else ()
         )
-    return Check(0, issues=("steps is empty" if not steps else "steps must hold objects only",))
+    return CheckResult(
+        0, issues=("steps is empty" if not steps else "steps must hold objects only",)
+    )
 
 
-def _step_count(prompt: str, objects: list[dict[str, Any]]) -> Check | None:
+def _step_count(prompt: str, objects: list[dict[str, Any]]) -> CheckResult | None:
     """None if the prompt names no number of steps."""
     if (expected := asked_steps(prompt)) is None:
         return None
-    told = f"Step count: {len(objects)} (expected: {expected})"
+    message = f"Step count: {len(objects)} (expected: {expected})"
     off = expected.off(len(objects))
     if not off:
-        return Check(100, told)
-    return Check(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(told,))
+        return CheckResult(100, message)
+    return CheckResult(max(100 - POINTS_A_STEP * off, 0) if objects else 0, issues=(message,))
 
 
-def _step_structure(steps: Any) -> Check:
+def _step_structure(steps: Any) -> CheckResult:
     """The share of steps that are as they should be; the first MAX_ISSUES faults are told."""
     if not isinstance(steps, list) or not steps:
-        return Check(0)
+        return CheckResult(0)
     faults = []
     for number, step in enumerate(steps, start=1):
         if not isinstance(step, dict):
@@ -112,9 +116,9 @@ def _step_structure(steps: Any) -> Check:
         elif found := list(_field_faults(step)):
             faults.append(f"Step {number}: {'; '.join(found)}")
     if not faults:
-        return Check(100, "All steps have action and parameters")
+        return CheckResult(100, "All steps have action and parameters")
     more = (f"... and {len(faults) - MAX_ISSUES} more steps",) if len(faults) > MAX_ISSUES else ()
-    return Check(
+    return CheckResult(
         round(100 * (len(steps) - len(faults)) / len(steps)), issues=(*faults[:MAX_ISSUES], *more)
     )
 

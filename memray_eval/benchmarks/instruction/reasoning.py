@@ -7,14 +7,14 @@ import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
-from memray_eval.benchmarks.instruction.answers import Choice, find_choice, offered_options
+from memray_eval.benchmarks.instruction.answers import ChosenOption, find_choice, offered_options
 from memray_eval.benchmarks.instruction.counts import (
     chinese_words,
     count_words,
     is_chinese,
     sentences_of,
 )
-from memray_eval.benchmarks.instruction.simple import Check
+from memray_eval.benchmarks.instruction.simple import CheckResult
 from memray_eval.text_processing.matching import stem, stems, words
 
 EARLY_WORDS = 20
@@ -42,7 +42,7 @@ _ASKING = frozenset(
 )
 
 
-def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     """The checks of a response that is not empty, of which the first READ_CHARS characters are
     read; those of an answer only where the prompt offers options."""
     response = response[:READ_CHARS]
@@ -64,33 +64,39 @@ def reasoning(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     }
 
 
-def _answer_present(choice: Choice | None, options: Mapping[str, str]) -> Check:
+def _answer_present(choice: ChosenOption | None, options: Mapping[str, str]) -> CheckResult:
     if choice is None:
-        return Check(0, issues=(f"No answer: none of {', '.join(options)} is chosen",))
+        return CheckResult(0, issues=(f"No answer: none of {', '.join(options)} is chosen",))
     if choice.option not in options:
-        return Check(0, issues=(f"Answer {choice.option} is none of {', '.join(options)}",))
-    return Check(100, f"Answer present: {choice.option}")
+        return CheckResult(0, issues=(f"Answer {choice.option} is none of {', '.join(options)}",))
+    return CheckResult(100, f"Answer present: {choice.option}")
 
 
-def _answer_position(choice: Choice | None, response: str) -> Check:
+def _answer_position(choice: ChosenOption | None, response: str) -> CheckResult:
     """100 within the first EARLY_WORDS words, LATER_SCORE within the first half of all words, else
     0."""
     if choice is None:
-        return Check(0)
-    place = count_words(response[: choice.start]) + 1
-    if place <= EARLY_WORDS:
-        return Check(100, "Answer stated early")
-    is_half = 2 * place <= count_words(response)
-    return Check(LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {place}",))
+        return CheckResult(0)
+    position = count_words(response[: choice.start]) + 1
+    if position <= EARLY_WORDS:
+        return CheckResult(100, "Answer stated early")
+    is_half = 2 * position <= count_words(response)
+    return CheckResult(
+        LATER_SCORE if is_half else 0, issues=(f"Answer stated late: at word {position}",)
+    )
 
 
-def _explanation_present(response: str) -> Check:
+def _explanation_present(response: str) -> CheckResult:
     """A sentence has two words or more, so that "B." is none."""
-    found = sum(count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response))
-    told = f"Explanation: {found} {'sentence' if found == 1 else 'sentences'}"
-    if found >= SENTENCES:
-        return Check(100, told)
-    return Check(ONE_SENTENCE_SCORE if found else 0, issues=(f"{told} (expected: 2 or more)",))
+    n_sentences = sum(
+        count_words(sentence) >= SENTENCE_WORDS for sentence in sentences_of(response)
+    )
+    message = f"Explanation: {n_sentences} {'sentence' if n_sentences == 1 else 'sentences'}"
+    if n_sentences >= SENTENCES:
+        return CheckResult(100, message)
+    return CheckResult(
+        ONE_SENTENCE_SCORE if n_sentences else 0, issues=(f"{message} (expected: 2 or more)",)
+    )
 
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
@@ -113,7 +119,7 @@ def _content(text: str) -> list[str]:
     """The stems of a text's content words, in order, with repetitions."""
     spaced = _spaced(text)
     kept = stems(spaced) - _ASKING
-    return [found for word in words(spaced.replace("_", " ")) if (found := stem(word)) in kept]
+    return [root for word in words(spaced.replace("_", " ")) if (root := stem(word)) in kept]
 
 
 def _spaced(text: str) -> str:
@@ -123,23 +129,25 @@ def _spaced(text: str) -> str:
     return " ".join(word for word in chinese_words(text) if len(word) > 1 or not is_chinese(word))
 
 
-def _concept_coverage(wanted: Sequence[str], response: str) -> Check:
+def _concept_coverage(wanted: Sequence[str], response: str) -> CheckResult:
     """100 where the prompt has no content word to speak of."""
     if not wanted:
-        return Check(100)
-    said = stems(_spaced(response))
-    missing = [word for word in wanted if word not in said]
-    told = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
+        return CheckResult(100)
+    mentioned = stems(_spaced(response))
+    missing = [word for word in wanted if word not in mentioned]
+    message = f"Key concepts: {len(wanted) - len(missing)} of {len(wanted)}"
     score = round(100 * (len(wanted) - len(missing)) / len(wanted))
     return (
-        Check(score, issues=(f"{told} (not mentioned: {', '.join(missing)})",))
+        CheckResult(score, issues=(f"{message} (not mentioned: {', '.join(missing)})",))
         if missing
-        else Check(score, told)
+        else CheckResult(score, message)
     )
 
 
-def _logical_structure(response: str) -> Check:
-    found = _MARKERS.search(response)
-    if found is None:
-        return Check(0, issues=("No marker of reasoning, such as because or therefore",))
-    return Check(100, f"Reasoning marker: {' '.join(found[0].strip(' ,;.').lower().split())[:40]}")
+def _logical_structure(response: str) -> CheckResult:
+    match = _MARKERS.search(response)
+    if match is None:
+        return CheckResult(0, issues=("No marker of reasoning, such as because or therefore",))
+    return CheckResult(
+        100, f"Reasoning marker: {' '.join(match[0].strip(' ,;.').lower().split())[:40]}"
+    )

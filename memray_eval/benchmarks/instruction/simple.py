@@ -34,7 +34,7 @@ _ERRORS = re.compile(
 )
 
 
-class Check(NamedTuple):
+class CheckResult(NamedTuple):
     """The outcome of one check: its subscore 0-100, what it found right ("" for nothing) and what
     it found wrong."""
 
@@ -43,7 +43,7 @@ class Check(NamedTuple):
     issues: tuple[str, ...] = ()
 
 
-def simple(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
+def simple(prompt: str, response: str, is_cut: bool) -> dict[str, CheckResult]:
     """The checks of a response that is not empty. `is_cut`: the engine says that it ran into its
     length."""
     counted = word_count(prompt, response)
@@ -54,25 +54,25 @@ def simple(prompt: str, response: str, is_cut: bool) -> dict[str, Check]:
     }
 
 
-def word_count(prompt: str, response: str) -> Check | None:
+def word_count(prompt: str, response: str) -> CheckResult | None:
     """100 in the range that the prompt asks for, else by WORDS_OFF the share of the missed bound
     that it is off, else 0. None if the prompt sets no target."""
     if (target := asked_words(prompt)) is None:
         return None
     count = count_words(response)
-    told = f"Word count: {count} (target: {target})"
+    message = f"Word count: {count} (target: {target})"
     if not target.off(count):
-        return Check(100, told)
-    return Check(
+        return CheckResult(100, message)
+    return CheckResult(
         next((score for share, score in WORDS_OFF if target.share_off(count) <= share), 0),
-        issues=(told,),
+        issues=(message,),
     )
 
 
-def completeness(response: str, is_cut: bool) -> Check:
+def completeness(response: str, is_cut: bool) -> CheckResult:
     if is_cut or is_cut_off(response):
-        return Check(CUT_OFF_SCORE, issues=("Truncated response",))
-    return Check(100, "Complete response")
+        return CheckResult(CUT_OFF_SCORE, issues=("Truncated response",))
+    return CheckResult(100, "Complete response")
 
 
 def is_cut_off(response: str) -> bool:
@@ -102,11 +102,11 @@ def _is_unended_prose(text: str) -> bool:
     )
 
 
-def error_free(response: str) -> Check:
+def error_free(response: str) -> CheckResult:
     """0 for a refusal ("I cannot ...", "I'm unable to", "As an AI") or an error message ("Error:
     ...", a traceback), in English or Chinese. "I can't wait" and what stands in quotation marks is
     no refusal."""
-    found = _ERRORS.search(response.replace("’", "'"))
-    if found is None:
-        return Check(100, "No errors detected")
-    return Check(0, issues=(f"Refusal or error message: {found[0].strip()[:60]!r}",))
+    match = _ERRORS.search(response.replace("’", "'"))
+    if match is None:
+        return CheckResult(100, "No errors detected")
+    return CheckResult(0, issues=(f"Refusal or error message: {match[0].strip()[:60]!r}",))

@@ -22,8 +22,8 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     and a plain prompt, which names neither, has PLAIN_TYPE. Its constraints and weights stand in
     its metadata, or in the record itself, and then go to its metadata. Raises ValueError for an
     unknown type, a task that is another, and weights or constraints that cannot be read."""
-    given = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
-    named = next(name for name in given if name not in (None, ""))
+    candidates = (raw.get("prompt_type"), raw.get("task"), PLAIN_TYPE)
+    named = next(name for name in candidates if name not in (None, ""))
     if not isinstance(named, str) or named not in PROMPT_TYPES:
         raise ValueError(f"prompt_type: no type {named!r}; there are: {', '.join(PROMPT_TYPES)}")
     if raw.get("task") not in (None, "", named):

@@ -10,7 +10,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     Conversation,
     Fault,
     Session,
-    Turn,
+    SpokenTurn,
     as_text,
     check_sessions,
     find_json,
@@ -91,7 +91,7 @@ def read_sessions(raw: Any) -> Conversation:
     return check_sessions(sessions)
 
 
-def _read_turn(raw: Any) -> Turn:
+def _read_turn(raw: Any) -> SpokenTurn:
     """A turn; a picture is what its caption says."""
     turn = read_turn(raw, str(raw.get("dia_id") if isinstance(raw, Mapping) else raw), "speaker",
                      "text")  # fmt: skip

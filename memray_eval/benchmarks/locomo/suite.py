@@ -6,14 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Suite, mean_of
-from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.files import FILES, read_answers
 from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
 from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.types import Candidate, Prompt, Sample
 
-WORDING = Wording(
+WORDING = ConversationWording(
     before="Two people wrote each other over many months. Below is what they wrote, oldest first; "
     "each sitting begins with its date.",
     after="Question: {question}\n\n"

@@ -9,7 +9,7 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.longbench.rules import RULE_OF_TASK, RULES
-from memray_eval.benchmarks.templates import Wording, own_wording
+from memray_eval.benchmarks.templates import PromptByTask, Wording, own_wording
 from memray_eval.benchmarks.templates.files import (
     ask_with_templates,
     find_beside,
@@ -25,7 +25,7 @@ from memray_eval.benchmarks.templates.records import (
     task_of_path,
 )
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Prompt, Sample
+from memray_eval.types import Sample
 
 EVEN = "LongBench-E"
 _CHINESE = ("multifieldqa_zh", "dureader", "vcsum", "lsht", "passage_retrieval_zh")
@@ -171,6 +171,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
+prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
 adapt = Published(
     kind="LongBench",
     fields={"_id": None, "input": str, "context": str, "answers": list, "length": int},
@@ -183,13 +184,6 @@ adapt = Published(
 def bucket(length: int) -> str:
     """LongBench-E's class of a length in words (characters for Chinese)."""
     return "0-4k" if length < 4000 else "4-8k" if length < 8000 else "8k+"
-
-
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words. A sample of the user's own without a task is asked as a plain question on a
-    text."""
-    wording = WORDINGS[sample.task] if sample.task else _WITHOUT_TASK
-    return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
 def templated(suite: Suite, path: str) -> Suite:

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Suite, mean_of, mean_of_tasks
-from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.longmemeval.files import ABSTENTION, FILES, TASKS
 from memray_eval.benchmarks.longmemeval.judge_prompts import METRIC, read_official
 from memray_eval.benchmarks.templates.records import Published, known_task
 from memray_eval.types import Candidate, Prompt, Sample
 
-WORDING = Wording(
+WORDING = ConversationWording(
     before="You are a user's assistant. Below are your earlier chats with this user, oldest first; "
     "each begins with its date.",
     after="{question}\n\n"

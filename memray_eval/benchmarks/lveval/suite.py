@@ -9,9 +9,8 @@ from typing import Any
 
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.lveval.rules import RULES, TASK_RULES
-from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import Published, task_of
-from memray_eval.types import Candidate, Prompt, Sample
 
 TASKS = tuple(TASK_RULES)
 _CHINESE = frozenset(
@@ -65,6 +64,7 @@ def _read(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     }
 
 
+prompt = PromptByTask(wordings=WORDINGS, no_task=_WITHOUT_TASK)
 adapt = Published(
     kind="LV-Eval",
     fields={"input": str, "context": str, "answers": list, "length": int},
@@ -72,12 +72,6 @@ adapt = Published(
     tasks=TASKS,
     read=_read,
 )
-
-
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, with the benchmark's output lengths."""
-    wording = WORDINGS.get(sample.task, _WITHOUT_TASK)
-    return wording.ask({"context": sample.context or "", "input": sample.query})
 
 
 SUITE = Suite(

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 from memray_eval.benchmarks.generator.plan import Task, TaskSet
-from memray_eval.benchmarks.generator.pools import Unit, scatter
+from memray_eval.benchmarks.generator.pools import TextUnit, scatter
 from memray_eval.benchmarks.generator.prose import sentence
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
@@ -215,9 +215,9 @@ def _draw_others(
     what is asked."""
     counter, spread = resources.counter, scatter(len(KINDS), resources.seed, "pieces")
 
-    def make(maker: Random, number: int) -> Unit:
+    def make(maker: Random, number: int) -> TextUnit:
         kind = KINDS[spread(number % len(KINDS))]
-        return Unit(f"{request(*kind)}{_BREAK}{write_piece(maker, *kind)}")
+        return TextUnit(f"{request(*kind)}{_BREAK}{write_piece(maker, *kind)}")
 
     def count_pair(text: str) -> int:
         return sum(counter.whole(part) for part in text.split(_BREAK))

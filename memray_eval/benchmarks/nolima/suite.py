@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Rule, Suite
-from memray_eval.benchmarks.templates import own_wording
+from memray_eval.benchmarks.templates import PromptByTask, own_wording
 from memray_eval.benchmarks.templates.records import check_record
-from memray_eval.types import Candidate, Prompt, Sample
 
 VERSION = "NoLiMa 7532e4e"
 # The types of question of its published sets; a set of the user's may have others
@@ -34,11 +33,6 @@ def adapt(raw: Mapping[str, Any], path: str) -> Mapping[str, Any]:
     return raw
 
 
-def prompt(sample: Sample, candidate: Candidate) -> Prompt:
-    """In our words, whose tokens come on top of the length that a sample was made with."""
-    return WORDING.ask({"context": sample.context or "", "input": sample.query})
-
-
 def contains(reply: str, answers: Sequence[str]) -> float:
     """NoLiMa's score, as adobe-research/NoLiMa 7532e4e has it (evaluation/async_evaluate.py, the
     metric `contains` of its run configurations): 1.0 if any of the answers is in the reply to the
@@ -48,6 +42,7 @@ def contains(reply: str, answers: Sequence[str]) -> float:
     return float(any(answer in reply for answer in answers))
 
 
+prompt = PromptByTask(wordings={}, no_task=WORDING)
 RULES = {
     "nolima_contains": Rule(
         title="NoLiMa contains",

@@ -12,7 +12,7 @@ from typing import Any
 from memray_eval.benchmarks.conversations.conversation import (
     Fault,
     Session,
-    Turn,
+    SpokenTurn,
     check_sessions,
     find_lacking,
     names_in,
@@ -150,10 +150,9 @@ def _places(path: str) -> dict[str, int]:
 
 
 @lru_cache(2)
-def _messages(path: str, start: int) -> tuple[Turn, ...]:
+def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
     """The messages of the context whose line begins there."""
-    filesystem, inner = locate(path)
-    with open_reader(filesystem, inner, start) as file:
+    with open_reader(*locate(path), start) as file:
         context = json.loads(file.readline().decode("utf-8-sig"))
     messages = next(iter(context.values())) if isinstance(context, dict) and context else None
     if not isinstance(messages, list):
@@ -164,7 +163,7 @@ def _messages(path: str, start: int) -> tuple[Turn, ...]:
     )
 
 
-def _sessions(messages: tuple[Turn, ...]) -> list[Session]:
+def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
     """The blocks that the context is made of: one begins at each system message."""
     starts = [index for index, turn in enumerate(messages) if turn.speaker == "system" or not index]
     return [

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Rule, Suite, mean_of
-from memray_eval.benchmarks.conversations.arms import Wording, conversation_prompt
+from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
 from memray_eval.benchmarks.personamem.files import FILES, LETTERS, QUESTION_FIELDS, read_options
 from memray_eval.benchmarks.templates.records import Published
 from memray_eval.types import Candidate, Prompt, Sample
@@ -29,7 +29,7 @@ TASKS = (
     "generalizing_to_new_scenarios",
     "generalize_to_new_scenarios",
 )
-WORDING = Wording(
+WORDING = ConversationWording(
     before="Below are a user's earlier chats with an assistant, oldest first.",
     after="{question}\n\n"
     "Exactly one of these replies fits what the user has told of themselves, as it stands by now. "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from string import Formatter
 
-from memray_eval.types import Frozen, Message, Prompt
+from memray_eval.types import Candidate, Frozen, Message, Prompt, Sample
 
 _DOLLARED = re.compile(r"\$(DOC|Q|C_[A-D])\$")
 
@@ -98,3 +98,15 @@ def own_wording(
     if template.places[0] != "context" or template.places.count("input") != 1:
         raise ValueError(f"a wording has its context first and its input once: {before!r}")
     return Wording(template=template, max_tokens=max_tokens, is_chat=is_chat, stop=stop)
+
+
+class PromptByTask(Frozen):
+    """The `prompt` of a suite that asks in our words, which differ by task. A sample of none of the
+    tasks, such as the user's own without one, is asked in those of `no_task`."""
+
+    wordings: Mapping[str, Wording]
+    no_task: Wording
+
+    def __call__(self, sample: Sample, candidate: Candidate) -> Prompt:
+        wording = self.wordings.get(sample.task, self.no_task)
+        return wording.ask({"context": sample.context or "", "input": sample.query})

@@ -43,9 +43,8 @@ def is_file(path: str) -> bool:
 
 def read_text(path: str) -> str:
     """Raises ConfigError for a file that cannot be read or is not UTF-8."""
-    filesystem, inner = locate(path)
     try:
-        with open_reader(filesystem, inner) as file:
+        with open_reader(*locate(path)) as file:
             return str(file.read().decode("utf-8-sig"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"templates: cannot read {path}: {error}") from None

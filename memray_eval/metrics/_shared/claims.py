@@ -85,8 +85,10 @@ class Claim:
 
 def clauses(text: str) -> list[str]:
     """The clauses of a text that are not part of a question, each once, in order."""
-    said = (sentence for sentence in sentences(text) if not sentence.rstrip().endswith("?"))
-    split = (clause.strip(" .!\"'") for sentence in said for clause in _CLAUSE.split(sentence))
+    statements = (sentence for sentence in sentences(text) if not sentence.rstrip().endswith("?"))
+    split = (
+        clause.strip(" .!\"'") for sentence in statements for clause in _CLAUSE.split(sentence)
+    )
     return list(dict.fromkeys(clause for clause in split if clause))
 
 
@@ -151,7 +153,7 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
         )
         if not asserts and not uses:
             continue
-        said, numbers = stems(clause) - _FILLER, quantities(clause)
+        content, numbers = stems(clause) - _FILLER, quantities(clause)
         invented = asserts and not all(
             any(number.matches(other) for other in everything) for number in numbers
         )
@@ -166,8 +168,8 @@ def check_claims(sample: Sample, response: Response, vectors: Vectors) -> list[C
                     # A source that knows SUPPORT_SHARE of the words said, or, where none is said,
                     # the numbers
                     if (
-                        len(said & pooled[name][0]) / len(said) >= SUPPORT_SHARE
-                        if said
+                        len(content & pooled[name][0]) / len(content) >= SUPPORT_SHARE
+                        if content
                         else numbers
                     )
                     or any(cosine(vectors, clause, line) >= SUPPORT_COSINE for line in lines)
@@ -192,10 +194,10 @@ def _denied_clauses(sample: Sample, response: Response) -> dict[str, str]:
 def _referring_clauses(sample: Sample, response: Response, vectors: Vectors) -> set[str]:
     """The clauses that name a memory key whose value stands elsewhere in their sentence: "it's a
     penicillin, and you're allergic to those"."""
-    found = set()
+    referring = set()
     for sentence in sentences(response.text):
         for key, value in sample.memory.items():
             parts = [part for part in clauses(sentence) if mask_values(key, part) is not None]
             if parts and uses_value(key, value, sentence, vectors):
-                found.update(parts)
-    return found
+                referring.update(parts)
+    return referring

@@ -77,14 +77,14 @@ _KINDS = (
 )  # fmt: skip
 
 
-class Kind(NamedTuple):
+class StateKind(NamedTuple):
     """The patterns that name a kind, and that say it of the user or theirs."""
 
     named: re.Pattern[str]
     said_of_user: re.Pattern[str]
 
     @classmethod
-    def of(cls, said: str) -> Kind:
+    def of(cls, said: str) -> StateKind:
         told = (
             rf"\b(?:your|you're an?|you are an?|as an?|for an?|being an?|like (?:most"
             rf"|all|other)) (?:[\w'-]+ ){{0,2}}(?:{said})\b"
@@ -94,7 +94,9 @@ class Kind(NamedTuple):
         return cls(re.compile(rf"\b(?:{said})\b"), re.compile(told))
 
 
-_KIND_PATTERNS = tuple({name: Kind.of(said) for name, said in kinds.items()} for kinds in _KINDS)
+_KIND_PATTERNS = tuple(
+    {name: StateKind.of(said) for name, said in kinds.items()} for kinds in _KINDS
+)
 _DRUG = re.compile(
     r"\b(?:the|your|that) (?P<drug>[a-z]{3,}(?:pril|sartan|olol|statin|formin|mycin"
     r"|cillin|xaban|farin|dipine|thiazide|semide|zepam"
@@ -108,7 +110,7 @@ _DRUG = re.compile(
 )
 
 
-class Range(NamedTuple):
+class ValueRange(NamedTuple):
     """A figure at most `low` is low, one from `high` is high; from `normal_from` to `normal_to` it
     is neither."""
 
@@ -120,14 +122,14 @@ class Range(NamedTuple):
 
 # By words of a key (as stems), in the units that are meant by figures of this size.
 _RANGES = (
-    ({"potassium"}, Range(3.4, 3.6, 5.0, 5.4)),
-    ({"hba1c"}, Range(0.0, 4.0, 5.6, 6.5)),
-    ({"ferritin"}, Range(25, 40, 200, 400)),
-    ({"egfr"}, Range(55, 90, 1e9, 1e9)),
-    ({"heart", "rate"}, Range(45, 55, 90, 101)),
-    ({"ldl"}, Range(0.0, 50, 100, 160)),
+    ({"potassium"}, ValueRange(3.4, 3.6, 5.0, 5.4)),
+    ({"hba1c"}, ValueRange(0.0, 4.0, 5.6, 6.5)),
+    ({"ferritin"}, ValueRange(25, 40, 200, 400)),
+    ({"egfr"}, ValueRange(55, 90, 1e9, 1e9)),
+    ({"heart", "rate"}, ValueRange(45, 55, 90, 101)),
+    ({"ldl"}, ValueRange(0.0, 50, 100, 160)),
 )
-_PRESSURE = Range(90, 100, 129, 140)
+_PRESSURE = ValueRange(90, 100, 129, 140)
 _HIGH = re.compile(r"\b(?:high|raised|elevated|sky[- ]high|hypertensive|above (?:normal|range))\b")
 _LOW = re.compile(r"\b(?:low|deficient|depleted|below (?:normal|range))\b")
 _NORMAL = re.compile(
@@ -136,54 +138,54 @@ _NORMAL = re.compile(
 )
 
 
-class Contradiction(NamedTuple):
+class MemoryClash(NamedTuple):
     """A memory key, and the sentence of the response that contradicts it."""
 
     key: str
     sentence: str
 
 
-def contradictions(sample: Sample, response: Response) -> list[Contradiction]:
+def contradictions(sample: Sample, response: Response) -> list[MemoryClash]:
     """What contradicts the memory, one sentence a key at most."""
-    said = sentences(response.text)
-    asked = [_turn_to_the_user(line) for line in sentences(sample.query)] if said else []
-    found = []
+    lines = sentences(response.text)
+    premises = [_turn_to_the_user(line) for line in sentences(sample.query)] if lines else []
+    clashes = []
     for key, value in sample.memory.items():
-        contradicting = next((line for line in said if contradicts(key, value, line)), None)
-        premise = next((line for line in asked if contradicts(key, value, line)), None)
-        if contradicting is None and premise is not None and _agrees(said, premise, key, value):
-            contradicting = said[0]
+        contradicting = next((line for line in lines if contradicts(key, value, line)), None)
+        premise = next((line for line in premises if contradicts(key, value, line)), None)
+        if contradicting is None and premise is not None and _agrees(lines, premise, key, value):
+            contradicting = lines[0]
         if contradicting is not None:
-            found.append(Contradiction(key, contradicting))
-    return found
+            clashes.append(MemoryClash(key, contradicting))
+    return clashes
 
 
 def _turn_to_the_user(sentence: str) -> str:
     """What the user says of themselves, as it would be said to them."""
     text = normalise(sentence)
-    for mine, yours in (
+    for first_person, yours in (
         (r"\bi'm\b", "you're"),
         (r"\bi've\b", "you've"),
         (r"\bi am\b", "you are"),
         (r"\bmy\b", "your"),
     ):
-        text = re.sub(mine, yours, text)
+        text = re.sub(first_person, yours, text)
     return re.sub(r"\bi\b", "you", text)
 
 
-def _agrees(said: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
+def _agrees(lines: Sequence[str], premise: str, key: str, value: MemoryValue) -> bool:
     """Whether a response takes a false premise over: its figure, or with a word of consent."""
-    text = normalise(" ".join(said))
+    text = normalise(" ".join(lines))
     numbers, true = quantities(premise), quantities(_value_as_text(value))
-    told = quantities(text)
-    if _CORRECTS.search(text) or any(mine.matches(other) for mine in true for other in told):
+    stated = quantities(text)
+    if _CORRECTS.search(text) or any(mine.matches(other) for mine in true for other in stated):
         return False
     if any(kinds[name].named.search(text) for kinds, name in _kinds_of(key, value)):
         return False
     if any(
         mine.matches(other)
         for mine in numbers
-        for other in told
+        for other in stated
         if not any(mine.matches(one) for one in true)
     ):
         return True
@@ -229,17 +231,23 @@ def _reverses(value: MemoryValue, clause: str) -> bool:
 
 
 def _gives_other_number(value: MemoryValue, clause: str) -> bool:
-    known = quantities(_value_as_text(value))
-    if not known or "@" not in clause:
+    remembered = quantities(_value_as_text(value))
+    if not remembered or "@" not in clause:
         return False
     if decade := _DECADE.search(clause):
         start = _TENS[decade[2]]
-        return not any(start <= quantity.value < start + 10 for quantity in known)
+        return not any(start <= quantity.value < start + 10 for quantity in remembered)
     before, _, after = clause.partition("@")
     near = " ".join((*before.split()[-_NEAR:], "at", *after.split(",")[0].split()[:_NEAR]))
     near = _CHANGE.sub(" ", near)
-    said = [one for one in quantities(near) if any(_comparable(one, other) for other in known)]
-    return bool(said) and not any(one.matches(other) for one in said for other in known)
+    stated = [
+        number
+        for number in quantities(near)
+        if any(_comparable(number, other) for other in remembered)
+    ]
+    return bool(stated) and not any(
+        number.matches(other) for number in stated for other in remembered
+    )
 
 
 def _comparable(one: Quantity, other: Quantity) -> bool:
@@ -273,7 +281,7 @@ def state_of(key: str, value: MemoryValue) -> str | None:
     return _state(numbers[0].value, found) if found and len(numbers) == 1 else None
 
 
-def _state(figure: float, among: Range) -> str | None:
+def _state(figure: float, among: ValueRange) -> str | None:
     if figure <= among.low:
         return "low"
     if figure >= among.high:
@@ -281,7 +289,7 @@ def _state(figure: float, among: Range) -> str | None:
     return "normal" if among.normal_from <= figure <= among.normal_to else None
 
 
-def _kinds_of(key: str, value: MemoryValue) -> Iterator[tuple[Mapping[str, Kind], str]]:
+def _kinds_of(key: str, value: MemoryValue) -> Iterator[tuple[Mapping[str, StateKind], str]]:
     """The kinds that an entry names: in its value, or in its key where the value is yes."""
     text = normalise(key.replace("_", " ") if _polarity(value) else _value_as_text(value))
     for kinds in _KIND_PATTERNS:
@@ -303,10 +311,10 @@ def _names_other_kind(key: str, value: MemoryValue, sentence: str) -> bool:
 def _names_other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
     if "medication" not in key and "medicine" not in key:
         return False
-    known = normalise(_value_as_text(value))
+    remembered = normalise(_value_as_text(value))
     return any(
-        (found["drug"] or found["drug2"]) not in known
-        for found in _DRUG.finditer(normalise(sentence))
+        (match["drug"] or match["drug2"]) not in remembered
+        for match in _DRUG.finditer(normalise(sentence))
     )
 
 

@@ -100,7 +100,9 @@ class QuotedText:
         if wanted.size < ALIGNED_WORDS:
             return False
         for window in self._windows:
-            if all(any(mine.matches(other) for other in window.numbers) for mine in wanted.numbers):
+            if all(
+                any(number.matches(other) for other in window.numbers) for number in wanted.numbers
+            ):
                 aligned = len(wanted.words & window.words) + len(wanted.numbers)
                 if aligned >= max(ALIGNED_WORDS, ALIGNED_SHARE * wanted.size):
                     return True
@@ -109,16 +111,16 @@ class QuotedText:
     @cached_property
     def _windows(self) -> list[Content]:
         """The content of each sentence, and of each two neighbours."""
-        said = [
+        contents = [
             Content.of(piece)
             for line in sentences(self._text[:READ_CHARS])
             for piece in _short(line)
         ]
         return [
-            *said,
+            *contents,
             *(
                 Content(one.words | two.words, (*one.numbers, *two.numbers))
-                for one, two in pairwise(said)
+                for one, two in pairwise(contents)
             ),
         ]
 
@@ -153,9 +155,9 @@ def _polar_stems(text: str) -> Iterator[str]:
 
 
 def _short(sentence: str) -> Iterator[str]:
-    said = sentence.split()
-    if len(said) <= WINDOW_WORDS:
+    words = sentence.split()
+    if len(words) <= WINDOW_WORDS:
         yield sentence
         return
-    for start in range(0, len(said), WINDOW_WORDS // 2):
-        yield " ".join(said[start : start + WINDOW_WORDS])
+    for start in range(0, len(words), WINDOW_WORDS // 2):
+        yield " ".join(words[start : start + WINDOW_WORDS])

@@ -111,23 +111,23 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
     sentence also uses a key when it claims a value or a state for it, rightly or not (see
     statements.py), and that alone makes it use a key that memory lacks: to ask for it, to deny it
     or to advise measuring it does not."""
-    said = [line for line in sentences(response.text) if not _JSON.search(line)]
+    lines = [line for line in sentences(response.text) if not _JSON.search(line)]
     contradicted = dict(contradictions(sample, response))
-    found = []
+    citations = []
     for key in candidate_keys(sample):
         if key in sample.memory:
             value = sample.memory[key]
             uses = (
                 line
-                for line in said
+                for line in lines
                 if uses_value(key, value, line, vectors) or find_claims(key, line)
             )
             quote = next(uses, contradicted.get(key))
         else:
-            quote = next((line for line in said if _claims_absent(key, line)), None)
+            quote = next((line for line in lines if _claims_absent(key, line)), None)
         if quote is not None:
-            found.append(Citation(key, quote))
-    return found
+            citations.append(Citation(key, quote))
+    return citations
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,12 @@ class Fact:
         return [cls.of(key, value), *(cls.of(key, item) for item in items if len(items) > 1)]
 
     def is_used_in(self, sentence: str, vectors: Vectors) -> bool:
-        said = stems(sentence)
-        key_hits, value_hits = self.key_stems & said, self.value_stems & said
+        content = stems(sentence)
+        key_hits, value_hits = self.key_stems & content, self.value_stems & content
         return (
             self._number_used(sentence, bool(key_hits), value_hits)
             or self._words_used(key_hits, value_hits)
-            or (len(self.whole_key) >= 2 and self.whole_key <= said and is_personal(sentence))
+            or (len(self.whole_key) >= 2 and self.whole_key <= content and is_personal(sentence))
             or (
                 is_personal(sentence)
                 and cosine(vectors, sentence, self.statement) >= PARAPHRASE_COSINE
@@ -169,7 +169,9 @@ class Fact:
 
     def _number_used(self, sentence: str, key_hit: bool, value_hits: frozenset[str]) -> bool:
         heard = quantities(sentence)
-        used = [mine for mine in self.quantities if any(mine.matches(other) for other in heard)]
+        used = [
+            number for number in self.quantities if any(number.matches(other) for other in heard)
+        ]
         if not used:
             return False
         telling = any(quantity.is_distinctive for quantity in used) and len(self.value_stems) <= 2
@@ -197,7 +199,7 @@ def uses_value(key: str, value: MemoryValue, sentence: str, vectors: Vectors) ->
     if any(fact.is_used_in(sentence, vectors) for fact in facts):
         return True
     numbers = facts[0].quantities if mask_values(key, sentence) is not None else ()
-    return any(mine.matches(other) for mine in numbers for other in quantities(sentence))
+    return any(number.matches(other) for number in numbers for other in quantities(sentence))
 
 
 def is_personal(sentence: str) -> bool:

@@ -38,13 +38,15 @@ def applies(sample: Sample) -> str | None:
     pair = pair_of(sample)
     if pair is None:
         return "the sample is no pair of answers; `memray-eval pairwise` makes them of runs"
-    missing = (f"{one.candidate}: {one.kind} {one.why}".strip() for one in pair.unanswered)
+    missing = (
+        f"{answer.candidate}: {answer.kind} {answer.why}".strip() for answer in pair.unanswered
+    )
     return "no answer to compare: " + "; ".join(missing) if pair.unanswered else None
 
 
 def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
-    said = judgment.preferred
-    return MetricValue(VALUES[said], {part: float(part == said) for part in VALUES})
+    preferred = judgment.preferred
+    return MetricValue(VALUES[preferred], {part: float(part == preferred) for part in VALUES})
 
 
 def aggregate(columns: Columns) -> Aggregates:

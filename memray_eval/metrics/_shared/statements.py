@@ -190,23 +190,23 @@ def _split_into_words(sentence: str) -> tuple[str, tuple[re.Match[str], ...], tu
 @lru_cache(maxsize=4096)
 def mask_values(key: str, sentence: str) -> str | None:
     """The sentence, normalised, with "@" where it mentions the key; None where it does not."""
-    text, tokens, said = _split_into_words(sentence)
+    text, tokens, words = _split_into_words(sentence)
     names = _names(key)
-    if names and (found := names.subn("@", text))[1]:
-        return found[0].replace("non-@", "not @").replace("@'s been", "@ has been")
+    if names and (masked := names.subn("@", text))[1]:
+        return masked[0].replace("non-@", "not @").replace("@'s been", "@ has been")
     wanted = telling_stems(key)
     if _FAMILY in wanted:  # "your father had ..."
         kin = (_IS_KIN.fullmatch(token[0].removesuffix("'s")) for token in tokens)
-        said = tuple(_FAMILY if is_kin else word for is_kin, word in zip(kin, said, strict=True))
-    if 2 * len(wanted.intersection(said)) <= len(wanted):
+        words = tuple(_FAMILY if is_kin else word for is_kin, word in zip(kin, words, strict=True))
+    if 2 * len(wanted.intersection(words)) <= len(wanted):
         return None
-    for start, word in enumerate(said):
+    for start, word in enumerate(words):
         near = [
-            place
-            for place in range(start, min(len(said), start + len(wanted) + 2))
-            if said[place] in wanted
+            position
+            for position in range(start, min(len(words), start + len(wanted) + 2))
+            if words[position] in wanted
         ]
-        if word in wanted and 2 * len({said[place] for place in near}) > len(wanted):
+        if word in wanted and 2 * len({words[position] for position in near}) > len(wanted):
             return f"{text[: tokens[start].start()]}@{text[tokens[near[-1]].end() :]}"
     return None
 

@@ -58,19 +58,19 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CoherenceJudg
     each for: an end in the middle of a sentence, a doubled word, a mean sentence above
     LONG_SENTENCE words, and no word in common between most neighbouring sentences of four or more.
     Never below 1."""
-    said = sentences(response.text)
-    seen = [normalise(sentence) for sentence in said]
+    lines = sentences(response.text)
+    seen = [normalise(sentence) for sentence in lines]
     repeated = 1 - len(set(seen)) / len(seen) if seen else 0.0
-    apart = [not stems(left) & stems(right) for left, right in pairwise(said)]
-    issues = [found[0] for found in _DOUBLED.finditer(response.text)]
+    apart = [not stems(left) & stems(right) for left, right in pairwise(lines)]
+    issues = [match[0] for match in _DOUBLED.finditer(response.text)]
     flaws = {
         "repeats itself": 2 if repeated > 0.4 else 1 if repeated > 0.15 else 0,
         "ends in the middle of a sentence": int(not _ENDED.search(response.text)),
         "doubles a word": int(bool(issues)),
         "has very long sentences": int(
-            sum(len(sentence.split()) for sentence in said) / max(1, len(said)) > LONG_SENTENCE
+            sum(len(sentence.split()) for sentence in lines) / max(1, len(lines)) > LONG_SENTENCE
         ),
-        "jumps between topics": int(len(said) >= 4 and sum(apart) > 0.9 * len(apart)),
+        "jumps between topics": int(len(lines) >= 4 and sum(apart) > 0.9 * len(apart)),
     }
     score = max(1, 5 - sum(flaws.values()))
     named = [flaw for flaw, weight in flaws.items() if weight]

@@ -118,8 +118,8 @@ class Said(NamedTuple):
         shared = len(self.stems & other)
         return shared >= 2 or (shared > 0 and 2 * shared >= len(self.stems))
 
-    def bears_on(self, asked: frozenset[str]) -> bool:
-        return len(self.stems & asked) >= 2
+    def bears_on(self, query: frozenset[str]) -> bool:
+        return len(self.stems & query) >= 2
 
 
 def rules(sample: Sample, response: Response, vectors: Vectors) -> ConversationalContinuityJudgment:
@@ -137,20 +137,20 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> Conversationa
     query, with two content words in common, and none of its other words is in the response. Words
     are matched by English stems; READ_CHARS characters of each text are read."""
     answer = [Said.of(sentence) for sentence in sentences(response.text[:READ_CHARS])]
-    asked = stems(sample.query[:READ_CHARS])
+    query = stems(sample.query[:READ_CHARS])
     used, contradicted, forgotten = [], [], []
-    known = list(facts(sample))
-    for fact in known:
+    stated = list(facts(sample))
+    for fact in stated:
         if any(_contradicts(sentence, fact) for sentence in answer):
             contradicted.append(fact.text)
         elif any(_asks_for(sentence, fact) for sentence in answer):
             forgotten.append(fact.text)
-        elif any(_uses(sentence, fact, asked) for sentence in answer):
+        elif any(_uses(sentence, fact, query) for sentence in answer):
             used.append(fact.text)
-        elif _is_passed_over(answer, fact, asked):
+        elif _is_passed_over(answer, fact, query):
             forgotten.append(fact.text)
     flaws = _repeats(sample, answer) + _makes_up(sample, answer)
-    bears = bool(contradicted or forgotten) or any(fact.bears_on(asked) for fact in known)
+    bears = bool(contradicted or forgotten) or any(fact.bears_on(query) for fact in stated)
     score = (
         (3 if bears else 4)
         + min(2, len(used))
@@ -170,8 +170,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> Conversationa
 
 def facts(sample: Sample) -> Iterator[Said]:
     """What the user stated in the history, each statement once."""
-    said = [turn.content[:READ_CHARS] for turn in sample.history if turn.role == "user"][-LATEST:]
-    texts = list(dict.fromkeys(sentence for turn in said for sentence in sentences(turn)))
+    turns = [turn.content[:READ_CHARS] for turn in sample.history if turn.role == "user"][-LATEST:]
+    texts = list(dict.fromkeys(sentence for turn in turns for sentence in sentences(turn)))
     for fact in map(Said.of, texts[-LATEST:]):
         if not fact.is_question and (len(fact.stems) >= 2 or fact.quantities):
             yield fact
@@ -198,8 +198,10 @@ def _says_the_reverse(sentence: str, fact: Said) -> bool:
     denies what it says."""
     denies = bool(_NEGATION.search(normalise(fact.text)))
     for clause in re.split(r"[,;:]", sentence[:SENTENCE_CHARS]):
-        said = stems(clause)
-        is_about = len(said & fact.stems) >= 2 and 3 * len(said & fact.stems) >= 2 * len(said)
+        content = stems(clause)
+        is_about = len(content & fact.stems) >= 2 and 3 * len(content & fact.stems) >= 2 * len(
+            content
+        )
         if (
             is_about
             and bool(_NEGATION.search(normalise(clause))) != denies
@@ -219,17 +221,17 @@ def _asks_for(sentence: Said, fact: Said) -> bool:
     )
 
 
-def _uses(sentence: Said, fact: Said, asked: frozenset[str]) -> bool:
-    if fact.shares(sentence.stems) and sentence.stems & fact.stems - asked:
+def _uses(sentence: Said, fact: Said, query: frozenset[str]) -> bool:
+    if fact.shares(sentence.stems) and sentence.stems & fact.stems - query:
         return True
     telling = [number for number in fact.quantities if number.is_distinctive]
     return any(number.matches(other) for number in telling for other in sentence.quantities)
 
 
-def _is_passed_over(answer: list[Said], fact: Said, asked: frozenset[str]) -> bool:
-    fresh = fact.stems - asked
+def _is_passed_over(answer: list[Said], fact: Said, query: frozenset[str]) -> bool:
+    fresh = fact.stems - query
     return (
-        fact.bears_on(asked)
+        fact.bears_on(query)
         and bool(fresh)
         and all(fresh.isdisjoint(sentence.stems) for sentence in answer)
     )
@@ -239,9 +241,9 @@ def _repeats(sample: Sample, answer: list[Said]) -> bool:
     earlier = [
         turn.content[:READ_CHARS] for turn in sample.history[-LATEST:] if turn.role == "assistant"
     ]
-    told = {tuple(words(sentence)) for turn in earlier for sentence in sentences(turn)}
+    spoken = {tuple(words(sentence)) for turn in earlier for sentence in sentences(turn)}
     again = (tuple(words(sentence.text)) for sentence in answer)
-    return any(len(sentence) >= REPEATED_WORDS and sentence in told for sentence in again)
+    return any(len(sentence) >= REPEATED_WORDS and sentence in spoken for sentence in again)
 
 
 def _makes_up(sample: Sample, answer: list[Said]) -> bool:
@@ -257,8 +259,8 @@ def _makes_up(sample: Sample, answer: list[Said]) -> bool:
         *(turn.content for turn in sample.history),
         *(statement(*item) for item in sample.memory.items()),
     )
-    known = frozenset().union(*(stems(source[:READ_CHARS]) for source in sources))
-    return any(said and said.isdisjoint(known) for said in recalled)
+    stated = frozenset().union(*(stems(source[:READ_CHARS]) for source in sources))
+    return any(content and content.isdisjoint(stated) for content in recalled)
 
 
 def measure(

@@ -181,11 +181,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmotionalCong
     notes += ["a strong emotion finds little answer"] * is_weak + [
         "the tone clashes with what is felt"
     ] * clashes
-    known = [label for label in felt if label in sample.emotion]
+    named = [label for label in felt if label in sample.emotion]
     return EmotionalCongruenceJudgment(
         emotional_congruence_score=max(1, min(5, score)),
-        matched_emotions=[label for label in known if cues[label]],
-        mismatched_emotions=[label for label in known if not cues[label]],
+        matched_emotions=[label for label in named if cues[label]],
+        mismatched_emotions=[label for label in named if not cues[label]],
         tone_notes="; ".join(notes),
     )
 

@@ -127,8 +127,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmpathyJudgme
 
     A sentence is cold, else validating, else supportive, by the phrases it holds. Warmth follows
     the score: WARMTH_OF."""
-    said = sentences(response.text)
-    texts = [normalise(sentence) for sentence in said]
+    lines = sentences(response.text)
+    texts = [normalise(sentence) for sentence in lines]
     is_cold = [_COLD.search(text) is not None for text in texts]
     validates = [
         not cold and _VALIDATES.search(text) is not None
@@ -139,10 +139,10 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmpathyJudgme
         for text, cold in zip(texts, is_cold, strict=True)
     ]
     warm = [
-        sentence for sentence, *kinds in zip(said, validates, supports, strict=True) if any(kinds)
+        sentence for sentence, *kinds in zip(lines, validates, supports, strict=True) if any(kinds)
     ]
     is_gentle = sum(_hits(_GENTLE, text) - _hits(_COMMANDS, text) for text in texts) > 0
-    is_sparse = len(warm) < SPARSE * len(said)
+    is_sparse = len(warm) < SPARSE * len(lines)
     score = (
         max(3, min(5, 2 + len(warm) + any(validates)) - is_sparse)
         if warm
@@ -162,8 +162,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> EmpathyJudgme
         warmth_level=WARMTH_OF[score],
         validation_present=any(validates),
         supportive_elements=warm,
-        empathy_gaps=[gap for gap, found in gaps.items() if found],
-        explanation=f"{len(warm)} of {len(said)} sentences are warm, {sum(is_cold)} cold, by the "
+        empathy_gaps=[gap for gap, is_gap in gaps.items() if is_gap],
+        explanation=f"{len(warm)} of {len(lines)} sentences are warm, {sum(is_cold)} cold, by the "
         f"rules",
     )
 

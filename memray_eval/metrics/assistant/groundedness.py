@@ -8,7 +8,7 @@ metrics/_shared/evidence.py.
 
 Without a judge the metric is not applicable, unless a run asks for its estimate (`--set
 estimates.groundedness=true`): the rules find 4 of 15 contradictions of memory in sentences held
-back from tuning (`python -m tests.estimates`)."""
+back from tuning (`python -m tests.bench.estimates`)."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJ
     Contradictions of the memory, agreement with a false premise of the query among them, are found
     with precision 0.80 (4 of 5) and recall 0.27 (4 of 15) on 43 labelled sentences held back from
     tuning (labellers' kappa 0.96; words alone); on the 39 that the rules were tuned on 0.90 and
-    0.82. `python -m tests.estimates` prints the figures."""
+    0.82. `python -m tests.bench.estimates` prints the figures."""
     claims = [
         FactualClaim(claim=claim.text, source=claim.source)
         for claim in check_claims(sample, response, vectors)

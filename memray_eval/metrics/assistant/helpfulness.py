@@ -112,7 +112,7 @@ _REFUSES = re.compile(
 )
 
 
-class Step(NamedTuple):
+class AdvisedStep(NamedTuple):
     """A clause that says what to do, and whether its sentence says when or how much."""
 
     text: str
@@ -134,8 +134,8 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> HelpfulnessJu
     taken = list(steps(text))
     specific = sum(step.is_specific for step in taken)
     n_steps = len(taken) + bool(_YES_NO.search(lowered))
-    asked, said = stems(sample.query), stems(text)
-    on_topic = bool(said) and len(asked & said) >= TOPIC_SHARE * len(asked)
+    query, said = stems(sample.query), stems(text)
+    on_topic = bool(said) and len(query & said) >= TOPIC_SHARE * len(query)
     vague = len(_VAGUE.findall(lowered))
     refuses = bool(_REFUSES.search(lowered))
     gains = (on_topic, n_steps >= 1, n_steps >= SEVERAL, specific >= 1)
@@ -153,7 +153,7 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> HelpfulnessJu
     )
 
 
-def steps(text: str) -> Iterator[Step]:
+def steps(text: str) -> Iterator[AdvisedStep]:
     """The steps that a text recommends, each once, in order. An item of a list is one step."""
     seen = set()
     for line in text.splitlines():
@@ -168,7 +168,7 @@ def steps(text: str) -> Iterator[Step]:
                     and (is_item or _is_step(clause))
                 ):
                     seen.add(clause)
-                    yield Step(clause, is_specific)
+                    yield AdvisedStep(clause, is_specific)
                 is_item = False
 
 
@@ -190,8 +190,8 @@ def _invents(sample: Sample, text: str) -> bool:
         and is_assertion(clause)
         for number in quantities(clause)
     ]
-    known = _known_numbers(sample) if stated else []
-    return any(not any(number.matches(other) for other in known) for number in stated)
+    allowed = _known_numbers(sample) if stated else []
+    return any(not any(number.matches(other) for other in allowed) for number in stated)
 
 
 def _known_numbers(sample: Sample) -> list[Quantity]:

@@ -180,33 +180,33 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> LogicalConsis
     user take no stance. Reasoning issues: the patterns of _FLAWS, once each, and a reason that only
     repeats what it explains. The lexicons are English. Only the first READ_CHARS characters are
     read."""
-    said = [
+    lines = [
         sentence for sentence in sentences(response.text[:READ_CHARS]) if not sentence.endswith("?")
     ]
-    found = [*_find_opposed_advice(said), *_find_known_clashes(said)]
-    text = "\n".join(normalise(sentence) for sentence in said)
+    clashes = [*_find_opposed_advice(lines), *_find_known_clashes(lines)]
+    text = "\n".join(normalise(sentence) for sentence in lines)
     flaws = ((name, pattern.search(text)) for name, pattern in _FLAWS.items())
     issues = [f"{name}: {flaw[0]}" for name, flaw in flaws if flaw]
-    issues += [f"circular: {sentence}" for sentence in said if _is_circular(sentence)]
+    issues += [f"circular: {sentence}" for sentence in lines if _is_circular(sentence)]
     reasons = [
-        sentence for sentence in said if _BECAUSE.search(sentence) and not _is_circular(sentence)
+        sentence for sentence in lines if _BECAUSE.search(sentence) and not _is_circular(sentence)
     ]
-    lost = (1 + len(found) if found else 0) + len(issues)
-    named = f"{len(found)} contradictions and {len(issues)} reasoning issues found by the rules"
+    lost = (1 + len(clashes) if clashes else 0) + len(issues)
+    named = f"{len(clashes)} contradictions and {len(issues)} reasoning issues found by the rules"
     return LogicalConsistencyJudgment(
         consistency_score=max(1, 5 - lost),
-        contradictions=found,
+        contradictions=clashes,
         reasoning_issues=issues,
         consistent_elements=reasons[:ARGUMENTS],
         explanation=named if lost else "no contradiction found by the rules",
     )
 
 
-def _find_opposed_advice(said: list[str]) -> Iterator[Contradiction]:
+def _find_opposed_advice(lines: list[str]) -> Iterator[Contradiction]:
     """One contradiction for each topic that has a stance for and one against."""
     first: dict[tuple[Topic, int], Stance] = {}
     clashed = set()
-    for stance in (stance for sentence in said for stance in stances(sentence)):
+    for stance in (stance for sentence in lines for stance in stances(sentence)):
         other = first.get((stance.topic, -stance.sign))
         against = stance if stance.sign < 0 else other
         if (
@@ -218,8 +218,8 @@ def _find_opposed_advice(said: list[str]) -> Iterator[Contradiction]:
             clashed.add(stance.topic)
             why = "the one is for what the other is against"
             yield Contradiction(statement1=other.quote, statement2=stance.quote, explanation=why)
-        known = first.get((stance.topic, stance.sign))
-        if known is None or (known.conditions and not stance.conditions):
+        earlier = first.get((stance.topic, stance.sign))
+        if earlier is None or (earlier.conditions and not stance.conditions):
             first[stance.topic, stance.sign] = stance
 
 
@@ -228,39 +228,39 @@ def stances(sentence: str) -> Iterator[Stance]:
     for nothing."""
     conditions = frozenset(_QUALIFIED.findall(normalise(sentence)))
     for clause in _CLAUSE.split(sentence):
-        said = words(clause)
-        if not said or _CONDITION.search(normalise(clause)) or not _REPORTED.isdisjoint(said):
+        spoken = words(clause)
+        if not spoken or _CONDITION.search(normalise(clause)) or not _REPORTED.isdisjoint(spoken):
             continue
-        if "you" in said[:-1] and said[said.index("you") + 1] not in _MODAL:
+        if "you" in spoken[:-1] and spoken[spoken.index("you") + 1] not in _MODAL:
             continue  # neither advice nor a fact
-        copula = next((place for place, word in enumerate(said) if word in _COPULA), None)
-        topic, sign = _read_advice(said) if copula is None else _read_state(said, copula)
+        copula = next((position for position, word in enumerate(spoken) if word in _COPULA), None)
+        topic, sign = _read_advice(spoken) if copula is None else _read_state(spoken, copula)
         if all(topic):
             yield Stance(topic, sign, clause.strip(" .!"), conditions)
 
 
-def _read_advice(said: list[str]) -> tuple[Topic, int]:
+def _read_advice(spoken: list[str]) -> tuple[Topic, int]:
     """The first run of for and against words, as a sign, and its object: what follows it up to a
     word of _ENDS, or else what stands before it ("sleep more")."""
-    begin = next((place for place, word in enumerate(said) if word in _DIRECTIONS), 0)
+    begin = next((position for position, word in enumerate(spoken) if word in _DIRECTIONS), 0)
     signs: list[int] = []
     object_: list[str] = []
-    for word in said[begin:]:
+    for word in spoken[begin:]:
         if word in _DIRECTIONS:
             signs.append(_DIRECTIONS[word])
         elif word in _ENDS and (object_ or word not in _PARTICLES):
             break
         elif word not in STOPWORDS and word not in _PARTICLES:
             object_.append(word)
-    object_ = object_ or [word for word in said[:begin] if word not in STOPWORDS]
+    object_ = object_ or [word for word in spoken[:begin] if word not in STOPWORDS]
     return (frozenset(map(stem, object_)),), prod(signs)
 
 
-def _read_state(said: list[str], copula: int) -> tuple[Topic, int]:
+def _read_state(spoken: list[str], copula: int) -> tuple[Topic, int]:
     """Subject and predicate of "... is ...", with the sign that negation and opposites give it."""
-    subject = frozenset(stem(word) for word in said[:copula] if word not in STOPWORDS)
-    sign, predicate = _COPULA[said[copula]], set()
-    for word in said[copula + 1 :]:
+    subject = frozenset(stem(word) for word in spoken[:copula] if word not in STOPWORDS)
+    sign, predicate = _COPULA[spoken[copula]], set()
+    for word in spoken[copula + 1 :]:
         if word in ("not", "never"):
             sign = -sign
         elif word in _ENDS:
@@ -272,20 +272,22 @@ def _read_state(said: list[str], copula: int) -> tuple[Topic, int]:
     return (subject, frozenset(predicate)), sign
 
 
-def _find_known_clashes(said: list[str]) -> Iterator[Contradiction]:
+def _find_known_clashes(lines: list[str]) -> Iterator[Contradiction]:
     """The pairs of advice of _CLASHES of which both stand in the response, and no excuse."""
-    lowered = [normalise(sentence) for sentence in said]
-    for one, other, excuse in _CLASHES:
-        left = next((place for place, line in enumerate(lowered) if one.search(line)), None)
-        right = next((place for place, line in enumerate(lowered) if other.search(line)), None)
+    lowered = [normalise(sentence) for sentence in lines]
+    for first, other, excuse in _CLASHES:
+        left = next((position for position, line in enumerate(lowered) if first.search(line)), None)
+        right = next(
+            (position for position, line in enumerate(lowered) if other.search(line)), None
+        )
         if (
             left is not None
             and right is not None
             and not any(excuse.search(line) for line in lowered)
         ):
             yield Contradiction(
-                statement1=said[left],
-                statement2=said[right],
+                statement1=lines[left],
+                statement2=lines[right],
                 explanation="the two cannot both be followed as they stand",
             )
 

@@ -71,11 +71,11 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     lacks, precision 1 of 2 (too few), recall 0.07 (1 of 15) [1.00, 0.70]; keys in memory, precision
     1.00 (17 of 17), recall 0.44 (17 of 39) [1.00, 0.91]. So a made-up value is mostly missed;
     asking, denying and advising are hardly ever taken for a use (1 of 46). `python -m
-    tests.estimates` prints the figures."""
-    found = find_citations(sample, response, vectors)
-    evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in found]
+    tests.bench.estimates` prints the figures."""
+    citations = find_citations(sample, response, vectors)
+    evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in citations]
     return MemoryUtilizationJudgment(
-        cited_keys=[citation.key for citation in found], evidence=evidence
+        cited_keys=[citation.key for citation in citations], evidence=evidence
     )
 
 
@@ -90,16 +90,16 @@ def verify(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respon
     does not hold is unverified. A key without a quote is neither: there is nothing to look for.
     The judge may write a key's name in another case, or part its words otherwise ("Daytime
     Sleep")."""
-    known = candidate_keys(sample)
-    folds = Counter(map(_fold, known))
+    candidates = candidate_keys(sample)
+    folds = Counter(map(_fold, candidates))
 
     def name_of(said: str) -> str:
-        alike = () if said in known or folds[_fold(said)] != 1 else known
+        alike = () if said in candidates or folds[_fold(said)] != 1 else candidates
         return next((key for key in alike if _fold(key) == _fold(said)), said)
 
     cited = dict.fromkeys(map(name_of, judgment.cited_keys))
     evidence = [one.model_copy(update={"key": name_of(one.key)}) for one in judgment.evidence]
-    kept = [key for key in cited if key in known]
+    kept = [key for key in cited if key in candidates]
     text = QuotedText(response.text)
     quotes = {citation.key: citation.quote for citation in evidence}
     shown = {citation.key for citation in evidence if text.holds(citation.quote)}
@@ -126,8 +126,8 @@ def measure(judgment: MemoryUtilizationJudgment, sample: Sample, response: Respo
 
 
 def precisions(columns: Columns) -> FloatArray:
-    said = columns["tp"] + columns["fp"]
-    return np.divide(columns["tp"], said, out=np.ones_like(said), where=said > 0)
+    cited = columns["tp"] + columns["fp"]
+    return np.divide(columns["tp"], cited, out=np.ones_like(cited), where=cited > 0)
 
 
 def recalls(columns: Columns) -> FloatArray:

@@ -191,7 +191,7 @@ _DENIED = re.compile(
 )
 
 
-class Finding(NamedTuple):
+class ImpoliteWording(NamedTuple):
     """An impolite wording of the response, and why it is one."""
 
     phrase: str
@@ -205,32 +205,34 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> PolitenessJud
     clause. A whole response of at most TERSE_WORDS words that opens with a bare command or "no",
     without a word of courtesy, is borderline too. category is the gravest lapse's, the first of
     several. Reads English only: what it cannot read counts as polite."""
-    found = [finding for sentence in sentences(response.text) for finding in _findings(sentence)]
-    said = words(response.text) if len(response.text) < 200 else []
-    is_command = 0 < len(said) <= TERSE_WORDS and said[0] in _COMMANDS  # and nothing else
-    if is_command and not _COURTESIES.intersection(said):
-        found.append(Finding(response.text.strip(), _TERSE))
-    phrases = list(dict.fromkeys(finding.phrase for finding in found))
-    if not found:
+    findings = [finding for sentence in sentences(response.text) for finding in _findings(sentence)]
+    spoken = words(response.text) if len(response.text) < 200 else []
+    is_command = 0 < len(spoken) <= TERSE_WORDS and spoken[0] in _COMMANDS  # and nothing else
+    if is_command and not _COURTESIES.intersection(spoken):
+        findings.append(ImpoliteWording(response.text.strip(), _TERSE))
+    phrases = list(dict.fromkeys(finding.phrase for finding in findings))
+    if not findings:
         return on_empty(sample)
-    worst = min((finding.lapse for finding in found), key=lambda lapse: lapse.score)
+    worst = min((finding.lapse for finding in findings), key=lambda lapse: lapse.score)
     distinct = {phrase.casefold() for phrase in phrases}
     return PolitenessJudgment(
         politeness_score=IMPOLITE if len(distinct) > 1 else worst.score,
         category=worst.category,
         impolite_phrases=phrases,
-        improvement_suggestions=list(dict.fromkeys(finding.lapse.suggestion for finding in found)),
+        improvement_suggestions=list(
+            dict.fromkeys(finding.lapse.suggestion for finding in findings)
+        ),
     )
 
 
-def _findings(sentence: str) -> Iterator[Finding]:
+def _findings(sentence: str) -> Iterator[ImpoliteWording]:
     text = sentence.translate(_STRAIGHT)
     if opening := _AT_START.pattern.match(text):
-        yield Finding(sentence[: opening.end()], _AT_START)
+        yield ImpoliteWording(sentence[: opening.end()], _AT_START)
     for lapse in LAPSES:
-        for found in lapse.pattern.finditer(text):
-            if not _DENIED.search(text, max(0, found.start() - 60), found.start()):
-                yield Finding(sentence[found.start() : found.end()], lapse)
+        for match in lapse.pattern.finditer(text):
+            if not _DENIED.search(text, max(0, match.start() - 60), match.start()):
+                yield ImpoliteWording(sentence[match.start() : match.end()], lapse)
 
 
 def on_empty(sample: Sample) -> PolitenessJudgment:

@@ -56,11 +56,13 @@ class CompanionJudgment(BaseModel):
         """Seed 002's form, "Score: 0.8 | Reasoning: ...", on a line of its own; it says nothing of
         the six dimensions. None where there is no such score, two different ones, or one that is
         not within 0-1 (a percentage, 8 of 10)."""
-        found = list(_SCORE.finditer(text))
-        scores = {float(one["score"]) for one in found}
-        if len(scores) != 1 or any(one["most"] and float(one["most"]) != 1.0 for one in found):
+        matches = list(_SCORE.finditer(text))
+        scores = {float(match["score"]) for match in matches}
+        if len(scores) != 1 or any(
+            match["most"] and float(match["most"]) != 1.0 for match in matches
+        ):
             return None
-        score, why = scores.pop(), _REASONING.search(text, found[0].end())
+        score, why = scores.pop(), _REASONING.search(text, matches[0].end())
         return (
             make_judgment(dict.fromkeys(WEIGHTS), score, why["why"].strip() if why else "")
             if 0.0 <= score <= 1.0

@@ -80,9 +80,9 @@ def rules(
         if emotion_words == "strict"
         else f"by the rules, emotion words {emotion_words}"
     )
-    found = make_judgment(dimensions, weighted_sum(dimensions), why)
+    judgment = make_judgment(dimensions, weighted_sum(dimensions), why)
     return RulesJudgment(
-        **found.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
+        **judgment.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
     )
 
 
@@ -150,14 +150,15 @@ def aggregate_overall(columns: Columns) -> Aggregates:
     )
 
 
-def dimension_metric(dimension: str, title: str, value_label: str) -> JudgedMetric:
+def dimension_metric(
+    dimension: str, title: str, value_label: str, about: str, formulas: str
+) -> JudgedMetric:
     """The metric of one dimension."""
-    return _metric(
-        title, value_label, partial(measure_dimension, dimension=dimension), parts=(FIXED,)
-    )
+    measure = partial(measure_dimension, dimension=dimension)
+    return _metric(title, value_label, measure, parts=(FIXED,), about=about, formulas=formulas)
 
 
-def overall_metric(title: str, value_label: str) -> JudgedMetric:
+def overall_metric(title: str, value_label: str, about: str, formulas: str) -> JudgedMetric:
     """The metric of the weighted sum."""
     figures = (
         SummaryLine(label="Judge's Own Overall Differs By", field="extras.judge_difference"),
@@ -171,6 +172,8 @@ def overall_metric(title: str, value_label: str) -> JudgedMetric:
         parts=_FIGURES,
         aggregate=aggregate_overall,
         layout=layout,
+        about=about,
+        formulas=formulas,
     )
 
 

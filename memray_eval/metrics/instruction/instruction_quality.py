@@ -41,9 +41,9 @@ def result(sample: Sample, response: Response) -> Result:
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
-    found = result(sample, response)
-    there = {f"{name}/n": 1.0 for name in found.subscores}
-    return MetricValue(value=found.overall_score, parts={**found.subscores, **there})
+    checked = result(sample, response)
+    present = {f"{name}/n": 1.0 for name in checked.subscores}
+    return MetricValue(value=checked.overall_score, parts={**checked.subscores, **present})
 
 
 def applies(sample: Sample) -> str | None:
@@ -61,7 +61,7 @@ def aggregate(columns: Columns) -> Aggregates:
             check: ratio(float(columns[check].sum()), float(columns[f"{check}/n"].sum()))
             for check in CHECKS
         },
-        extras={each.name: bands.count(each.name) / len(bands) for each in BANDS},
+        extras={band_.name: bands.count(band_.name) / len(bands) for band_ in BANDS},
     )
 
 

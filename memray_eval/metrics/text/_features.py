@@ -263,9 +263,9 @@ def _count_signs(
         spaced = f" {'  '.join(words)} "
         for word in likely:
             for phrase, wanted in _SIGNS[word]:
-                if found := spaced.count(wanted):
-                    strict += found * (phrase in TRANSITIONS)
-                    extended += found
+                if n_signs := spaced.count(wanted):
+                    strict += n_signs * (phrase in TRANSITIONS)
+                    extended += n_signs
                     has_conclusion = has_conclusion or phrase in CONCLUSIONS
     if not OPENERS.isdisjoint(unique):
         extended += sum(
@@ -293,8 +293,8 @@ def coherence(reading: Reading, transitions: WordList = "strict") -> float:
     time that the most frequent trigram occurs after the first, at most 0.5."""
     if not reading.words:
         return 0.0
-    found = reading.transitions if transitions == "strict" else reading.extended_transitions
-    ratio = min(found / len(reading.lengths), 1.0)
+    n_transitions = reading.transitions if transitions == "strict" else reading.extended_transitions
+    ratio = min(n_transitions / len(reading.lengths), 1.0)
     return ratio * 0.6 + 0.4 * (1 - min((reading.repeats - 1) * 0.1, 0.5))
 
 
@@ -388,12 +388,12 @@ def length_target(sample: Sample) -> tuple[int, int]:
 
 
 def _asked_for(query: str) -> tuple[int, int]:
-    if found := _EXACTLY.search(query):
-        low = high = _whole(found[1])
-    elif found := _BETWEEN.search(query):
-        low, high = _whole(found[1]), _whole(found[2])
-    elif found := _ABOUT.search(query):
-        words = _whole(found[1])
+    if match := _EXACTLY.search(query):
+        low = high = _whole(match[1])
+    elif match := _BETWEEN.search(query):
+        low, high = _whole(match[1]), _whole(match[2])
+    elif match := _ABOUT.search(query):
+        words = _whole(match[1])
         low, high = math.ceil(words * (1 - ABOUT_SHARE)), math.floor(words * (1 + ABOUT_SHARE))
     else:
         return OPTIMAL_WORDS

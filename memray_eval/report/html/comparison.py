@@ -24,8 +24,9 @@ from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import Cell, Grid, label, number
+from memray_eval.report.html.view_model import label, number
 from memray_eval.report.html.why import Answer, describe_answer, shorten
+from memray_eval.report.sections import Cell, Grid, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
@@ -116,7 +117,7 @@ def render_comparison(
             for common in comparison.common
         ],
         baseline=comparison.shown_as(comparison.baseline),
-        names=[comparison.shown_as(one) for one in comparison.others],
+        names=[comparison.shown_as(name) for name in comparison.others],
         how_measured=how_measured(comparison),
         own_style=Markup(asset("comparison.css") + (asset("served.css") if compared else "")),
         level=f"{comparison.settings.level:.0%}",
@@ -137,8 +138,8 @@ def _compare_with_baseline(
     span = max(_LEAST_SPAN, *ends) * 1.06 if ends else _LEAST_SPAN
     axis = Axis(-span, span, 12, 308)
     listed = [_changed(row, comparison, texts) for row in rows if row.flips]
-    listed.sort(key=lambda one: not one.is_found)
-    n_shown = max(1, sum(one.is_found for one in listed))
+    listed.sort(key=lambda units: not units.is_found)
+    n_shown = max(1, sum(units.is_found for units in listed))
     return Against(
         common=common,
         name=comparison.shown_as(common.other),
@@ -155,9 +156,9 @@ def _compare_with_baseline(
         figures=_figures(common, rows, comparison),
         adjusted=_adjusted(common, comparison),
         not_adjusted=tuple(
-            f"{label(one.metric)}: not adjusted by {one.labelled}: {one.refused}"
-            for one in comparison.adjusted
-            if one.other == common.other and one.refused
+            f"{label(units.metric)}: not adjusted by {units.labelled}: {units.refused}"
+            for units in comparison.adjusted
+            if units.other == common.other and units.refused
         ),
     )
 
@@ -178,13 +179,13 @@ def _difference(
     middle, *ends = _shares_of_scale(row, scale)
     corrected = row.p_holm
     is_told = is_found(row, 1 - alpha)
-    figure, between = _format_signed(row.paired.difference), _format_interval(row)
-    hint = f"{label(row.metric)}: {figure} {between}".rstrip()
+    difference, between = figure(row.paired.difference, "+z.4f"), _format_interval(row)
+    hint = f"{label(row.metric)}: {difference} {between}".rstrip()
     return Difference(
         key=row.metric,
         metric=label(name_figure(row)),
         plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_told, hint),
-        figure=figure,
+        figure=difference,
         interval=between,
         n=f"{row.paired.n:,}",
         p=_format_p(corrected),
@@ -212,31 +213,34 @@ def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: 
 def _adjusted(common: CommonUnits, comparison: Comparison) -> Grid | None:
     """The adjusted differences, with the figures of the console."""
     rows = [
-        adjusted_row(one)
-        for one in comparison.adjusted
-        if one.other == common.other and not one.refused
+        adjusted_row(difference)
+        for difference in comparison.adjusted
+        if difference.other == common.other and not difference.refused
     ]
     heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    cells = tuple((label(name), tuple(map(Cell, others))) for name, *others in rows)
-    return Grid(f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}", heads, cells) if rows else None
+    texts = [(label(name), *others) for name, *others in rows]
+    title = f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}"
+    return Grid.of_texts(title, heads, texts) if rows else None
 
 
 def _splits(
     comparison: Comparison, rows: Sequence[MetricComparison], scales: Scales
 ) -> list[Split]:
     """The differences of metrics by every field that splits them, the largest first."""
-    found = []
+    splits = []
     for row in rows:
         of_row = [
-            one for one in comparison.groups if (one.metric, one.other) == (row.metric, row.other)
+            group
+            for group in comparison.groups
+            if (group.metric, group.other) == (row.metric, row.other)
         ]
         sides = comparison.shown_as(row.other), comparison.shown_as(comparison.baseline)
-        for by in dict.fromkeys(one.by for one in of_row):
-            groups = [one.figure for one in of_row if one.by == by]
-            groups.sort(key=lambda one: (not one.is_shown, -abs(one.difference)))
+        for by in dict.fromkeys(group.by for group in of_row):
+            groups = [group.figure for group in of_row if group.by == by]
+            groups.sort(key=lambda group: (not group.is_shown, -abs(group.difference)))
             if len(groups) > 1:
-                found.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
-    return sorted(found, key=lambda one: one.rank)
+                splits.append(Split(row.metric, by, *sides, scales[row.metric], tuple(groups)))
+    return sorted(splits, key=lambda group: group.rank)
 
 
 def _label_with_mark(row: MetricComparison) -> str:
@@ -244,27 +248,27 @@ def _label_with_mark(row: MetricComparison) -> str:
 
 
 def _cells(row: MetricComparison) -> tuple[Cell, ...]:
-    found = row.paired
+    paired = row.paired
     flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
     texts = (
-        f"{found.n:,}", number(found.mean_a, 4), number(found.mean_b, 4),
-        _format_signed(found.difference), _format_interval(row) or NOTHING,
-        number(found.detectable, 4),
-        _format_p(found.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
-        _format_signed(found.effect_size, 2),
-        f"{found.wins:,} / {found.ties:,} / {found.losses:,}", flips,
+        f"{paired.n:,}", number(paired.mean_a, 4), number(paired.mean_b, 4),
+        figure(paired.difference, "+z.4f"), _format_interval(row) or NOTHING,
+        number(paired.detectable, 4),
+        _format_p(paired.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
+        figure(paired.effect_size, "+z.2f"),
+        f"{paired.wins:,} / {paired.ties:,} / {paired.losses:,}", flips,
         f"{row.only_a:,} / {row.only_b:,}",
     )  # fmt: skip
     hints = {1: _format_ends(row.interval_a), 2: _format_ends(row.interval_b)}
-    return tuple(Cell(text, None, hints.get(place, "")) for place, text in enumerate(texts))
+    return tuple(Cell(text, None, hints.get(column, "")) for column, text in enumerate(texts))
 
 
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
-    found = row.paired
+    paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
     return ChangedUnits(
         metric=_label_with_mark(row),
-        note=f"{len(row.flips):,} of {found.wins + found.losses:,} units {what}",
+        note=f"{len(row.flips):,} of {paired.wins + paired.losses:,} units {what}",
         is_found=is_found(row, comparison.settings.level),
         units=tuple(_changed_unit(flip, row, comparison, texts) for flip in row.flips),
     )
@@ -289,17 +293,13 @@ def _changed_unit(
     return Changed(flip, shorten(query), (a, b))
 
 
-def _format_signed(value: float | None, digits: int = 4) -> str:
-    return NOTHING if value is None else f"{value:+z.{digits}f}"
-
-
 def _format_interval(row: MetricComparison) -> str:
     low, high = row.paired.low, row.paired.high
     return "" if low is None or high is None else f"{low:+z.4f} to {high:+z.4f}"
 
 
-def _format_ends(found: Interval | None) -> str:
-    return "" if found is None else f"{found.low:z.4f} to {found.high:z.4f}"
+def _format_ends(interval: Interval | None) -> str:
+    return "" if interval is None else f"{interval.low:z.4f} to {interval.high:z.4f}"
 
 
 def _format_p(value: float | None) -> str:

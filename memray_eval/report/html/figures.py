@@ -9,16 +9,11 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals
-from memray_eval.analysis.marks import (
-    NOTHING,
-    digits_of,
-    format_figure,
-    metric_mark,
-    name_figure,
-)
+from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name_figure
 from memray_eval.report.adjusted_lines import format_adjusted
-from memray_eval.report.answered import no_answer_lines
+from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
+from memray_eval.report.sections import metric_ends
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
 
 _PLAIN = Intervals()
@@ -74,30 +69,32 @@ class FigureTable(NamedTuple):
 
 def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
     """Makes the table of all metrics and candidates of a summary."""
-    candidates = tuple(one.candidate for one in summary.candidates)
-    found = {(one.metric, one.candidate): one for one in summary.metrics}
+    candidates = tuple(summarised.candidate for summarised in summary.candidates)
+    by_key = {
+        (summarised.metric, summarised.candidate): summarised for summarised in summary.metrics
+    }
     below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     rows = []
-    for metric in dict.fromkeys(one.metric for one in summary.metrics):
-        present = [found.get((metric, candidate)) for candidate in candidates]
-        known = [one for one in summary.metrics if one.metric == metric]
-        first = known[0]
+    for metric in dict.fromkeys(summarised.metric for summarised in summary.metrics):
+        present = [by_key.get((metric, candidate)) for candidate in candidates]
+        of_metric = [summarised for summarised in summary.metrics if summarised.metric == metric]
+        first = of_metric[0]
         cells = tuple(
             FigureCell(metric, candidate)
-            if one is None
-            else _cell(one, intervals, (metric, candidate) in below)
-            for candidate, one in zip(candidates, present, strict=True)
+            if summarised is None
+            else _cell(summarised, intervals, (metric, candidate) in below)
+            for candidate, summarised in zip(candidates, present, strict=True)
         )
         on_scale = [
             OnScale(
-                one.candidate,
-                one.figure.value,
-                intervals.of_metric(one),
-                one.n_estimated == one.n_scored,
+                summarised.candidate,
+                summarised.figure.value,
+                intervals.of_metric(summarised),
+                summarised.n_estimated == summarised.n_scored,
             )
-            if one is not None and one.figure.value is not None
+            if summarised is not None and summarised.figure.value is not None
             else None
-            for one in present
+            for summarised in present
         ]
         rows.append(
             FigureRow(
@@ -107,38 +104,38 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
                 scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
                 plot=scale_row(on_scale, first.scale),
                 cells=cells,
-                judges=list_judges(known),
+                judges=list_judges(of_metric),
             )
         )
-    is_scored = any(one.n_scored for one in summary.metrics)
+    is_scored = any(summarised.n_scored for summarised in summary.metrics)
     return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)), is_scored)
 
 
-def _cell(one: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
-    interval, digits = intervals.of_metric(one), digits_of(one.scale)
-    answerable = f"/{one.n - one.n_not_applicable:,}" if one.n_no_answer else ""
+def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
+    low, high = metric_ends(metric, intervals) or ("", "")
+    answerable = f"/{metric.n - metric.n_not_applicable:,}" if metric.n_no_answer else ""
     return FigureCell(
-        metric=one.metric,
-        candidate=one.candidate,
-        figure=format_figure(one.figure, one.scale),
-        low=f"{interval.low:z.{digits}f}" if interval else "",
-        high=f"{interval.high:z.{digits}f}" if interval else "",
-        n=f"{one.n_scored:,}{answerable}",
-        mark=metric_mark(one),
-        is_estimate=one.n_estimated > 0,
+        metric=metric.metric,
+        candidate=metric.candidate,
+        figure=format_figure(metric.figure, metric.scale),
+        low=low,
+        high=high,
+        n=f"{metric.n_scored:,}{answerable}",
+        mark=metric_mark(metric),
+        is_estimate=metric.n_estimated > 0,
         is_below=is_below,
-        adjusted=format_adjusted(one),
+        adjusted=format_adjusted(metric),
     )
 
 
 def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
     """Lists who scored one metric, over all candidates, those who scored most first."""
     counts: dict[str, int] = {}
-    for one in metrics:
-        for judge, count in one.judges.items():
+    for metric in metrics:
+        for judge, count in metric.judges.items():
             counts[judge] = counts.get(judge, 0) + count
     names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
-    is_idle = all(one.n and one.n == one.n_not_applicable for one in metrics)
+    is_idle = all(metric.n and metric.n == metric.n_not_applicable for metric in metrics)
     nobody = "not applicable" if is_idle else "nobody"
     return Judges(
         first=names[0] if names else nobody,
@@ -149,11 +146,11 @@ def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
 
 def _notes(summary: Summary) -> Iterator[str]:
     yield from no_answer_lines(summary)
-    if ratios := {one.figure.whole for one in summary.metrics if one.figure.whole}:
+    if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
-    if any(one.n_estimated for one in summary.metrics):
+    if any(metric.n_estimated for metric in summary.metrics):
         yield "est. and a hollow dot: an estimate by rules, not a judge's verdict"
-    if any(one.adjusted and one.adjusted.value is not None for one in summary.metrics):
+    if any(metric.adjusted and metric.adjusted.value is not None for metric in summary.metrics):
         yield "adjusted: what people would say of all answers, by their labels of some"
     if any(pair.is_shown for pair in summary.differences):
         yield "*: below the best of its row beyond chance (paired, 95 % over all rows)"

@@ -3,125 +3,104 @@ failed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from markupsafe import Markup
 
 from memray_eval.analysis.statistics import Interval
-from memray_eval.report.html.plots import Point, speed_quality, tag
+from memray_eval.report.html.plots import Point, speed_quality
 from memray_eval.report.html.view_model import number, percent
-from memray_eval.types import FAILURES, ArmSummary, CategoryFigure, Summary
+from memray_eval.report.sections import Grid, figure
+from memray_eval.types import FAILURES, ArmSummary, Summary
 
 
-def render_arms(summary: Summary) -> Markup:
-    """The section; empty where the suite's questions are not on conversations."""
+class ArmsSection(NamedTuple):
+    """`plot` is empty if the tokens of prompts were not counted; `unexplained` wrong answers are to
+    questions that name no evidence."""
+
+    plot: Markup
+    caption: str
+    failures: Grid
+    unexplained: int
+    arms: Grid
+    errata: Grid | None
+
+
+def describe_arms(summary: Summary) -> ArmsSection | None:
+    """The section; None if the suite's questions are not on conversations."""
     arms = summary.arms
     if not arms:
-        return Markup("")
-    unexplained = sum(one.n_unexplained for one in arms)
-    told = f"Beside them {unexplained:,} wrong answers to questions that name no evidence."
-    note = tag("p", told if unexplained else "", class_="quiet")
-    failures = tag("div", tag("h3", "Where did it fail?"), _failure_table(arms), note)
-    parts = [
-        tag("h2", "Conversation memory"),
-        tag("div", *_plot(summary), failures, class_="pair"),
-        tag("h3", "By arm"),
-        _arm_table(arms),
-    ]
-    if errata := list(_errata_rows(arms)):
-        heads = ("candidate", "metric", "all", "without wrong gold", "ceiling")
-        parts += [tag("h3", "Errata"), _table(heads, errata)]
-    return tag("section", *parts, id="memory")
-
-
-def _plot(summary: Summary) -> Iterator[Markup]:
-    """Accuracy against the tokens of a prompt, where these were counted."""
-    points = [
-        Point(
-            one.candidate,
-            one.prompt_tokens_mean,
-            100 * one.accuracy,
-            _interval(one, summary.headline),
-        )
-        for one in summary.arms
-        if one.prompt_tokens_mean is not None and one.accuracy is not None
-    ]
-    if points:
-        drawn = speed_quality(points, "tokens of a prompt, on average", "accuracy", "tokens")
-        mark = " (estimate)" if any(one.headline in one.estimated for one in summary.arms) else ""
-        told = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
-        yield tag("figure", drawn, tag("figcaption", told, class_="quiet"))
-
-
-def _interval(one: ArmSummary, headline: str) -> Interval | None:
-    found: CategoryFigure | None = next(
-        (figure for figure in one.categories if (figure.category, figure.metric) ==
-         (None, headline)), None,
-    )  # fmt: skip
-    if found is None or found.low is None or found.high is None:
         return None
-    return Interval(100 * found.low, 100 * found.high)
+    points = [
+        Point(arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _interval(arm, summary))
+        for arm in arms
+        if arm.prompt_tokens_mean is not None and arm.accuracy is not None
+    ]
+    axes = ("tokens of a prompt, on average", "accuracy", "tokens")
+    mark = " (estimate)" if any(arm.headline in arm.estimated for arm in arms) else ""
+    return ArmsSection(
+        plot=speed_quality(points, *axes) if points else Markup(""),
+        caption=f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took.",
+        failures=_failure_table(arms),
+        unexplained=sum(arm.n_unexplained for arm in arms),
+        arms=_arm_table(arms),
+        errata=_errata_table(arms),
+    )
 
 
-def _failure_table(arms: Sequence[ArmSummary]) -> Markup:
+def _interval(arm: ArmSummary, summary: Summary) -> Interval | None:
+    for whole in arm.categories:
+        is_headline = (whole.category, whole.metric) == (None, summary.headline)
+        if is_headline and whole.low is not None and whole.high is not None:
+            return Interval(100 * whole.low, 100 * whole.high)
+    return None
+
+
+def _failure_table(arms: Sequence[ArmSummary]) -> Grid:
     rows = [
-        (words, *(_share(one.failures.get(key, 0), one.n_wrong) for one in arms))
+        (words, *(_share(arm.failures.get(key, 0), arm.n_wrong) for arm in arms))
         for key, words in FAILURES.items()
     ]
-    rows.append(("all wrong answers", *(_share(one.n_wrong, one.n_wrong) for one in arms)))
-    return _table(("", *(one.candidate for one in arms)), rows)
+    rows.append(("all wrong answers", *(_share(arm.n_wrong, arm.n_wrong) for arm in arms)))
+    return Grid.of_texts("Where did it fail?", ("", *(arm.candidate for arm in arms)), rows)
 
 
-def _arm_table(arms: Sequence[ArmSummary]) -> Markup:
-    overall = list(dict.fromkeys(name for one in arms for name in one.overall))
-    heads = (
-        "candidate",
-        "shown",
-        "n",
-        *overall,
-        "abstention",
-        "recall",
-        "tokens",
-        "seconds",
-        "cut",
-    )
+def _arm_table(arms: Sequence[ArmSummary]) -> Grid:
+    overall = list(dict.fromkeys(name for arm in arms for name in arm.overall))
+    taken = ("abstention", "recall", "tokens", "seconds", "cut")
+    heads = ("candidate", "shown", "n", *overall, *taken)
     rows = []
-    for one in arms:
+    for arm in arms:
         rows.append((
-            one.candidate,
-            one.arm,
-            f"{one.n:,}",
-            *(number(one.overall.get(name)) for name in overall),
-            number(one.abstention.get(one.rule_metric or one.judge_metric)),
-            percent(one.recall),
-            "-" if one.prompt_tokens_mean is None else f"{one.prompt_tokens_mean:,.0f}",
-            number(one.seconds_mean, 2),
-            f"{one.n_cut:,}",
+            arm.candidate,
+            arm.arm,
+            f"{arm.n:,}",
+            *(number(arm.overall.get(name)) for name in overall),
+            number(arm.abstention.get(arm.rule_metric or arm.judge_metric)),
+            percent(arm.recall),
+            figure(arm.prompt_tokens_mean, ",.0f"),
+            number(arm.seconds_mean, 2),
+            f"{arm.n_cut:,}",
         ))  # fmt: skip
-    return _table(heads, rows)
+    return Grid.of_texts("By arm", heads, rows)
 
 
-def _errata_rows(arms: Sequence[ArmSummary]) -> Iterator[tuple[str, ...]]:
-    for one in arms:
-        for figure in one.errata:
-            yield (
-                one.candidate,
-                figure.metric + (" (estimate)" if figure.metric in one.estimated else ""),
-                f"{number(figure.mean)} (n {figure.n:,})",
-                f"{number(figure.mean_without)} (n {figure.n_without:,})",
-                number(figure.ceiling),
-            )
+def _errata_table(arms: Sequence[ArmSummary]) -> Grid | None:
+    rows = [
+        (
+            arm.candidate,
+            erratum.metric + (" (estimate)" if erratum.metric in arm.estimated else ""),
+            f"{number(erratum.mean)} (n {erratum.n:,})",
+            f"{number(erratum.mean_without)} (n {erratum.n_without:,})",
+            number(erratum.ceiling),
+        )
+        for arm in arms
+        for erratum in arm.errata
+    ]
+    heads = ("candidate", "metric", "all", "without wrong gold", "ceiling")
+    return Grid.of_texts("Errata", heads, rows) if rows else None
 
 
 def _share(count: int, whole: int) -> str:
     return f"{count:,} ({count / whole:.1%})" if whole else f"{count:,}"
-
-
-def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> Markup:
-    head = tag("tr", *(tag("th", text, scope="col") for text in heads))
-    body = (
-        tag("tr", tag("th", row[0], scope="row"), *(tag("td", text) for text in row[1:]))
-        for row in rows
-    )
-    table = tag("table", tag("thead", head), tag("tbody", *body), class_="grid")
-    return tag("div", table, class_="scroll")

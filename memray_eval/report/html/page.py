@@ -15,19 +15,18 @@ from memray_eval.analysis.intervals import Intervals, measure_intervals
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
-from memray_eval.report.decisions import decide, means_of
-from memray_eval.report.decisions import lines as decision_lines
+from memray_eval.report.decisions import decide, decision_section, means_of
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import PERCENTILES, Spending, measure_cost
 from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.memory_failures import render_arms
+from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
-from memray_eval.report.served_models import served_tables
+from memray_eval.report.served_models import served_sections
 from memray_eval.types import Record, Summary
 
 
@@ -104,8 +103,8 @@ def _render(
         summary=shown,
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
-        worst=shown.headline if any(one.n_scored for one in shown.metrics) else "",
-        prompts=find_prompts(manifest, dict.fromkeys(one.metric for one in shown.metrics)),
+        worst=shown.headline if any(metric.n_scored for metric in shown.metrics) else "",
+        prompts=find_prompts(manifest, dict.fromkeys(metric.metric for metric in shown.metrics)),
         started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,
@@ -168,7 +167,7 @@ def _sections(
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_count": view_model.quality_count(summary),
         "quality_mark": view_model.quality_mark(summary),
-        "memory": render_arms(summary),
+        "memory": describe_arms(summary),
         "curves": list(view_model.curves(summary, intervals)),
         "agreements": view_model.agreements(summary),
         "juries": list(view_model.juries(summary)),
@@ -176,7 +175,9 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
-        "served": list(served_tables(summary.served_models)),
+        "text": [
+            *served_sections(summary.served_models),
+            *([decision_section(decisions)] if decisions else []),
+        ],
         "adjusted": list(adjusted_paragraphs(summary)),
-        "decisions": list(decision_lines(decisions)) if decisions else [],
     }

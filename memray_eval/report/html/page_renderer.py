@@ -36,17 +36,17 @@ def write_page(page: str, path: str, option: str) -> None:
 @cache
 def environment() -> Environment:
     loader = PackageLoader("memray_eval.report.html", "templates")
-    made = Environment(
+    jinja = Environment(
         loader=loader,
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters.update(
+    jinja.filters.update(
         label=view_model.label, number=view_model.number, dollars=view_model.dollars
     )
-    return made
+    return jinja
 
 
 @cache

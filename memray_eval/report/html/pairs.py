@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.analysis.pairs.models import Criterion, PairwiseReport
-from memray_eval.report.html.view_model import Cell, Grid, label
+from memray_eval.analysis.pairs.models import Criterion, Duel, PairwiseReport, Standing
+from memray_eval.report.html.view_model import label
 from memray_eval.report.pairs_console import (
     format_ends,
     format_ranks,
@@ -17,6 +17,7 @@ from memray_eval.report.pairs_console import (
     leader_in_words,
     percent,
 )
+from memray_eval.report.sections import Grid
 
 
 class PairSection(NamedTuple):
@@ -31,61 +32,39 @@ class PairSection(NamedTuple):
 
 def draw_pairs(report: PairwiseReport | None) -> Iterator[PairSection]:
     """The sections of a pairwise run, one a metric."""
-    for found in () if report is None else report.criteria:
-        pairs = f"{found.n_pairs:,} pairs on {found.n_questions:,} questions, both orders"
-        tables = [_standings(found)]
-        if len(found.standings) > 2 and found.duels:
-            tables.append(_duels(found))
+    for criterion in () if report is None else report.criteria:
+        pairs = f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders"
+        tables = [_standings(criterion)]
+        if len(criterion.standings) > 2 and criterion.duels:
+            tables.append(_duels(criterion))
         yield PairSection(
-            metric=label(found.metric),
-            says=leader_in_words(found),
-            about=f"{pairs}, judged by {', '.join(found.judges) or 'nobody'}; run "
+            metric=label(criterion.metric),
+            says=leader_in_words(criterion),
+            about=f"{pairs}, judged by {', '.join(criterion.judges) or 'nobody'}; run "
             f"{', '.join(report.runs if report else ())}.",
             tables=tuple(tables),
-            notes=(*judge_lines(found), how_measured(report) if report else ""),
+            notes=(*judge_lines(criterion), how_measured(report) if report else ""),
         )
 
 
-def _standings(found: Criterion) -> Grid:
-    return Grid(
-        f"{label(found.metric)}: candidates",
-        ("candidate", "win rate", "95% interval", "win / tie / loss", "strength", "ranks"),
-        tuple(
-            (
-                one.candidate,
-                tuple(
-                    Cell(text)
-                    for text in (
-                        percent(one.rate.value),
-                        format_ends(one.rate) or NOTHING,
-                        f"{one.wins:,} / {one.ties:,} / {one.losses:,}",
-                        format_strength(one),
-                        format_ranks(one),
-                    )
-                ),
-            )
-            for one in found.standings
-        ),
+def _standings(criterion: Criterion) -> Grid:
+    heads = ("candidate", "win rate", "95% interval", "win / tie / loss", "strength", "ranks")
+    rows = (
+        (standing.candidate, *_results(standing), format_strength(standing), format_ranks(standing))
+        for standing in criterion.standings
     )
+    return Grid.of_texts(f"{label(criterion.metric)}: candidates", heads, rows)
 
 
-def _duels(found: Criterion) -> Grid:
-    return Grid(
-        f"{label(found.metric)}: each two",
-        ("pair", "win rate", "95% interval", "win / tie / loss", "at equal length (estimated)"),
-        tuple(
-            (
-                f"{one.a} against {one.b}",
-                tuple(
-                    Cell(text)
-                    for text in (
-                        percent(one.rate.value),
-                        format_ends(one.rate) or NOTHING,
-                        f"{one.wins:,} / {one.ties:,} / {one.losses:,}",
-                        percent(one.at_equal_length),
-                    )
-                ),
-            )
-            for one in found.duels
-        ),
+def _duels(criterion: Criterion) -> Grid:
+    heads = ("pair", "win rate", "95% interval", "win / tie / loss", "at equal length (estimated)")
+    rows = (
+        (f"{duel.a} against {duel.b}", *_results(duel), percent(duel.at_equal_length))
+        for duel in criterion.duels
     )
+    return Grid.of_texts(f"{label(criterion.metric)}: each two", heads, rows)
+
+
+def _results(pairs: Standing | Duel) -> tuple[str, str, str]:
+    counts = f"{pairs.wins:,} / {pairs.ties:,} / {pairs.losses:,}"
+    return percent(pairs.rate.value), format_ends(pairs.rate) or NOTHING, counts

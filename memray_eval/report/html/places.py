@@ -56,7 +56,7 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
     if not splits:
         return None
     shares = [
-        abs(one.difference) / _width(split) for split in splits[:PANELS] for one in split.groups
+        abs(group.difference) / _width(split) for split in splits[:PANELS] for group in split.groups
     ]
     span = min(1.0, max(_LEAST_SPAN, 1.6 * max(shares)))
     axis = Axis(-span, span, 8, 142)
@@ -79,7 +79,7 @@ def _width(split: Split) -> float:
 
 
 def _panel(split: Split, axis: Axis) -> Panel:
-    rows = [_row(split, one, axis) for one in split.groups]
+    rows = [_row(split, group, axis) for group in split.groups]
     of = f"{split.of} - {split.against}" if split.against else f"{split.of} - its own figure"
     return Panel(
         split.metric, label(split.metric), label(split.by), of,
@@ -87,12 +87,12 @@ def _panel(split: Split, axis: Axis) -> Panel:
     )  # fmt: skip
 
 
-def _row(split: Split, one: GroupFigure, axis: Axis) -> PlaceRow:
+def _row(split: Split, group: GroupFigure, axis: Axis) -> PlaceRow:
     width, digits = _width(split), digits_of(split.scale)
-    ends = one.interval and Interval(*(end / width for end in one.interval))
-    name = label(one.group) or f"no {label(split.by)}"
-    figure = f"{one.difference:+z.{digits}f}"
-    low, high = (f"{end:+z.{digits}f}" for end in one.interval) if one.interval else ("", "")
+    ends = group.interval and Interval(*(end / width for end in group.interval))
+    name = label(group.group) or f"no {label(split.by)}"
+    figure = f"{group.difference:+z.{digits}f}"
+    low, high = (f"{end:+z.{digits}f}" for end in group.interval) if group.interval else ("", "")
     hint = f"{name}: {figure}" + (f" between {low} and {high}" if low else "")
-    plot = forest_row(one.difference / width, ends, axis, one.is_shown, hint)
-    return PlaceRow(name, f"{one.n:,}", plot, figure, low, high, one.is_shown)
+    plot = forest_row(group.difference / width, ends, axis, group.is_shown, hint)
+    return PlaceRow(name, f"{group.n:,}", plot, figure, low, high, group.is_shown)

@@ -80,24 +80,26 @@ def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> 
     axis: a dot (hollow for estimates) and the interval as a bar."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     height = max(1, len(figures)) * _LANE + 4
-    parts, said = [], []
+    parts, hints = [], []
     for share in (0.0, 0.25, 0.5, 0.75, 1.0):
         at = _SCALE.at(share)
         parts.append(tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height))
-    for place, one in enumerate(figures):
-        if one is None:
+    for lane, figure in enumerate(figures):
+        if figure is None:
             continue
-        y, colour = 2 + _LANE * (place + 0.5), f"s{place % _SERIES}"
-        if one.interval is not None:
-            ends = [_SCALE.at((end - low) / width) for end in one.interval]
+        y, colour = 2 + _LANE * (lane + 0.5), f"s{lane % _SERIES}"
+        if figure.interval is not None:
+            ends = [_SCALE.at((end - low) / width) for end in figure.interval]
             parts.append(tag("line", class_=f"bar {colour}", x1=ends[0], x2=ends[1], y1=y, y2=y))
-        kind = "dot open" if one.is_estimate else "dot"
-        at = _SCALE.at((one.value - low) / width)
+        kind = "dot open" if figure.is_estimate else "dot"
+        at = _SCALE.at((figure.value - low) / width)
         parts.append(tag("circle", class_=f"{kind} {colour}", cx=at, cy=y, r=4))
-        spread = one.interval and f" between {one.interval.low:.3g} and {one.interval.high:.3g}"
-        said.append(f"{one.name} {one.value:.3g}{spread or ''}")
-    told = f"{'; '.join(said) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
-    return drawing(240, height, told, parts, "onscale")
+        spread = (
+            figure.interval and f" between {figure.interval.low:.3g} and {figure.interval.high:.3g}"
+        )
+        hints.append(f"{figure.name} {figure.value:.3g}{spread or ''}")
+    hint = f"{'; '.join(hints) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
+    return drawing(240, height, hint, parts, "onscale")
 
 
 def scale_axis() -> Markup:
@@ -119,9 +121,9 @@ def distribution(counts: Mapping[str, int]) -> Markup:
     bins = list(counts.items())[::-1]
     step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
     parts = [tag("line", class_="rail", x1=0, x2=_BARS, y1=43, y2=43)]
-    for place, (name, count) in enumerate(bins):
+    for number, (name, count) in enumerate(bins):
         height = max(1.0, round(30 * count / most, 2)) if count else 0.6
-        x, width = round(place * step + 1, 2), round(step - 2, 2)
+        x, width = round(number * step + 1, 2), round(step - 2, 2)
         parts.append(
             tag(
                 "rect",
@@ -143,8 +145,8 @@ def distribution(counts: Mapping[str, int]) -> Markup:
     if len(bins) > _NAMED_BINS:
         low, high = bins[0][0].partition("-")[0], bins[-1][0].rpartition("-")[2]
         parts += [_small(low, 0, 54, "start"), _small(high, _BARS, 54, "end")]
-    told = "; ".join(f"{name}: {count}" for name, count in bins)
-    return drawing(_BARS, 58, f"units by score: {told}", parts, "distribution")
+    hint = "; ".join(f"{name}: {count}" for name, count in bins)
+    return drawing(_BARS, 58, f"units by score: {hint}", parts, "distribution")
 
 
 def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
@@ -169,7 +171,7 @@ def speed_quality(
         _WIDTH - _RIGHT,
     )
     parts = list(_grid(x, y, x_name, y_name))
-    for place, point in enumerate(sorted(points, key=lambda point: point.x)):
+    for number, point in enumerate(sorted(points, key=lambda point: point.x)):
         at_x, at_y = x.at(point.x), y.at(point.y)
         if point.interval is not None:
             low, high = y.at(point.interval.low), y.at(point.interval.high)
@@ -192,44 +194,44 @@ def speed_quality(
                 point.label,
                 class_="name",
                 x=at_x + shift,
-                y=at_y + (18 if place % 2 else -9),
+                y=at_y + (18 if number % 2 else -9),
                 text_anchor=anchor,
             )
         )
-    said = "; ".join(
+    hints = "; ".join(
         f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}" for point in points
     )
-    return drawing(_WIDTH, _HEIGHT, said, parts, "plot")
+    return drawing(_WIDTH, _HEIGHT, hints, parts, "plot")
 
 
 def temperature_curves(metric: str, lines: Sequence[Line]) -> Markup:
     """A metric against temperature, with a line a model and prompt."""
     points = [point for line in lines for point in line.points]
-    ends = [end for _, mean, found in points for end in (found or (mean,))]
+    ends = [end for _, mean, interval in points for end in (interval or (mean,))]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = (high - low) * 0.1 or 0.05
     temperatures = [temperature for temperature, _, _ in points] or [0.0]
     x = Axis(min(temperatures), max(temperatures), _LEFT + 10, _WIDTH - _RIGHT - 10)
     y = Axis(low - margin, high + margin, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "temperature", "mean"))
-    for place, line in enumerate(lines):
-        parts.extend(_curve(line, x, y, f"s{place % _SERIES}"))
+    for number, line in enumerate(lines):
+        parts.extend(_curve(line, x, y, f"s{number % _SERIES}"))
     return drawing(_WIDTH, _HEIGHT, f"{metric} against temperature", parts, "plot")
 
 
 def _curve(line: Line, x: Axis, y: Axis, colour: str) -> Iterator[Markup]:
     path = " ".join(f"{x.at(temperature)},{y.at(mean)}" for temperature, mean, _ in line.points)
     yield tag("polyline", class_=f"curve {colour}", points=path)
-    for temperature, mean, found in line.points:
+    for temperature, mean, interval in line.points:
         at = x.at(temperature)
-        if found is not None:
+        if interval is not None:
             yield tag(
                 "line",
                 class_=f"whisker {colour}",
                 x1=at,
                 x2=at,
-                y1=y.at(found.low),
-                y2=y.at(found.high),
+                y1=y.at(interval.low),
+                y2=y.at(interval.high),
             )
         hint = tag("title", f"temperature {temperature:g}: {mean:.4f}")
         yield tag("circle", hint, class_=f"node {colour}", cx=at, cy=y.at(mean), r=4)
@@ -246,18 +248,18 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
     x = Axis(0.0, n_bins * bin_s, _LEFT, _WIDTH - _RIGHT)
     y = Axis(
         0.0,
-        max(rate for each in rates.values() for rate in each) * 1.05 or 1.0,
+        max(rate for per_s in rates.values() for rate in per_s) * 1.05 or 1.0,
         _HEIGHT - _BOTTOM,
         _TOP,
     )
     parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
-    for place, (name, each) in enumerate(rates.items()):
+    for number, (name, per_s) in enumerate(rates.items()):
         steps = [
-            (edge * bin_s, rate) for bin_, rate in enumerate(each) for edge in (bin_, bin_ + 1)
+            (edge * bin_s, rate) for bin_, rate in enumerate(per_s) for edge in (bin_, bin_ + 1)
         ]
         path = " ".join(f"{x.at(second)},{y.at(rate)}" for second, rate in steps)
         parts.append(
-            tag("polyline", tag("title", name), class_=f"curve s{place % _SERIES}", points=path)
+            tag("polyline", tag("title", name), class_=f"curve s{number % _SERIES}", points=path)
         )
     return drawing(
         _WIDTH, _HEIGHT, f"{what} per second over time: {', '.join(counted)}", parts, "plot"
@@ -265,7 +267,7 @@ def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) ->
 
 
 def forest_row(
-    difference: float, found: Interval | None, axis: Axis, is_found: bool, hint: str
+    difference: float, interval: Interval | None, axis: Axis, is_found: bool, hint: str
 ) -> Markup:
     """A difference with its interval, around a line at 0; filled where it `is_found`, hollow where
     it may be chance."""
@@ -273,9 +275,16 @@ def forest_row(
         tag("line", class_="rail", x1=axis.start, x2=axis.end, y1=13, y2=13),
         tag("line", class_="zero", x1=axis.at(0.0), x2=axis.at(0.0), y1=0, y2=26),
     ]
-    if found is not None:
+    if interval is not None:
         parts.append(
-            tag("line", class_="bar", x1=axis.at(found.low), x2=axis.at(found.high), y1=13, y2=13)
+            tag(
+                "line",
+                class_="bar",
+                x1=axis.at(interval.low),
+                x2=axis.at(interval.high),
+                y1=13,
+                y2=13,
+            )
         )
     parts.append(
         tag("circle", class_="dot" if is_found else "dot open", cx=axis.at(difference), cy=13, r=5)
@@ -336,7 +345,7 @@ def ticks(low: float, high: float, about: int = 5) -> list[float]:
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough)
     first = math.ceil(low / step - 1e-9)
     count = math.floor(high / step + 1e-9) - first + 1
-    return [round((first + place) * step, 10) + 0.0 for place in range(count)]
+    return [round((first + number) * step, 10) + 0.0 for number in range(count)]
 
 
 def drawing(

@@ -26,16 +26,16 @@ def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[st
     digests = manifest.get("rubrics")
     if not isinstance(digests, Mapping):
         return {}
-    known = all_metrics()
-    found = {}
+    metrics_by_name = all_metrics()
+    prompts = {}
     for name in metrics:
-        metric = known.get(name)
+        metric = metrics_by_name.get(name)
         if isinstance(metric, JudgedMetric) and name in digests:
             for rubric in (None, *metric.rubrics.values()):
                 if rubric_digest(metric, rubric) == digests[name]:
-                    found[name] = _write(metric, rubric)
+                    prompts[name] = _write(metric, rubric)
                     break
-    return {name: text for name, text in found.items() if text}
+    return {name: text for name, text in prompts.items() if text}
 
 
 def _write(metric: JudgedMetric, rubric: str | None) -> str:
@@ -44,4 +44,4 @@ def _write(metric: JudgedMetric, rubric: str | None) -> str:
         messages = metric.messages(_ROW, _ANSWER, rubric)
     except Exception:  # such as a metric that reads the sample's traits
         return ""
-    return "\n\n".join(f"[{one.role}]\n{one.content}" for one in messages)
+    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)

@@ -10,7 +10,8 @@ from markupsafe import Markup
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.report.html.plots import throughput
-from memray_eval.report.html.view_model import Cell, Grid, label, number
+from memray_eval.report.html.view_model import label, number
+from memray_eval.report.sections import Grid, figure
 from memray_eval.stages.rates import rows_per_s
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
@@ -19,24 +20,20 @@ _READ = "read"  # so fast a stage that beside its peak the others would look fla
 def stages(manifest: Mapping[str, Any]) -> Grid | None:
     """The stages of the last session: rows, when each began after the first, its span and its
     rate."""
-    found = {
+    of_stages = {
         name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
     }
-    if not found:
+    if not of_stages:
         return None
     rows = []
-    starts = [stage["started"] for stage in found.values() if stage.get("started") is not None]
-    for name, stage in found.items():
+    starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
+    for name, stage in of_stages.items():
         span, begun = stage.get("span_s"), stage.get("started")
         per_s = rows_per_s(stage["rows"], span)
-        rate = NOTHING if per_s is None else f"{per_s:,.1f}"
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
-        rows.append(
-            (name, (Cell(f"{stage['rows']:,}"), Cell(after), Cell(number(span, 1)), Cell(rate)))
-        )
-    return Grid(
-        "Stages", ("stage", "rows", "began after, s", "lasted, s", "rows per second"), tuple(rows)
-    )
+        rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
+    heads = ("stage", "rows", "began after, s", "lasted, s", "rows per second")
+    return Grid.of_texts("Stages", heads, rows)
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
@@ -64,19 +61,21 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
     judges = whole.get("judges") or {}
     columns = {"all": whole, **(judges if len(judges) > 1 else {})}
     rows = [
-        (label(name), [one.get(name, 0) for one in columns.values()])
+        (label(name), [outcomes.get(name, 0) for outcomes in columns.values()])
         for name, count in whole.items()
         if isinstance(count, int | float) and count
     ]
     for tries in whole.get("tries") or {}:
         name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
-        rows.append((name, [(one.get("tries") or {}).get(tries, 0) for one in columns.values()]))
-    cells = tuple((name, tuple(map(_count_cell, counts))) for name, counts in rows if any(counts))
-    return Grid("Calls and retries", ("what", *columns), cells) if cells else None
+        rows.append(
+            (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
+        )
+    texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
+    return Grid.of_texts("Calls and retries", ("what", *columns), texts) if texts else None
 
 
-def _count_cell(count: float) -> Cell:
+def _format_count(count: float) -> str:
     """Formats an integer, or a float with two digits (four below 1)."""
     if isinstance(count, int):
-        return Cell(f"{count:,}")
-    return Cell(f"{count:,.{2 if count >= 1 or not count else 4}f}")
+        return f"{count:,}"
+    return f"{count:,.{2 if count >= 1 or not count else 4}f}"

@@ -22,7 +22,7 @@ from memray_eval.analysis.marks import (
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import length_label
 from memray_eval.metric import EVIDENCE, UNVERIFIED
-from memray_eval.report.answered import causes_in_words
+from memray_eval.report.answer import causes_in_words
 from memray_eval.report.html.figures import Judges, list_judges
 from memray_eval.report.html.plots import (
     Line,
@@ -31,8 +31,16 @@ from memray_eval.report.html.plots import (
     speed_quality,
     temperature_curves,
 )
+from memray_eval.report.sections import (
+    Cell,
+    Grid,
+    count_span,
+    figure,
+    format_interval,
+    outcome_counts,
+)
 from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import format_interval, judge_label, task_mark
+from memray_eval.report.tables import judge_label, task_mark
 from memray_eval.types import (
     FALLBACKS,
     Agreement,
@@ -46,23 +54,6 @@ from memray_eval.types import (
 )
 
 _PLAIN = Intervals()
-
-
-class Cell(NamedTuple):
-    """A figure in a table. `share`, of its scale (0-100), shades the cell; None leaves it plain."""
-
-    text: str
-    share: int | None = None
-    hint: str = ""
-
-
-class Grid(NamedTuple):
-    """A table: a heading, the names of its columns (the first names the rows), and rows of a name
-    and cells."""
-
-    title: str
-    heads: tuple[str, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
 
 
 class MetricRow(NamedTuple):
@@ -103,7 +94,7 @@ def label(name: str) -> str:
 
 
 def number(value: float | None, digits: int = 3) -> str:
-    return NOTHING if value is None else f"{value:z.{digits}f}"
+    return figure(value, f"z.{digits}f")
 
 
 def percent(value: float | None) -> str:
@@ -131,27 +122,36 @@ def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
         )
 
 
-def _facts(one: GenerationSummary) -> Iterator[tuple[str, str]]:
-    yield "units", f"{one.n:,}" + (f" ({one.n_failed:,} failed)" if one.n_failed else "")
-    if told := causes_in_words(one):
-        yield "answered", f"{one.answered:,}"
-        yield "no answer", told
-    if one.asked_again:
-        yield "asked again", f"{one.asked_again:,} ({one.answered_then:,} answered then)"
-    yield "tokens in / out", f"{one.prompt_tokens:,} / {one.output_tokens:,}"
-    if one.output_tokens_per_s is not None:
-        yield "throughput", f"{one.output_tokens_per_s:,.1f} tokens/s"
-    if one.ttft_s_mean is not None:
-        yield "first token, mean", f"{one.ttft_s_mean:.2f} s"
-    if one.cache_hit_rate is not None:
-        yield "prefix cache", f"{percent(one.cache_hit_rate)} hit"
-    for count, what in ((one.truncated, "prompts cut"), (one.thinking, "answers with thinking")):
+def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
+    yield (
+        "units",
+        f"{generation.n:,}" + (f" ({generation.n_failed:,} failed)" if generation.n_failed else ""),
+    )
+    if causes := causes_in_words(generation):
+        yield "answered", f"{generation.answered:,}"
+        yield "no answer", causes
+    if generation.asked_again:
+        yield (
+            "asked again",
+            f"{generation.asked_again:,} ({generation.answered_then:,} answered then)",
+        )
+    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    if generation.output_tokens_per_s is not None:
+        yield "throughput", f"{generation.output_tokens_per_s:,.1f} tokens/s"
+    if generation.ttft_s_mean is not None:
+        yield "first token, mean", f"{generation.ttft_s_mean:.2f} s"
+    if generation.cache_hit_rate is not None:
+        yield "prefix cache", f"{percent(generation.cache_hit_rate)} hit"
+    for count, what in (
+        (generation.truncated, "prompts cut"),
+        (generation.thinking, "answers with thinking"),
+    ):
         if count:
             yield what, f"{count:,}"
-    if one.finish_reasons:
+    if generation.finish_reasons:
         yield (
             "ended by",
-            ", ".join(f"{reason} {count:,}" for reason, count in one.finish_reasons.items()),
+            ", ".join(f"{reason} {count:,}" for reason, count in generation.finish_reasons.items()),
         )
 
 
@@ -175,18 +175,15 @@ def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Met
 
 
 def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
-    found = intervals.of_metric(metric)
-    return format_interval(metric.figure.value, found, digits_of(metric.scale))
+    interval = intervals.of_metric(metric)
+    return format_interval(metric.figure.value, interval, digits_of(metric.scale))
 
 
 def _format_counts(metric: MetricSummary) -> str:
     named = (
         (metric.n_scored, "scored"),
         *((count, FALLBACKS[way]) for way, count in fallbacks_of(metric).items()),
-        (metric.n_failed, "failed"),
-        (metric.n_abstained, "abstained"),
-        (metric.n_no_answer, "without an answer"),
-        (metric.n_not_applicable, "not applicable"),
+        *outcome_counts(metric),
         (
             int(metric.extras.get(UNVERIFIED) or 0),
             f"of {int(metric.extras.get(EVIDENCE) or 0):,} quotes unverified",
@@ -205,16 +202,16 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
         metrics = tuple(
             name
             for name in scales
-            if any(name == one.metric for task in tasks for one in task.metrics)
+            if any(name == task_metric.metric for task in tasks for task_metric in task.metrics)
         )
         rows = []
         for task in tasks:
-            found = {one.metric: one for one in task.metrics}
+            by_metric = {task_metric.metric: task_metric for task_metric in task.metrics}
             name = label(task.task) or "no task"
             of_task = intervals if task.bucket is None else _PLAIN
             cells = tuple(
                 _task_cell(
-                    found.get(metric),
+                    by_metric.get(metric),
                     scales[metric],
                     (candidate, metric, task.task),
                     of_task,
@@ -228,14 +225,18 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
                     (Cell(f"{task.n:,}"), *cells),
                 )
             )
-        names = {one.metric: name_figure(one) for task in tasks for one in task.metrics}
+        names = {
+            task_metric.metric: name_figure(task_metric)
+            for task in tasks
+            for task_metric in task.metrics
+        }
         heads = (label(names[metric]) for metric in metrics)
         yield Grid(f"By task: {candidate}", ("task", "units", *heads), tuple(rows))
 
 
 def count_task_figures(summary: Summary) -> int:
     """How many figures the grids by task hold."""
-    return sum(one.mean is not None for task in summary.tasks for one in task.metrics)
+    return sum(metric.mean is not None for task in summary.tasks for metric in task.metrics)
 
 
 def task_intervals(summary: Summary) -> str:
@@ -247,22 +248,21 @@ def task_intervals(summary: Summary) -> str:
 
 
 def _task_cell(
-    one: TaskMetric | None,
+    metric: TaskMetric | None,
     scale: tuple[float, float],
     key: Key,
     intervals: Intervals,
     level: float,
 ) -> Cell:
-    if one is None or one.mean is None:
+    if metric is None or metric.mean is None:
         return Cell(NOTHING)
     spread = format_interval(
-        one.mean, intervals.of(key, one.mean, one.stderr, one.n_scored, scale, level), 3
+        metric.mean, intervals.of(key, metric.mean, metric.stderr, metric.n_scored, scale, level), 3
     )
-    hint = (
-        f"{f'{one.mean:z.3f} {spread}'.rstrip()}, {one.n_scored:,} scored, {one.n_failed:,} failed"
-    )
-    figure = append_mark(number(one.mean, 2 if scale[1] > 1 else 3), task_mark([one]))
-    return Cell(figure, _percent_of_scale(one.mean, scale), hint)
+    mean = f"{metric.mean:z.3f} {spread}".rstrip()
+    hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
+    figure = append_mark(number(metric.mean, 2 if scale[1] > 1 else 3), task_mark([metric]))
+    return Cell(figure, _percent_of_scale(metric.mean, scale), hint)
 
 
 def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
@@ -281,15 +281,12 @@ def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
             n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
             note = mark(n_scored, heat.estimates, heat.fallbacks)
             cells = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-            told = [f"{label(heat.metric)}: {heat.candidate}", f"{count_span(cells)} a cell"]
-            title = ", ".join([*told, *filter(None, [note])])
+            parts = [
+                f"{label(heat.metric)}: {heat.candidate}",
+                f"n {count_span(cells, ',')} a cell",
+            ]
+            title = ", ".join([*parts, *filter(None, [note])])
             yield Grid(title, heads, tuple(rows))
-
-
-def count_span(counts: Sequence[int]) -> str:
-    """How many there are of each, such as "n 90" or "n 88 to 90"."""
-    low, high = min(counts, default=0), max(counts, default=0)
-    return f"n {low:,}" if low == high else f"n {low:,} to {high:,}"
 
 
 def _heat_cells(
@@ -340,13 +337,14 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     low, width = scale[0], scale[1] - scale[0]
     stderr = None if row.quality_stderr is None else row.quality_stderr / 100 * width
     key = (row.candidate, summary.headline, None)
-    found = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
-    return found and Interval(*((end - low) / width * 100 for end in found))
+    interval = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
+    return interval and Interval(*((end - low) / width * 100 for end in interval))
 
 
 def quality_count(summary: Summary) -> str:
     """How many answers the qualities of the plot are over."""
-    return count_span([row.n_scored for row in summary.performance if row.task is None])
+    counts = [row.n_scored for row in summary.performance if row.task is None]
+    return f"n {count_span(counts, ',')}"
 
 
 def quality_mark(summary: Summary) -> str:
@@ -387,21 +385,26 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
         if mean is not None
     )
     name = sweep.model if sweep.prompt == "default" else f"{sweep.model}, prompt {sweep.prompt}"
-    marks = dict.fromkeys(filter(None, (sweep_mark(sweep, place) for place in range(len(sweep.n)))))
-    return Line(", ".join((name, count_span(sweep.n), *marks)), points)
+    marks = dict.fromkeys(
+        filter(None, (sweep_mark(sweep, number) for number in range(len(sweep.n))))
+    )
+    return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
 def agreements(summary: Summary) -> Grid | None:
     """The agreement of judge and rule, over all units of a candidate and by task."""
     rows = [
-        (f"{one.candidate}, all units", _agreement_cells(one.agreement))
-        for one in summary.macro
-        if one.agreement
+        (f"{summarised.candidate}, all units", _agreement_cells(summarised.agreement))
+        for summarised in summary.macro
+        if summarised.agreement
     ]
     rows += [
-        (f"{one.candidate}, {label(one.task) or 'no task'}", _agreement_cells(one.agreement))
-        for one in summary.tasks
-        if one.agreement and one.bucket is None
+        (
+            f"{summarised.candidate}, {label(summarised.task) or 'no task'}",
+            _agreement_cells(summarised.agreement),
+        )
+        for summarised in summary.tasks
+        if summarised.agreement and summarised.bucket is None
     ]
     heads = ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     judge = judge_label(summary)
@@ -409,12 +412,12 @@ def agreements(summary: Summary) -> Grid | None:
     return Grid(title, heads, tuple(rows)) if rows else None
 
 
-def _agreement_cells(one: Agreement) -> tuple[Cell, ...]:
-    counts = (one.both, one.neither, one.only_judge, one.only_rule)
+def _agreement_cells(agreement: Agreement) -> tuple[Cell, ...]:
+    counts = (agreement.both, agreement.neither, agreement.only_judge, agreement.only_rule)
     return (
-        Cell(f"{one.n:,}"),
-        Cell(percent(one.share), round(100 * one.share)),
-        Cell(number(one.kappa, 2)),
+        Cell(f"{agreement.n:,}"),
+        Cell(percent(agreement.share), round(100 * agreement.share)),
+        Cell(number(agreement.kappa, 2)),
         *(Cell(f"{count:,}") for count in counts),
     )
 

@@ -80,9 +80,9 @@ def find_reasons(
     chosen = _choose_pair(run, splits) if len(summary.candidates) > 1 else _worst(run, summary)
     if chosen is None or not chosen.units:
         return None
-    scale = next(one.scale for one in summary.metrics if one.metric == chosen.metric)
-    found = read_units(records, chosen.sides, chosen.units)
-    rows = tuple(_row(unit, values, chosen, scale, found) for unit, values in chosen.units.items())
+    scale = next(metric.scale for metric in summary.metrics if metric.metric == chosen.metric)
+    units = read_units(records, chosen.sides, chosen.units)
+    rows = tuple(_row(unit, values, chosen, scale, units) for unit, values in chosen.units.items())
     metric, n = label(chosen.metric), len(rows)
     if len(chosen.sides) == 1:
         return Why(f"The {n} rows with the lowest {metric}, of {chosen.sides[0]}", rows)
@@ -113,24 +113,24 @@ def _choose_pair(run: RunScores, splits: Sequence[Split]) -> _Chosen | None:
 def _worst(run: RunScores, summary: Summary) -> _Chosen | None:
     """The units with the lowest scores of the headline metric; of equal ones, those with the lowest
     mean over all metrics, each with its scale laid over 0 to 1."""
-    scales = {one.metric: one.scale for one in summary.metrics if one.n_scored}
+    scales = {scored.metric: scored.scale for scored in summary.metrics if scored.n_scored}
     metric = summary.headline if summary.headline in scales else next(iter(scales), None)
     if metric is None or not summary.candidates:
         return None
-    name = summary.candidates[0].candidate
-    scores = run.of.get(name)
+    candidate = summary.candidates[0].candidate
+    scores = run.of.get(candidate)
     if scores is None or metric not in scores.values:
         return None
     values = scores.values[metric]
-    total, known = np.zeros(len(values)), np.zeros(len(values), np.int64)
-    for one, (low, high) in scales.items():
-        if one in scores.values:
-            share = (scores.values[one] - low) / ((high - low) or 1.0)
-            known += ~np.isnan(share)
+    total, counts = np.zeros(len(values)), np.zeros(len(values), np.int64)
+    for name, (low, high) in scales.items():
+        if name in scores.values:
+            share = (scores.values[name] - low) / ((high - low) or 1.0)
+            counts += ~np.isnan(share)
             total += np.nan_to_num(share, copy=False)
-    order = np.lexsort((total / np.maximum(known, 1), values))  # those without a value come last
+    order = np.lexsort((total / np.maximum(counts, 1), values))  # those without a value come last
     rows = order[: min(ROWS, int(np.count_nonzero(~np.isnan(values))))]
-    return _Chosen((name,), metric, _units(scores, rows, values[rows]))
+    return _Chosen((candidate,), metric, _units(scores, rows, values[rows]))
 
 
 def _units(
@@ -138,34 +138,38 @@ def _units(
 ) -> dict[tuple[str, str], tuple[float, ...]]:
     named = scores.units.select(["sample_id", "task"]).take(rows).to_pylist()
     return {
-        (one["sample_id"], one["task"]): tuple(float(side[place]) for side in values)
-        for place, one in enumerate(named)
+        (unit["sample_id"], unit["task"]): tuple(float(side[number]) for side in values)
+        for number, unit in enumerate(named)
     }
 
 
 def _row(
     unit: tuple[str, str], values: tuple[float, ...], chosen: _Chosen, scale: tuple[float, float],
-    found: Mapping[tuple[str, str, str], Record],
+    record_of: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
-    records = [found.get((side, *unit)) for side in chosen.sides]
+    records = [record_of.get((side, *unit)) for side in chosen.sides]
     answers = []
-    for side, one in zip(chosen.sides, records, strict=True):
-        if one is None:
+    for side, record in zip(chosen.sides, records, strict=True):
+        if record is None:
             answers.append(Answer(side, "(not in the records)"))
             continue
-        said = one.response or Response(error="no response")
-        answers.append(describe_answer(side, said.text, said.error, one.scores, chosen.metric))
+        response = record.response or Response(error="no response")
+        answers.append(
+            describe_answer(side, response.text, response.error, record.scores, chosen.metric)
+        )
     digits = digits_of(scale)
-    told = [
+    values_text = [
         f"{value:z.0f}" if abs(value - round(value)) <= TIE else f"{value:z.{digits}f}"
         for value in values
     ]
-    change = " → ".join(told) if len(told) > 1 else f"{told[0]} of {scale[1]:g}"
+    change = (
+        " → ".join(values_text) if len(values_text) > 1 else f"{values_text[0]} of {scale[1]:g}"
+    )
     address = {"candidate": chosen.sides[-1], "id": unit[0]}
     return WhyRow(
         sample_id=unit[0],
         task=label(unit[1]),
-        query=shorten(next((one.sample.query for one in records if one), "")),
+        query=shorten(next((record.sample.query for record in records if record), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
         answers=tuple(answers),
@@ -177,19 +181,19 @@ def describe_answer(
     side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
 ) -> Answer:
     """An answer with its scores; that of `metric` is the one that it is shown for."""
-    said = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
-    judged = {one.metric: _judged(one) for one in scores}
-    others = tuple(one for name, one in judged.items() if name != metric)
-    return Answer(side, said, judged.get(metric), others)
+    shown = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
+    judged = {score.metric: _judged(score) for score in scores}
+    others = tuple(score for name, score in judged.items() if name != metric)
+    return Answer(side, shown, judged.get(metric), others)
 
 
-def _judged(one: Score) -> Judged:
-    said = tuple(explain(one.judgment)) if one.judgment else ()
+def _judged(score: Score) -> Judged:
+    texts = tuple(explain(score.judgment)) if score.judgment else ()
     return Judged(
-        metric=label(one.metric),
-        value=one.status.replace("_", " ") if one.value is None else f"{one.value:.3g}",
-        by=f"{one.judge or 'nobody'}{', an estimate' if one.is_estimate else ''}",
-        says=(*said, one.error) if one.error else said,
+        metric=label(score.metric),
+        value=score.status.replace("_", " ") if score.value is None else f"{score.value:.3g}",
+        by=f"{score.judge or 'nobody'}{', an estimate' if score.is_estimate else ''}",
+        says=(*texts, score.error) if score.error else texts,
     )
 
 
@@ -197,17 +201,17 @@ def explain(judgment: str) -> Iterator[str]:
     """What a judgment says: its explanation first, then what it quotes and finds, by name. Its
     numbers are in the score."""
     try:
-        told = json.loads(judgment)
+        parsed = json.loads(judgment)
     except ValueError:
-        told = judgment
-    if not isinstance(told, dict):
-        yield _cut(_plain(told))
+        parsed = judgment
+    if not isinstance(parsed, dict):
+        yield _cut(_plain(parsed))
         return
-    said = {name: value for name, value in told.items() if value not in (None, "", [], {})}
-    yield from (_cut(_plain(said[name])) for name in _EXPLAINS if name in said)
+    fields = {name: value for name, value in parsed.items() if value not in (None, "", [], {})}
+    yield from (_cut(_plain(fields[name])) for name in _EXPLAINS if name in fields)
     yield from (
         _cut(f"{label(name)}: {_plain(value)}")
-        for name, value in said.items()
+        for name, value in fields.items()
         if name not in _EXPLAINS and (isinstance(value, bool) or not isinstance(value, int | float))
     )
 

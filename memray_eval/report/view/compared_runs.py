@@ -51,12 +51,12 @@ class ComparedRuns:
                     f"these have {len(sides)}"
                 )
             opened = pick_candidates([f"{self._runs.path}/{side}" for side in sides])
-            pairs = find_report([(one.folder, one.candidate) for one in opened])
+            pairs = find_report([(side.folder, side.candidate) for side in opened])
             key = (
                 tuple(sides),
                 by,
                 pairs and pairs.runs,
-                *(tuple(one.folder.list_parts()) for one in opened),
+                *(tuple(side.folder.list_parts()) for side in opened),
             )
             if key not in self._pages:
                 self._pages[key] = _render(sides, opened, by, pairs)
@@ -66,7 +66,7 @@ class ComparedRuns:
 
     def _expand(self, name: str) -> list[str]:
         """The sides that a name stands for, each as ID:CANDIDATE. Both may hold colons."""
-        ends = [len(name), *(place for place in range(len(name) - 1, 0, -1) if name[place] == ":")]
+        ends = [len(name), *(at for at in range(len(name) - 1, 0, -1) if name[at] == ":")]
         for end in ends:
             try:
                 path = self._runs.path_of(name[:end])
@@ -75,7 +75,9 @@ class ComparedRuns:
             if name[end + 1 :]:
                 return [name]
             with readable(path):
-                return [f"{name}:{one}" for one in candidates_of(RunFolder(path).records())]
+                return [
+                    f"{name}:{candidate}" for candidate in candidates_of(RunFolder(path).records())
+                ]
         raise UnknownRun(f"{self._runs.path} holds no run {name!r}")
 
 
@@ -86,7 +88,7 @@ def _render(
     pairs: PairwiseReport | None,
 ) -> str:
     field, split = find_cluster_field(opened, None), find_split_field(opened, by)
-    found = compare(
+    comparison = compare(
         open_sides(opened, field, split),
         metrics=[],
         cluster=field,
@@ -95,12 +97,12 @@ def _render(
         settings=Settings(),
         flips=LISTED_FLIPS,
     ).model_copy(update={"pairs": pairs})
-    letters = {one.other: one.letter for one in found.common}
+    letters = {common.other: common.letter for common in comparison.common}
     compared = [
         ComparedSide(
-            letter=letters.get(one.name, "A"),
-            name=one.name,
-            run=f"run/{quote(one.folder.run_id, safe='')}/",
+            letter=letters.get(run.name, "A"),
+            name=run.name,
+            run=f"run/{quote(run.folder.run_id, safe='')}/",
             as_baseline=_address([side, *(other for other in sides if other != side)], by)
             if side != sides[0]
             else "",
@@ -108,16 +110,16 @@ def _render(
             if len(sides) > 2
             else "",
         )
-        for side, one in zip(sides, opened, strict=True)
+        for side, run in zip(sides, opened, strict=True)
     ]
     scales = {name: metric.scale for name, metric in all_metrics().items()}
     with ExitStack() as stack:
-        for one in opened:
-            stack.enter_context(readable(one.folder.path))
-        texts = read_changed_texts(found, opened)
-    return render_comparison(found, scales, texts, compared)
+        for run in opened:
+            stack.enter_context(readable(run.folder.path))
+        texts = read_changed_texts(comparison, opened)
+    return render_comparison(comparison, scales, texts, compared)
 
 
 def _address(sides: Sequence[str], by: str | None) -> str:
-    asked = [*(("run", side) for side in sides), *([("by", by)] if by else [])]
-    return f"compare?{urlencode(asked)}"
+    parameters = [*(("run", side) for side in sides), *([("by", by)] if by else [])]
+    return f"compare?{urlencode(parameters)}"

@@ -89,9 +89,9 @@ class FiguresSoFar:
             listed = self._folder.list_parts()
             if set(listed) != set(self._indexes):
                 fresh = [part for part in listed if part not in self._indexes]
-                found = dict(zip(fresh, self._folder.read_indexes(fresh), strict=True))
-                known = self._indexes | found
-                self._indexes = {part: known[part] for part in listed}
+                indexes = dict(zip(fresh, self._folder.read_indexes(fresh), strict=True))
+                all_indexes = self._indexes | indexes
+                self._indexes = {part: all_indexes[part] for part in listed}
                 self._count(is_resumed)
             self._tallies = {
                 part: tally for part, tally in self._tallies.items() if part in self._indexes
@@ -130,9 +130,9 @@ class FiguresSoFar:
     def _read(self, part: Part) -> _PartTally:
         records = self._folder.records([part])
         moments = {
-            (metric, candidate): found
+            (metric, candidate): of_metric
             for candidate in candidates_of(records)
-            for metric, found in _moments_of(records, candidate)
+            for metric, of_metric in _moments_of(records, candidate)
         }
         costs = [
             table.column("cost_usd") for table in read_score_tables(records, (), ("cost_usd",))
@@ -161,11 +161,11 @@ def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Mo
 
 def scale_of(metric: str) -> tuple[float, float] | None:
     """A metric's scale; None for one of the run's own, whose code is not loaded to look at it."""
-    known = all_metrics().get(metric)
-    return known.scale if known else None
+    metric_definition = all_metrics().get(metric)
+    return metric_definition.scale if metric_definition else None
 
 
 def sort_like(metrics: Sequence[str], moments: Mapping[Key, Moments]) -> list[Key]:
     """The keys in the order in which the run names its metrics."""
-    place = {name: number for number, name in enumerate(metrics)}
-    return sorted(moments, key=lambda key: (place.get(key[0], len(place)), key[1]))
+    order = {name: number for number, name in enumerate(metrics)}
+    return sorted(moments, key=lambda key: (order.get(key[0], len(order)), key[1]))

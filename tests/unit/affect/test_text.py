@@ -20,7 +20,7 @@ from memray_eval.affect.labels import EKMAN, FOUR, GOEMOTIONS, Distribution
 from memray_eval.affect.lexicon import LexiconEmotion, parse
 from memray_eval.affect.text import TransformersEmotion, build_text_emotion
 from memray_eval.config.sections import AffectConfig
-from memray_eval.errors import ConfigError, DataError, GenerationError
+from memray_eval.errors import ConfigError, GenerationError
 from tests import train_emotions
 from tests.conftest import REPOSITORY
 
@@ -75,12 +75,6 @@ def test_any_text_has_a_distribution(name: str, text: str) -> None:
     first, second = infer(name, text), infer(name, text)
     assert_sums(first[0])
     assert first == second
-
-
-@pytest.mark.parametrize("name", OFFLINE)
-@pytest.mark.parametrize("text", ODD, ids=ascii)
-def test_odd_texts_have_one_too(name: str, text: str) -> None:
-    assert_sums(infer(name, text)[0])
 
 
 @pytest.mark.heavy
@@ -212,12 +206,6 @@ def test_labels_of_one_meaning_are_summed() -> None:
     ]
 
 
-def test_nothing_is_asked_for_no_texts() -> None:
-    model = FakeModel(joy=1.0, fear=0.0)
-    assert asyncio.run(transformer(model).infer([])) == []
-    assert model.asked == []
-
-
 def test_a_model_whose_labels_mean_nothing_is_refused() -> None:
     with pytest.raises(
         ConfigError,
@@ -283,31 +271,6 @@ def test_a_file_of_other_labels_is_refused(tmp_path: Path) -> None:
     np.savez_compressed(tmp_path / FILE, labels=np.array(FOUR.labels))
     with pytest.raises(ValueError, match="labels are angry, happy"):
         load(tmp_path / FILE)
-
-
-def test_a_row_of_two_labels_counts_as_hit_by_either_and_is_left_out_of_accuracy() -> None:
-    joy, fear = EKMAN.labels.index("joy"), EKMAN.labels.index("fear")
-    told = [
-        EKMAN.normalised([label == guess for label in EKMAN.labels])
-        for guess in ("joy", "joy", "fear", "joy")
-    ]
-    rows = ((joy, fear), (joy,), (joy,), (fear,))
-    quality = train_emotions.measure(told, [train_emotions.Comment("", labels) for labels in rows])
-    assert quality.hit == 0.5
-    assert quality.accuracy == pytest.approx(1 / 3)
-    assert quality.macro_f1 == pytest.approx((0.5 + 0.0) / 2)
-
-
-def test_rows_are_read_with_all_their_labels(tmp_path: Path) -> None:
-    file = tmp_path / "ek_test.tsv"
-    file.write_text('A "quoted\u2028 line\t3,6\tx1\nplain\t4\tx2\n', "utf-8")
-    assert train_emotions.read(file) == [
-        train_emotions.Comment('A "quoted\u2028 line', (3, 6)),
-        train_emotions.Comment("plain", (4,)),
-    ]
-    file.write_text("no labels here\n", "utf-8")
-    with pytest.raises(DataError, match="cannot read"):
-        train_emotions.read(file)
 
 
 @pytest.mark.heavy

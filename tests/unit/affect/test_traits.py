@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from memray_eval.affect.traits import (
-    FLAT,
+from memray_eval.affect.judge_prompts import (
+    TRAITS_RUBRIC,
     BigFiveJudgment,
-    Traits,
-    build_traits,
     from_judgment,
-    judge_traits_messages,
+    judge_affect_messages,
 )
+from memray_eval.affect.traits import FLAT, Traits, build_traits
 from memray_eval.errors import ConfigError
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.types import BIG_FIVE, Sample, Turn
@@ -89,8 +88,8 @@ def test_the_judge_sees_the_users_words_and_not_the_assistants(sample: Sample) -
         Turn(role="user", content="I plan every meal."),
         Turn(role="assistant", content="How orderly of you."),
     )
-    system, user = judge_traits_messages(
-        sample.model_copy(update={"history": history}), judge_messages
+    system, user = judge_affect_messages(
+        TRAITS_RUBRIC, sample.model_copy(update={"history": history}), judge_messages
     )
     assert "weak evidence" in system.content
     assert "I plan every meal." in user.content

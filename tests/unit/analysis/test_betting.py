@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.betting import DifferenceBets
-from tests.benchmarks.stopping import decide_by_bets
+from tests.bench.stopping import decide_by_bets
 
 
 def bets_of(differences: np.ndarray, n_looks: int | None = None, size: int = 1) -> DifferenceBets:

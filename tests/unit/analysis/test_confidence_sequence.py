@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.confidence_sequence import LAMBDAS, ConfidenceSequence, boundary
-from tests.benchmarks.stopping import Runs, confidence_sequences, zeros_and_ones
+from tests.bench.stopping import Runs, confidence_sequences, zeros_and_ones
 
 
 @pytest.mark.parametrize("alpha", [0.025, 0.001])

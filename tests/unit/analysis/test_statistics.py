@@ -329,8 +329,7 @@ def test_where_nothing_can_be_said_there_is_no_figure() -> None:
 
 
 # Simulations of 95 % intervals and 5 % tests, seeded. With 2,000 draws a share of 5 % has a
-# standard error of 0.5 points. tests/benchmarks/interval_coverage.py does the same with more draws,
-# sizes and distributions.
+# standard error of 0.5 points.
 
 RATINGS = (1, (0.05, 0.1, 0.2, 0.35, 0.3))  # the lowest, and the shares of each score above it
 CHANGES = (-2, (0.03, 0.15, 0.5, 0.25, 0.07))

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.bench.sentences import MOST, median_words, pages, sentences, words
 from tests.conftest import REPOSITORY
-from tests.sentences import MOST, median_words, pages, sentences, words
 
 LISTS = {"CHANGELOG.md"}  # no page of sentences: an entry a line
 READ = [page for page in pages() if page.name not in LISTS]
@@ -16,7 +16,7 @@ READ = [page for page in pages() if page.name not in LISTS]
 @pytest.mark.parametrize("page", READ, ids=lambda page: str(page.relative_to(REPOSITORY)))
 def test_half_of_a_pages_sentences_have_at_most_18_words(page: Path) -> None:
     median = median_words(page)
-    assert median is None or median <= MOST, "python -m tests.sentences"
+    assert median is None or median <= MOST, "python -m tests.bench.sentences"
 
 
 def test_every_readme_is_counted() -> None:

@@ -18,7 +18,7 @@ from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.plan import blocks_in_flight
 from memray_eval.execution.prepare import estimate_of
-from tests.benchmarks.simulated_engine import Asked, SimulatedEngine, SimulatedPool
+from tests.bench.simulated_engine import Asked, SimulatedEngine, SimulatedPool
 
 TIMES = EngineTimes(prefill_tokens_per_s=1000, step_s=0.1)
 ENGINE = EngineConfig(

@@ -25,8 +25,8 @@ from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.phases import duration_text
 from memray_eval.execution.prepare import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
-from tests.benchmarks.judging import JUDGE, job, responses
-from tests.benchmarks.prompt_cache import samples
+from tests.bench.prompt_cache import samples
+from tests.build import JUDGE, judging_job, write_responses
 from tests.conftest import REPOSITORY, SAMPLES
 
 METRICS = ("empathy", "safety")
@@ -52,8 +52,8 @@ MINUTE_S = 60.7  # a minute's calls are spread over so long: judges/limits/rate_
 
 def judging(tmp_path: Path, **settings: Any) -> RunConfig:
     """Ten responses, two judged metrics, no limit known."""
-    return job(
-        responses(tmp_path, 10),
+    return judging_job(
+        write_responses(tmp_path, 10),
         tmp_path,
         "http://127.0.0.1:9/v1",
         METRICS,

@@ -7,7 +7,7 @@ import pytest
 
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
-from tests.answers import FINDS, answers, labellers_kappa, measure_rules
+from tests.bench.answers import FINDS, answers, labellers_kappa, measure_rules
 
 
 def test_there_are_80_answers_of_every_topic_each_read_by_two() -> None:

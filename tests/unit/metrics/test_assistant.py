@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
-from memray_eval.metric import EmbeddedMetric, JudgedMetric
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import pick
 from memray_eval.metrics.assistant import groundedness, memory_utilization, relevance
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
@@ -31,15 +30,11 @@ def used(sample: Sample, *keys: str) -> dict[str, float]:
         ([], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),  # nothing cited: precision 1, recall 0
         (["sleep_hours_avg", "known_condition"], {"tp": 2, "fp": 0, "fn": 0, "f1": 1.0}),
         (["sleep_hours_avg", "age"], {"tp": 1, "fp": 1, "fn": 1, "f1": 0.5}),
-        (
-            ["name", "caffeine_intake"],
-            {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0},
-        ),  # neutral and unlisted keys count nowhere
+        # neutral and unlisted keys count nowhere
+        (["name", "caffeine_intake"], {"tp": 0, "fp": 0, "fn": 2, "f1": 0.0}),
         (["sleep_hours_avg", "name", "invented_key"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
-        (
-            ["sleep_hours_avg", "sleep_hours_avg"],
-            {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667},
-        ),  # a key counts once
+        # a key counts once
+        (["sleep_hours_avg", "sleep_hours_avg"], {"tp": 1, "fp": 0, "fn": 1, "f1": 0.6667}),
     ],
 )
 def test_memory_utilization_counts(
@@ -178,23 +173,6 @@ def test_relevance_is_the_cosine_without_negatives(
     measure = relevance.measure(sample, ANSWER, vectors)
     assert measure.value == pytest.approx(value)
     assert measure.parts["cosine"] == pytest.approx(cosine)
-
-
-def test_metrics_are_found_by_their_files() -> None:
-    found = all_metrics()
-    assert set(found) >= {"memory_utilization", "groundedness", "relevance"}
-    assert {metric.family for metric in found.values()} == {
-        "assistant",
-        "companion",
-        "instruction",
-        "long_context",
-        "pairs",
-        "text",
-    }
-    assert isinstance(found["relevance"], EmbeddedMetric)
-    assert all(
-        metric.preferred_judge for metric in found.values() if isinstance(metric, JudgedMetric)
-    )
 
 
 def test_an_unknown_metric_is_named_with_the_known() -> None:

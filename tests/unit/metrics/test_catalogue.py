@@ -20,11 +20,6 @@ def test_the_readme_has_the_table_of_today() -> None:
     assert README.read_text("utf-8").endswith(markdown_table(all_metrics().values()))
 
 
-def test_the_printed_table_goes_into_the_readme_as_it_is() -> None:
-    printed = CliRunner().invoke(app, ["list", "metrics", "--markdown"]).stdout
-    assert printed == markdown_table(all_metrics().values())
-
-
 def test_every_metric_says_what_it_measures_and_names_no_source_of_ours() -> None:
     for metric in all_metrics().values():
         assert len(metric.about) > 20, metric.name

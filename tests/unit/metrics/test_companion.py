@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import pickle
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import ValidationError
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import JudgeError, Refused, Unavailable
@@ -25,14 +23,13 @@ from memray_eval.metric import (
     score_by_verdict,
     score_without_judge,
 )
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import (
     METRIC_OF,
     OVERALL,
     WEIGHTS,
     CompanionJudgment,
     stated_figures,
-    weighted_sum,
 )
 from memray_eval.metrics.companion._metric import (
     aggregate_overall,
@@ -64,35 +61,11 @@ def verdict(metric: JudgedMetric, judgment: CompanionJudgment) -> Score:
     return score_by_verdict(metric, SAMPLE, ANSWER, Verdict(judgment=judgment, judge="a/b"))
 
 
-def test_the_family_has_these_seven_on_one_scale() -> None:
-    assert {
-        metric.name for metric in all_metrics().values() if metric.family == "companion"
-    } == set(FAMILY)
-    assert {metric.scale for metric in metrics()} == {(0, 1)}
-
-
 def test_all_seven_ask_one_question_of_one_judge() -> None:
     assert len({rubric_digest(metric) for metric in metrics()}) == 1
     assert len({metric.messages(SAMPLE, ANSWER) for metric in metrics()}) == 1
     assert len({(metric.judgment, metric.preferred_judge) for metric in metrics()}) == 1
     assert "Ada" in metrics()[0].messages(SAMPLE, ANSWER)[1].content
-
-
-def test_weights_sum_to_one() -> None:
-    assert sum(WEIGHTS.values()) == pytest.approx(1.0)
-    assert weighted_sum(dict.fromkeys(WEIGHTS, 1.0)) == 1.0
-
-
-def test_each_metric_takes_its_dimension_and_overall_the_weighted_sum() -> None:
-    found = {metric.name: verdict(metric, FULL).value for metric in metrics()}
-    assert found == {OVERALL: SUM, **{METRIC_OF[name]: figure for name, figure in SIX.items()}}
-
-
-def test_the_judges_own_sum_is_kept_and_its_difference_counted() -> None:
-    score = verdict(metrics()[0], FULL)
-    assert score.value == SUM
-    assert score.parts["judge_difference"] == pytest.approx(0.9 - SUM)
-    assert json.loads(score.judgment or "")["overall"] == 0.9
 
 
 def test_a_judge_that_gave_no_figure_for_a_dimension_has_not_judged_it() -> None:
@@ -276,30 +249,10 @@ def test_any_reply_is_read_or_not(text: str) -> None:
     assert found is None or 0.0 <= found.overall <= 1.0
 
 
-@pytest.mark.parametrize(
-    "wrong", [{"helpfulness": 1.1}, {"helpfulness": -0.1}, {"overall": None}, {"overall": 2}]
-)
-def test_figures_outside_the_scale_are_no_judgment(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValidationError):
-        CompanionJudgment.model_validate(FULL.model_dump() | wrong)
-    lacking = {name: value for name, value in FULL.model_dump().items() if name not in wrong}
-    with pytest.raises(ValidationError):
-        CompanionJudgment.model_validate(lacking)
-
-
 def test_a_judge_is_told_that_every_figure_is_a_number() -> None:
     schema = CompanionJudgment.model_json_schema()
     assert set(schema["required"]) == {*WEIGHTS, "overall", "reasoning"}
     assert {schema["properties"][name]["type"] for name in (*WEIGHTS, "overall")} == {"number"}
-
-
-def test_what_was_remembered_is_read_again() -> None:
-    for judgment in (FULL, ALONE):
-        assert CompanionJudgment.model_validate_json(judgment.model_dump_json()) == judgment
-    assert (
-        pickle.loads(pickle.dumps(metrics()[1].measure))(FULL, SAMPLE, ANSWER).value
-        == SIX["appropriateness"]
-    )
 
 
 class CountingJudge:

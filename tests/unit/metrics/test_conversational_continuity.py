@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant.conversational_continuity import (
     METRIC,
-    READ_CHARS,
     rules,
 )
 from memray_eval.types import Response, Sample, Turn
@@ -41,18 +40,14 @@ def by_rules(text: str) -> float | None:
     ("text", "score"),
     [
         ("With your nut allergy, pick lentils, and eat two hours before the class starts.", 5),
-        (
-            "Pick a lentil stew. It starts to fill you soon, two hours before the class is best.",
-            4,
-        ),  # one fact
+        # one fact
+        ("Pick a lentil stew. It starts to fill you soon, two hours before the class is best.", 4),
         ("Pick a lentil stew with bread.", 2),  # passes over when the class starts
         ("When does your climbing class start?", 2),  # it was said
         ("Your climbing class starts at 6 pm, so eat lentils.", 1),  # another time
         ("Since you eat meat, have beef two hours before it starts.", 1),  # the reverse
-        (
-            "Rice is a good source of slow energy, so have it often.",
-            1,
-        ),  # said before, and the class forgotten
+        # said before, and the class forgotten
+        ("Rice is a good source of slow energy, so have it often.", 1),
         ("You mentioned a Ferrari. Pick a stew before it starts.", 2),  # never mentioned
         ("You mentioned Lisbon. Pick a stew before it starts.", 3),  # from the memory
         ("", 1),
@@ -114,13 +109,4 @@ def test_counts_are_summed_and_averaged_over_samples() -> None:
 @given(st.text(), st.text())
 def test_any_text_gets_a_score_in_the_scale(text: str, told: str) -> None:
     sample = TALK.model_copy(update={"history": (*TALK.history, Turn(role="user", content=told))})
-    assert 1 <= rules(sample, Response(text=text), {}).continuity_score <= 5
-
-
-@pytest.mark.parametrize(
-    "piece", ["I sleep 5 hours. ", "you said ", "no ", "5 ", "😀", "疲", "class? "]
-)
-def test_huge_texts_are_read_in_part(piece: str) -> None:
-    text = piece * (50 * READ_CHARS // len(piece))
-    sample = TALK.model_copy(update={"history": (*TALK.history, Turn(role="user", content=text))})
     assert 1 <= rules(sample, Response(text=text), {}).continuity_score <= 5

@@ -40,11 +40,8 @@ def by_rules(text: str, emotion: dict[str, float]) -> EmotionalCongruenceJudgmen
         (SAD, "Go to bed earlier and drink less coffee.", 1),
         (SAD, "Great news! This is an exciting, wonderful week, enjoy it!", 1),
         (SAD, "I'm sorry, this is sad, but cheer up, it could be worse.", 3),
-        (
-            MILD,
-            "Go to bed earlier and drink less coffee.",
-            4,
-        ),  # half neutral: plain words answer half of it
+        # half neutral: plain words answer half of it
+        (MILD, "Go to bed earlier and drink less coffee.", 4),
         (MILD, "It's understandable to feel tired. Go to bed earlier.", 5),
         (
             AFRAID,
@@ -85,15 +82,6 @@ def test_the_rules_invent_no_emotion() -> None:
         "Go to bed at ten.", {"a": 0.1, "b": 0.1} | {f"e{i}": 0.1 for i in range(8)}
     )
     assert (judgment.matched_emotions, judgment.mismatched_emotions) == ([], [])
-
-
-def test_the_judge_sees_the_strongest_emotion_first(sample: Sample) -> None:
-    feeling = sample.model_copy(update={"emotion": MILD | {"sadness": 0.3}})
-    system, user = emotional_congruence.prompt(feeling, Response(text="Rest now."))
-    assert "neutral: 0.50\nsadness: 0.30\nfear: 0.20" in user.content
-    assert sample.query in user.content
-    assert "Rest now." in user.content
-    assert sample.query not in system.content
 
 
 @given(st.text(), st.text(min_size=1), st.floats(0, 1))

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant import empathy
 from memray_eval.metrics.assistant.empathy import METRIC, EmpathyJudgment, WarmthLevel
 from memray_eval.types import Response, Sample
@@ -56,12 +53,8 @@ def judged(
             "low",
             False,
         ),
-        (
-            "I'm sorry to hear that. " + "Drink water. " * 9,
-            3,
-            "low",
-            True,
-        ),  # one warm sentence in ten is sparse
+        # one warm sentence in ten is sparse
+        ("I'm sorry to hear that. " + "Drink water. " * 9, 3, "low", True),
         ("You should follow these steps to fix your sleep issues.", 2, "cold", False),
         ("Caffeine has a half-life of five hours.", 2, "cold", False),
         ("Stop complaining. It is your own fault that you sleep badly.", 1, "cold", False),
@@ -100,16 +93,6 @@ def test_the_rules_quote_the_warm_sentences_and_name_the_gaps() -> None:
     assert judgment.empathy_gaps == ["feelings are not validated"]
 
 
-def test_an_empty_response_is_neutral() -> None:
-    score = score_by_rules(METRIC, ASKED, Response(text=" \n"), {}, RULES)
-    assert score.value == 3
-    assert (score.parts["warmth_low"], score.parts["validated"], score.parts["empathy_gaps"]) == (
-        1,
-        0,
-        0,
-    )
-
-
 def test_the_aggregates_are_rates_counts_and_averages() -> None:
     judgments = [
         judged("high", 5, 3, 0, validates=True),
@@ -142,10 +125,3 @@ def test_the_aggregates_are_rates_counts_and_averages() -> None:
     }
     # A bar prints count and share
     assert printed == {name for name in extras if not name.endswith("_share")}
-
-
-@given(st.text())
-def test_any_text_gets_a_judgment_in_the_scale(text: str) -> None:
-    judgment = by_rules(text)
-    assert 1 <= judgment.empathy_score <= 5
-    assert len(judgment.supportive_elements) <= len(text)

@@ -9,8 +9,8 @@ from memray_eval.metrics._shared.claims import check_claims
 from memray_eval.metrics._shared.contradictions import contradictions
 from memray_eval.metrics._shared.memory import find_citations
 from memray_eval.types import Response, Sample
+from tests.bench.estimates import agreement, labelled_sentences, labellers_kappa, sentence_agreement
 from tests.conftest import shipped_samples
-from tests.estimates import agreement, labelled_sentences, labellers_kappa, sentence_agreement
 
 
 def test_the_estimates_agree_with_a_person() -> None:

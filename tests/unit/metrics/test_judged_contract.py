@@ -44,7 +44,7 @@ SAMPLE = Sample.model_validate(
         "memory": {"known_condition": "mild anemia"},
         "required_keys": ["known_condition"],
         "history": [{"role": "user", "content": "I sleep six hours. My class starts at 8 pm."}],
-        "emotion": {"sadness": 0.9, "neutral": 0.1},
+        "emotion": {"neutral": 0.1, "sadness": 0.9},
         "traits": {"openness": 0.9},
         "answers": ["an iron test"],
     }
@@ -424,6 +424,19 @@ def test_the_rules_give_any_text_a_value_in_the_scale(drawn: str | list[str]) ->
         assert score.value is not None, (name, score.error)
         assert low <= score.value <= high, name
         assert not metric.integer_scale or score.value == int(score.value), name
+
+
+READ_IN_PART = "conversational_continuity helpfulness logical_consistency politeness safety".split()
+
+
+@pytest.mark.parametrize("name", READ_IN_PART)
+@pytest.mark.parametrize(
+    "piece", "avoid coffee. |you said |try |5 |You idiot. |.|疲|😀|\u200b".split("|")
+)
+def test_the_rules_read_a_huge_text_in_time(name: str, piece: str) -> None:
+    text = piece * (200_000 // len(piece))
+    score = score_by_rules(JUDGED[name], SAMPLE, Response(text=text), {}, RULES)
+    assert score.status == "scored"
 
 
 @each_metric

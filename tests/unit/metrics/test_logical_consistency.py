@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from memray_eval.metric import RULES, score_by_rules
 from memray_eval.metrics.assistant.logical_consistency import (
     METRIC,
-    READ_CHARS,
     rules,
 )
 from memray_eval.text_processing.matching import contains_phrase
@@ -81,36 +79,3 @@ def test_the_rules_quote_the_response_and_name_sound_arguments(sample: Sample) -
     assert (found.statement1, found.statement2) == ("Avoid coffee", "Drink more coffee")
     assert all(contains_phrase(text, quote) for quote in (found.statement1, found.statement2))
     assert judgment.consistent_elements == ["Rest, because rest heals muscle."]
-
-
-def test_counts_are_summed_and_averaged_over_samples() -> None:
-    columns = {
-        "value": np.array([5.0, 3.0]),
-        "contradictions": np.array([0.0, 3.0]),
-        "reasoning_issues": np.array([1.0, 0.0]),
-    }
-    assert METRIC.aggregate(columns).extras == {
-        "total_contradictions": 3,
-        "average_contradictions": 1.5,
-        "total_reasoning_issues": 1,
-        "average_reasoning_issues": 0.5,
-    }
-
-
-@pytest.mark.parametrize(
-    "piece",
-    [
-        "avoid coffee. ",
-        "tired so ",
-        "after ",
-        "my friend ",
-        "is not ",
-        "not ",
-        "😀",
-        "疲",
-        "because ",
-    ],
-)
-def test_a_huge_text_is_read_in_part(sample: Sample, piece: str) -> None:
-    text = piece * (50 * READ_CHARS // len(piece))
-    assert 1 <= rules(sample, Response(text=text), {}).consistency_score <= 5

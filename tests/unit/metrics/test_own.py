@@ -132,11 +132,11 @@ def test_no_such_file_or_module() -> None:
 
 
 def test_a_module_that_is_installed_is_named_with_its_attribute() -> None:
-    name = "memray_eval.metrics.text.readability_score:METRIC"
+    name = "memray_eval.metrics.assistant.relevance:METRIC"
     names, own = find_own_metrics([name])
     assert names == ("METRIC",)
     assert own[0].code is not None
-    assert own[0].code.source.module == "memray_eval.metrics.text.readability_score"
+    assert own[0].code.source.module == "memray_eval.metrics.assistant.relevance"
 
 
 @pytest.mark.parametrize("returned", ["much", 7, float("nan"), None])

@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from memray_eval.metrics.assistant import persona_consistency
 from memray_eval.metrics.assistant.persona_consistency import (
-    POLES,
     PersonaConsistencyJudgment,
 )
 from memray_eval.types import BIG_FIVE, Response, Sample
@@ -63,17 +62,6 @@ def test_the_rules_name_traits_matched_and_worked_against() -> None:
         ["neuroticism"],
         ["conscientiousness"],
     )
-
-
-def test_the_lexicon_covers_the_big_five() -> None:
-    assert tuple(POLES) == BIG_FIVE
-
-
-def test_the_judge_sees_the_traits_and_the_message(sample: Sample) -> None:
-    known = sample.model_copy(update={"traits": BOLD})
-    _, user = persona_consistency.prompt(known, Response(text="Rest now."))
-    assert "openness: 0.90\nextraversion: 0.80" in user.content
-    assert sample.query in user.content
 
 
 @given(st.text(), st.dictionaries(st.sampled_from(BIG_FIVE), st.floats(0, 1)))

@@ -118,10 +118,3 @@ def test_the_rules_hold_on_any_text(drawn: str | list[str]) -> None:
         == (not judgment.impolite_phrases)
     )
     assert all(quote in text for quote in judgment.impolite_phrases)
-
-
-@pytest.mark.parametrize(
-    "piece", ["a", "stop ", "never ", "you are ", ".", "药", "You idiot. ", "\u200b"]
-)
-def test_the_rules_hold_on_very_long_text(piece: str) -> None:
-    assert by_rules(piece * (200_000 // len(piece)))[0] in (0.0, 1.0)

@@ -144,7 +144,3 @@ def test_a_preference_has_no_scale_of_its_own() -> None:
         RubricMetric(name="n", rubric="r", compares=True, scale=(0, 10))
     with pytest.raises(ConfigError):
         judge_metric("n", rubric="r", choices=["only"])
-
-
-def test_the_rubric_is_part_of_the_digest_without_a_pair() -> None:
-    assert rubric_digest(METRIC) != rubric_digest(METRIC, "Which is shorter?")

@@ -123,10 +123,3 @@ def test_the_rules_hold_on_any_text(drawn: str | list[str]) -> None:
         == (not judgment.flagged_content)
     )
     assert all(contains_phrase(text, quote) for quote in judgment.flagged_content)
-
-
-@pytest.mark.parametrize(
-    "piece", ["a", "stop ", "never ", "you are ", ".", "药", "kill yourself. ", "\u200b"]
-)
-def test_the_rules_hold_on_very_long_text(piece: str) -> None:
-    assert by_rules(piece * (200_000 // len(piece)))[0] in (0.0, 1.0)

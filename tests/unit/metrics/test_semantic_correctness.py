@@ -4,7 +4,6 @@ judge."""
 from __future__ import annotations
 
 import json
-import re
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from memray_eval.metric import RULES, rubric_digest, score_by_rules, score_by_verdict
+from memray_eval.metric import score_by_verdict
 from memray_eval.metrics.long_context._correctness import is_given, options, reference, tokens
 from memray_eval.metrics.long_context.semantic_correctness import (
     METRIC,
@@ -76,14 +75,6 @@ def test_what_only_holds_a_verdict_is_none(said: Any) -> None:
         verdict({"verdict": said})
 
 
-@pytest.mark.parametrize("text", ["", "  \n"])
-def test_an_empty_response_is_incorrect(text: str) -> None:
-    score = score_by_rules(
-        METRIC, asked("x"), Response(text=text, thinking="it is x", thinking_blocks=1), {}, RULES
-    )
-    assert (score.value, score.parts["confidence"]) == (0.0, 1.0)
-
-
 def section(sample: Sample, text: str = "y") -> str:
     return prompt_with(RUBRICS["strict"], sample, Response(text=text))[1].content
 
@@ -108,33 +99,6 @@ def test_a_very_long_response_is_read_from_both_ends() -> None:
     left_out = len(text) - READ_CHARS
     assert f"[... {left_out} characters left out here ...]" in shown
     assert excerpt("z" * READ_CHARS, READ_CHARS) == "z" * READ_CHARS
-
-
-def test_every_rubric_is_another_prompt_and_its_digest_says_so() -> None:
-    systems = [
-        prompt_with(rubric, asked("x"), Response(text="y"))[0].content
-        for rubric in (*RUBRICS.values(), "Be fair.")
-    ]
-    assert len(set(systems)) == 3
-    assert METRIC.prompt(asked("x"), Response(text="y"))[0].content == systems[0]
-    assert METRIC.messages(asked("x"), Response(text="y"), "Be fair.")[0].content == systems[2]
-    assert systems[2].endswith("\nBe fair.")
-    digests = [rubric_digest(METRIC, rubric) for rubric in (None, *RUBRICS.values(), "Be fair.")]
-    assert digests[0] == digests[1]
-    assert len(set(digests)) == 3
-
-
-def test_the_rubrics_differ_where_they_should() -> None:
-    strict, lenient = (
-        RUBRICS[name].partition("\n\nExamples\n")[2].split("\n\n") for name in ("strict", "lenient")
-    )
-    assert len(strict) == len(lenient) == 9
-    apart = [pair for pair in zip(strict, lenient, strict=True) if pair[0] != pair[1]]
-    assert len(apart) == 1
-    for example, verdict in zip(apart[0], ("INCORRECT", "CORRECT"), strict=True):
-        assert f"RESPONSE: It was either 1871 or 1874.\n-> {verdict}: " in example
-    for example in strict + lenient:
-        assert re.search(r"\nRESPONSE: .+\n-> (IN)?CORRECT: .", example)
 
 
 @pytest.mark.parametrize(
@@ -332,18 +296,7 @@ def test_english_number_words(text: str, digits: str) -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize(
     "piece",
-    [
-        "one ",
-        "two hundred and ",
-        "not tokyo ",
-        "一",
-        "二十",
-        "9",
-        "9万",
-        "point five ",
-        "2nd ",
-        "第二",
-    ],
+    "one |two hundred and |not tokyo |一|二十|9|9万|point five |2nd |第二".split("|"),
 )
 def test_a_long_response_of_anything_is_read_in_linear_time(piece: str) -> None:
     """Quadratic time would be minutes here."""

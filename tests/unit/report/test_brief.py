@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections.abc import Iterator
@@ -23,8 +22,6 @@ from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
-from memray_eval.report.exports import export_evaluation
-from memray_eval.report.html.page import render_html
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import (
@@ -116,52 +113,22 @@ def sums(rows: list[Record], candidate: str, metric: str) -> dict[str, float]:
     return {name: sum(parts[name] for parts in found) for name in found[0]}
 
 
-def test_console_page_exports_and_python_give_the_same_figures(tmp_path: Path) -> None:
+def test_a_comparison_and_the_tasks_have_the_ratios_of_the_records(tmp_path: Path) -> None:
     rows = list(records(60))
     folder = finished(tmp_path / "run", rows)
-    summary = folder.read_summary()
-    brief, full = render_brief(summary, "run"), render(summary)
-    page = re.sub(r"<[^>]+>", " ", render_html(folder))
-    export_evaluation(str(tmp_path / "eval.json"), folder.each(), summary)
-    exported = json.loads((tmp_path / "eval.json").read_text())["summary"]["metrics"]
     table = {(row["metric"], row["candidate"]): row for row in me.Run(folder).table().to_pylist()}
-    for place, one in enumerate(summary.metrics):
-        counts = sums(rows, one.candidate, one.metric)
-        if one.metric == "memory_utilization":
-            twice = 2 * counts["tp"]
-            wanted = twice / (twice + counts["fp"] + counts["fn"])
-        elif one.metric == "groundedness":
-            wanted = counts["grounded"] / counts["claims"]
-        else:
-            wanted = one.mean or 0.0
-        shown = f"{wanted:.{2 if one.metric == 'coherence' else 3}f}"
-        assert one.figure.value == pytest.approx(wanted)
-        name = one.metric if one.metric == "coherence" else f"{one.metric} (micro)"
-        (line,) = [line for line in brief.splitlines() if line.startswith(name)]
-        assert shown in line
-        assert f"{name.replace('_', ' ')}" in page
-        assert shown in page
-        assert exported[place]["figure"]["value"] == one.figure.value
-        row = table[one.metric, one.candidate]
-        assert (row["figure"], row["average"]) == (one.figure.value, one.average)
-        assert (row["low"], row["high"]) == (one.figure.low, one.figure.high)
-        assert f"{wanted:.{2 if one.metric == 'coherence' else 4}f}" in full
     me.Run(folder).check(f"groundedness >= {table['groundedness', 'plain']['figure'] - 0.2}")
     alike = compare([side(folder, "plain"), side(folder, "better")])
     for metric in alike.metrics:
         figures = [table[metric.metric, name]["figure"] for name in ("plain", "better")]
         assert [metric.paired.mean_a, metric.paired.mean_b] == pytest.approx(figures)
         assert metric.average == ("mean" if metric.metric == "coherence" else "micro")
-    for task in summary.tasks:
-        mine = [
-            row
-            for row in rows
-            if row.sample.task == task.task and row.candidate.name == task.candidate
-        ]
-        counts = sums(mine, task.candidate, "groundedness")
-        found = next(one for one in task.metrics if one.metric == "groundedness")
-        assert found.mean == pytest.approx(counts["grounded"] / counts["claims"])
-        assert found.average == "micro"
+    for task in folder.read_summary().tasks:
+        of_task = [row for row in rows if row.sample.task == task.task]
+        counts = sums(of_task, task.candidate, "groundedness")
+        groundedness = next(each for each in task.metrics if each.metric == "groundedness")
+        assert groundedness.mean == pytest.approx(counts["grounded"] / counts["claims"])
+        assert groundedness.average == "micro"
 
 
 def side(folder: RunFolder, name: str) -> Side:
@@ -182,17 +149,8 @@ def test_a_ratio_has_the_standard_error_of_a_ratio() -> None:
     assert linearise_ratio(np.zeros(3), np.zeros(3)) is None
 
 
-def test_a_ratio_over_nothing_is_no_figure(tmp_path: Path) -> None:
+def test_a_ratio_over_nothing_passes_no_check(tmp_path: Path) -> None:
     folder = finished(tmp_path / "run", list(records(5, n_claims=0)))
-    summary = folder.read_summary()
-    one = next(metric for metric in summary.metrics if metric.metric == "groundedness")
-    assert (one.figure.value, one.n_scored) == (None, 5)
-    assert one.micro["groundedness_score"] is None
-    line = next(
-        line for line in render_brief(summary, "run").splitlines() if line.startswith("grounded")
-    )
-    assert line.count("no claims") == 2
-    assert "no claims" in re.sub(r"<[^>]+>", " ", render_html(folder))
     with pytest.raises(me.CheckFailed, match="no claims"):
         me.Run(folder).check("groundedness >= 0")
 

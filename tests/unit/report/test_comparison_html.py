@@ -6,7 +6,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
@@ -18,6 +17,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.report.html.comparison import render_comparison, write_comparison
 from memray_eval.report.html.why import MOST_CHARACTERS
 from tests.runs import ATTACK, RTL
+from tests.unit.report.page import Page
 
 SCALES = {"empathy": (1.0, 5.0), "recall": (0.0, 1.0)}
 CHANGED = (
@@ -54,33 +54,6 @@ def comparison(*metrics: MetricComparison, **more: object) -> Comparison:
         common=(CommonUnits(other="run-b", letter="B", n=100, only_a=0, only_b=0),),
     )  # fmt: skip
     return made.model_copy(update=more)
-
-
-class Page(HTMLParser):
-    """The tags, and the text outside scripts and styles."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text, self.script, self._open = "", "", ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._open = tag
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = ""
-
-    def handle_data(self, data: str) -> None:
-        if self._open == "script":
-            self.script += data
-        elif self._open != "style":
-            self.text += data
-
-    def rows(self) -> list[str]:
-        """The text as lines without space around them."""
-        return [line.strip() for line in self.text.splitlines() if line.strip()]
 
 
 @pytest.fixture(scope="module")
@@ -149,7 +122,7 @@ def test_no_text_becomes_markup_and_the_policy_lets_no_other_script_run(page: Pa
         for _, attrs in page.tags
         if attrs.get("http-equiv") == "Content-Security-Policy"
     )
-    digest = base64.b64encode(hashlib.sha256(page.script.encode()).digest()).decode()
+    digest = base64.b64encode(hashlib.sha256(page.scripts[0][1].encode()).digest()).decode()
     assert f"default-src 'none'; style-src 'unsafe-inline'; script-src 'sha256-{digest}'" in (
         policy or ""
     )

@@ -11,7 +11,7 @@ import pytest
 from memray_eval.analysis.where import length_label
 from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
-from memray_eval.report.console import render, section
+from memray_eval.report.console import metric_lines, render
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import judge_label
 from memray_eval.types import (
@@ -66,14 +66,6 @@ def summary() -> Summary:
     )  # fmt: skip
 
 
-def test_the_whole_summary() -> None:
-    assert render(summary()) == EXPECTED
-
-
-def test_it_prints_the_same_from_its_json() -> None:
-    assert render(Summary.model_validate_json(summary().model_dump_json())) == EXPECTED
-
-
 def test_why_units_failed_stands_below_their_number() -> None:
     causes = [
         Cause(cause=f"cause {n}", n_units=9 - n, example=f"cause {n}; it said: x", unit_id=f"u{n}")
@@ -121,7 +113,7 @@ def test_evidence_that_was_not_found_is_told(
         {part: np.array(v, dtype=float) for part, v in columns.items()},
     )
     metric = summarise(all_metrics()["groundedness"], outcomes)
-    assert console in "\n".join(section(metric))
+    assert console in "\n".join(metric_lines(metric))
     (row,) = metric_rows(summary().model_copy(update={"metrics": (metric,)}))
     assert row.counts == page
 
@@ -137,7 +129,7 @@ def test_a_rubric_metric_has_its_distribution_with_bars() -> None:
     )
     values = np.array([5.0] * 35 + [4.0] * 42 + [3.0] * 18 + [2.0] * 4 + [1.0])
     lines = list(
-        section(
+        metric_lines(
             summarise(
                 metric, MetricColumns("c", {"scored": 100}, {"rules": 100}, {"value": values})
             )
@@ -160,7 +152,7 @@ def test_what_failed_is_said_beside_the_mean() -> None:
         {"a": 1},
         {"value": np.array([1.0])},
     )
-    lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
+    lines = list(metric_lines(summarise(all_metrics()["relevance"], outcomes)))
     assert (
         lines[-1]
         == "  Coverage: 1 of 4 scored; 2 failed; 1 abstained; 3 not applicable; judged by a"
@@ -319,7 +311,7 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
     told = summarise(all_metrics()["safety"], outcomes).model_copy(
         update={"reason": "rules cannot tell: so it is"}
     )
-    lines = list(section(told))
+    lines = list(metric_lines(told))
     assert not any("estimate" in line for line in lines)
     assert "  Average Safety: -  (higher is better)" in lines
     assert lines[-2:] == [
@@ -330,7 +322,7 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
 
 def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
     lines = list(
-        section(
+        metric_lines(
             summarise(
                 all_metrics()["safety"], MetricColumns("c", {"scored": 1}, {"rules": 1}, SAFE)
             )
@@ -347,7 +339,7 @@ def test_some_estimates_among_verdicts_are_counted() -> None:
     outcomes = MetricColumns(
         "c", {"scored": 2}, {"rules": 1, "openai/gpt-4o": 1}, {"value": np.array([1.0, 0.5])}
     )
-    lines = list(section(summarise(all_metrics()["relevance"], outcomes)))
+    lines = list(metric_lines(summarise(all_metrics()["relevance"], outcomes)))
     assert "  Average Relevance: 0.7500  estimate for 1 of 2  (higher is better)" in lines
 
 
@@ -363,7 +355,9 @@ def test_without_tasks_judge_and_rule_are_compared_in_a_line() -> None:
 def test_a_run_that_only_generated_has_no_empty_table() -> None:
     tasks = (TaskSummary(candidate="gemma", task="lcc", bucket=None, n=3, metrics=()),)
     macro = (MacroSummary(candidate="gemma", n=3, means={}, n_tasks={}),)
-    assert render(summary().model_copy(update={"tasks": tasks, "macro": macro})) == EXPECTED
+    assert render(summary().model_copy(update={"tasks": tasks, "macro": macro})) == render(
+        summary()
+    )
 
 
 def test_the_heat_map_is_a_grid_of_percents() -> None:
@@ -409,7 +403,7 @@ def test_a_heat_map_without_any_score_is_left_out() -> None:
     nothing = HEAT.model_copy(
         update={"n": ((0, 0),) * 3, "values": ((None, None),) * 3, "n_without_depth": (0, 0)}
     )
-    assert render(summary().model_copy(update={"heat_maps": (nothing,)})) == EXPECTED
+    assert render(summary().model_copy(update={"heat_maps": (nothing,)})) == render(summary())
 
 
 @pytest.mark.parametrize(
@@ -462,14 +456,7 @@ def test_what_is_out_of_the_ordinary_with_prompts_is_said() -> None:
     ):
         assert f"\n{line}\n" in text
     ordinary = GENERATION.model_copy(update={"prompt_forms": {"chat": 2}})
-    assert render(summary().model_copy(update={"candidates": (ordinary,)})) == EXPECTED
-
-
-def test_the_breakdown_prints_the_same_from_its_json() -> None:
-    full = summary().model_copy(
-        update={"tasks": TASKS, "macro": (MACRO,), "heat_maps": (HEAT,), "n_disagreements": 3}
-    )
-    assert render(Summary.model_validate_json(full.model_dump_json())) == render(full)
+    assert "Prompt Forms" not in render(summary().model_copy(update={"candidates": (ordinary,)}))
 
 
 EXPECTED_TASKS = """\
@@ -490,75 +477,3 @@ Mean as percent. Columns: length in tokens; rows: depth. 2 to 3 scored a cell
     100% █ 99% ░ 20%
 no depth ░ 25%     -
 """
-
-EXPECTED = """\
-======================================================================
-BENCHMARK EVALUATION SUMMARY
-======================================================================
-Run: r
-Suite: memory
-Generation Model: gemma (gemma3:4b)
-Judge Model: rules (memory_utilization, groundedness); minilm (relevance)
-Total Samples: 2
-Evaluation Time: 1.00s
-Avg Eval Time/Sample: 0.50s
-Generation: 10 prompt + 20 output tokens, 5.0 tokens/s, first token 0.25s on average; ended by: 2 stop
-======================================================================
-
-[1] MEMORY UTILIZATION ACCURACY
-----------------------------------------------------------------------
-Micro-averaged (recommended):
-  Precision:     0.6667  estimate
-  Recall:        0.6667  estimate
-  F1 Score:      0.6667  estimate
-  Total TP:      4  estimate
-  Total FP:      2  estimate
-  Total FN:      2  estimate
-  Invented Keys: 0  estimate  (counted apart)
-
-Macro-averaged (for reference):
-  Precision: 0.5000  estimate
-  Recall:    0.5000  estimate
-  F1 Score:  0.5000  estimate
-
-  Coverage: 2 of 2 scored; judged by rules
-  Estimate by rules: recall 0.84, precision 0.75 on 60 labelled
-    responses, to find the keys they cite in memories of some 20 keys
-    (of 8 keys: precision 0.93; held-back sentences: recall 0.44, 0.07
-    on keys that memory lacks)
-
-----------------------------------------------------------------------
-[2] GROUNDEDNESS (HALLUCINATION RATE)
-----------------------------------------------------------------------
-Micro-averaged (recommended):
-  Groundedness Score:  0.9000  estimate  (higher is better)
-  Hallucination Rate:  0.1000  estimate  (lower is better)
-  Total Claims:        10  estimate
-  Grounded Claims:     9  estimate
-  Hallucinated Claims: 1  estimate
-
-Macro-averaged (for reference):
-  Groundedness Score: 0.5000  estimate
-  Hallucination Rate: 0.5000  estimate
-
-  Coverage: 2 of 2 scored; judged by rules
-  Estimate by rules: recall 0.27, specificity 0.96, precision 0.80 on
-    43 labelled sentences held back, to find contradictions of memory
-
-----------------------------------------------------------------------
-[3] RESPONSE RELEVANCE (EMBEDDING SIMILARITY)
-----------------------------------------------------------------------
-  Average Relevance: 0.6250  (higher is better)
-  Median Relevance:  0.6250
-  Min Relevance:     0.5000
-  Max Relevance:     0.7500
-  Std Deviation:     0.1250
-  Total Samples:     2
-
-  Coverage: 2 of 2 scored; judged by minilm
-
-======================================================================
-Generation took 4.00s
-Total pipeline time: 6.50s
-Note: an estimate
-"""  # noqa: E501

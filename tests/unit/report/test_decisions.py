@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,21 @@ from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metric import RULES, JudgedMetric, score_by_rules
 from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import OVERALL
-from memray_eval.report.decisions import METRICS, ScenarioMeans, decide, level_of, lines, means_of
+from memray_eval.report.decisions import (
+    METRICS,
+    Decision,
+    ScenarioMeans,
+    decide,
+    decision_section,
+    level_of,
+    means_of,
+)
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
+
+
+def lines(decisions: Sequence[Decision]) -> list[str]:
+    return list(decision_section(decisions).lines())
 
 
 def means(
@@ -136,7 +149,7 @@ def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> No
     assert every.caveats == (f"emotional_intelligence could not move for 74 of 78 answers{why}",)
     assert "to improve: emotional_intelligence 0.5000" in one.reasons
     assert "to improve: emotional_intelligence 0.5000" not in other.reasons
-    said = list(lines((one,)))
+    said = lines((one,))
     assert f"  - {one.caveats[0]}" in said
     assert "and see neither the history nor the memory. A judge model sees both." in said
 
@@ -161,15 +174,12 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
 
 
 def test_the_table_and_its_reasons() -> None:
-    assert (
-        list(lines(decide([means(0.65)])))[-5]
-        == "excellent (from 0.9): production ready, exemplary"
-    )
+    assert (lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
     every = with_all(means(0.65, trust_boundaries=0.6), means(None, "small_talk"))
     assert "a              all scenarios        -         -      undecided" in list(
         lines(decide(every))
     )
-    assert list(lines(decide(every[:2])))[:9] == [
+    assert (lines(decide(every[:2])))[:9] == [
         "candidate          scenario  average     level       decision",
         "a                     basic   0.6500  adequate  A/B candidate",
         "a                small_talk        -         -      undecided",
@@ -268,7 +278,7 @@ def test_a_decision_over_estimates_says_so() -> None:
     one, other, every = decide([estimated, judged])
     assert (one.mark, other.mark) == ("estimate", "2 of 8 by fallback")
     assert every.mark == "estimate for 8 of 16, 2 of 16 by fallback"
-    told = list(lines([one]))
+    told = lines([one])
     assert told[1].endswith("A/B candidate (estimate)")
     assert told[3] == "a, basic: A/B candidate (estimate)"
 

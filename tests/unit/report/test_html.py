@@ -9,9 +9,7 @@ import json
 import math
 import re
 import sys
-from html.parser import HTMLParser
 from pathlib import Path
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -35,9 +33,9 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_task, curves
-from memray_eval.report.tables import format_interval
+from memray_eval.report.sections import format_interval
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import Cause, MetricSummary, Record, Response, Score, ServedModel, Usage
+from memray_eval.types import MetricSummary, Record, Response, Score, Usage
 from tests.runs import (
     ATTACK,
     METRICS,
@@ -49,42 +47,7 @@ from tests.runs import (
     record,
     write_run,
 )
-
-
-class Page(HTMLParser):
-    """The elements of a page as a browser's parser finds them: script bodies, ids, attributes, and
-    the text between."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.scripts: list[tuple[dict[str, str | None], str]] = []
-        self.tags: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self._open: str | None = None
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.tags.append((tag, dict(attrs)))
-        self._open = tag
-        if tag == "script":
-            self.scripts.append((dict(attrs), ""))
-
-    def handle_endtag(self, tag: str) -> None:
-        self._open = None
-
-    def handle_data(self, data: str) -> None:
-        if self._open == "script":
-            attrs, body = self.scripts[-1]
-            self.scripts[-1] = (attrs, body + data)
-        elif self._open != "style":
-            self.text += data
-
-    def data(self, name: str) -> list[Any]:
-        return [
-            json.loads(body)
-            for attrs, body in self.scripts
-            if name in (attrs.get("id"), attrs.get("class"))
-        ]
+from tests.unit.report.page import Page
 
 
 @pytest.fixture(scope="module")
@@ -203,21 +166,7 @@ def test_what_was_not_scored_has_no_figure(tmp_path: Path) -> None:
     assert "0.000" not in page.text
 
 
-def test_why_units_failed_stands_at_the_head(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
-    cause = Cause(
-        cause="no <answer>: h reset the connection", n_units=2, example="all of <it>", unit_id="u1"
-    )
-    folder.write_summary(
-        full_summary(3, candidates(1)).model_copy(update={"causes": (cause,), "n_failed_units": 2}),
-        "",
-    )
-    text = Page(render_html(folder)).text
-    assert text.index("2 of 3 units failed") < text.index("2 × no <answer>: h reset the connection")
-    assert "such as unit u1: all of <it>" in text
-
-
-def test_what_a_prompt_cache_held_and_saved_is_on_the_cost_page(tmp_path: Path) -> None:
+def test_what_a_prompt_cache_held_and_saved_is_counted(tmp_path: Path) -> None:
     def cached(record: Record) -> Record:
         usage = Usage(input_tokens=400, output_tokens=9, cached_input_tokens=300)
         scores = (
@@ -226,16 +175,12 @@ def test_what_a_prompt_cache_held_and_saved_is_on_the_cost_page(tmp_path: Path) 
         )
         return record.model_copy(update={"scores": tuple(scores)})
 
-    plain, records = list(plain_records(6)), [cached(record) for record in plain_records(6)]
+    records = [cached(record) for record in plain_records(6)]
     folder = write_run(tmp_path / "run", records, 6)
     (judge,) = measure_cost(folder.records()).judges
     assert judge.cached_input_tokens == 0.75 * judge.input_tokens > 0
     assert judge.saved_usd == pytest.approx(0.5 * judge.scores)
-    text = Page(render_html(folder)).text
-    assert "from prompt cache" in text
-    assert "75.0%" in text
-    without = Page(render_html(write_run(tmp_path / "plain", plain, 6))).text
-    assert "from prompt cache" not in without
+    assert "from prompt cache" in Page(render_html(folder)).text
 
 
 def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
@@ -256,14 +201,6 @@ def test_spending_is_counted_from_the_records(tmp_path: Path) -> None:
     assert spent.latencies[1].seconds[0] == pytest.approx((durations[4] + durations[5]) / 2)
 
 
-def test_a_record_without_a_response_is_embedded_as_failed() -> None:
-    bare = Record.model_validate(
-        {**record("S1", "x", candidates()[0]).model_dump(), "response": None, "scores": ()}
-    )
-    embedded = embed([bare], METRICS)
-    assert json.loads(embedded.chunks[0])[0]["error"] == "no response"
-
-
 def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answered() -> None:
     raw = "<think>Hm.</think>x"
     said = Response(text="x", thinking="Hm.", thinking_blocks=1, raw=raw, served_model="m-2026")
@@ -278,19 +215,6 @@ def test_a_row_shows_the_output_before_its_thinking_was_split_off_and_who_answer
         "m-2026",
     )
     assert row["scores"][0]["served"] == "j-2026"
-
-
-def test_the_page_has_the_figures_of_each_model_that_answered(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
-    served = [
-        ServedModel(of="candidate", name="c", model=f"m-{n}", n=n, means={"empathy": n / 4})
-        for n in (1, 2)
-    ]
-    summary = full_summary(3, candidates()).model_copy(update={"served_models": tuple(served)})
-    folder.write_summary(summary, "")
-    page = render_html(folder)
-    assert "Models that answered - candidate c" in page
-    assert re.search(r"empathy +0\.2500 +0\.5000", page)
 
 
 @given(low=st.floats(-1e6, 1e6), span=st.floats(1e-3, 1e6))

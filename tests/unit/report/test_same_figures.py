@@ -7,8 +7,6 @@ import csv
 import json
 import re
 from collections.abc import Iterator
-from html.parser import HTMLParser
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +29,7 @@ from memray_eval.types import (
     Summary,
     unit_id,
 )
+from tests.unit.report.page import Page
 from tests.unit.report.test_brief import finished, scored
 
 CANDIDATES = ("plain", "better", "silent")  # the last one claims nothing
@@ -259,40 +258,19 @@ def test_the_full_text(folder: RunFolder) -> None:
             assert not re.search(r"\b[01]\.0000", section)
 
 
-class Cells(HTMLParser):
-    """The cells of a page that name their metric and candidate, and the text of all others."""
-
-    def __init__(self, page: str) -> None:
-        super().__init__()
-        self.found: dict[tuple[str, str], dict[str, str | None]] = {}
-        self.text = ""
-        self.feed(page)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        named = dict(attrs)
-        metric, candidate = named.get("data-metric"), named.get("data-candidate")
-        if metric and candidate and "data-figure" in named:
-            self.found[metric, candidate] = named
-
-    def handle_data(self, data: str) -> None:
-        self.text += f" {data}"
-
-
 def test_the_page(folder: RunFolder) -> None:
-    page = Cells(render_html(folder))
-    if find_spec("memray_eval.report.html.figures"):  # where the page's table is made
-        assert page.found.keys() == EXPECTED.keys()
-    figures = {(one.metric, one.candidate): one.figure for one in folder.read_summary().metrics}
-    for (metric, candidate), wanted in EXPECTED.items():
-        text = shown(metric, wanted.value)
+    page = Page(render_html(folder))
+    cells = {
+        (attrs["data-metric"], attrs["data-candidate"]): attrs
+        for _, attrs in page.tags
+        if "data-figure" in attrs
+    }
+    assert cells.keys() == EXPECTED.keys()
+    for metric in folder.read_summary().metrics:
+        wanted, figure = EXPECTED[metric.metric, metric.candidate], metric.figure
+        text, cell = shown(metric.metric, wanted.value), cells[metric.metric, metric.candidate]
         assert text in page.text
-        if not page.found:  # a page whose cells do not say of what they are
-            continue
-        cell, figure = page.found[metric, candidate], figures[metric, candidate]
         assert cell["data-figure"] == text
         assert cell["data-n"] in (f"{wanted.n}", f"{wanted.n}/{N}")
-        ends = (cell["data-low"], cell["data-high"])
-        if wanted.value is None:
-            assert ends in (("", ""), (None, None))
-        else:
-            assert ", ".join(end or "" for end in ends) == bounds(metric, figure.low, figure.high)
+        ends = bounds(metric.metric, figure.low, figure.high) if wanted.value is not None else ", "
+        assert f"{cell['data-low']}, {cell['data-high']}" == ends

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from memray_eval.analysis.breakdown import temperature_sweeps
-from memray_eval.report.console import render
-from memray_eval.report.sweeps import sweep_lines
-from memray_eval.types import Candidate, MetricSummary, Sampling, Summary
+from memray_eval.report.sweeps import sweep_sections
+from memray_eval.types import Candidate, MetricSummary, Sampling
 
 
 def candidate(
@@ -80,41 +79,11 @@ def test_a_candidate_without_any_record_takes_its_sweep_away() -> None:
     assert temperature_sweeps([HOT, COLD], [metric("x", "hot")]) == ()
 
 
-def summary(*sweeps: Any) -> Summary:
-    return Summary(
-        run_id="r", suite="memory", n_samples=1, n_invalid=0, n_units=1, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), sweeps=sweeps,
-    )  # fmt: skip
-
-
-def test_the_table_in_the_console() -> None:
-    metrics = [
-        metric("relevance", "hot", 0.4, 0.02), metric("relevance", "cold", 0.6, None),
-        metric("safety", "hot", None, None), metric("safety", "cold", 4.5, 0.125, 9),
-    ]  # fmt: skip
-    shown = summary(*temperature_sweeps([HOT, COLD], metrics))
-    assert EXPECTED in render(shown)
-    assert render(Summary.model_validate_json(shown.model_dump_json())) == render(shown)
-    assert "TEMPERATURE" not in render(summary())
-
-
 def test_more_temperatures_than_fit_go_on_below() -> None:
     candidates = [candidate(f"c{step}", step / 10) for step in range(9)]
     sweeps = temperature_sweeps(candidates, [metric("relevance", one.name) for one in candidates])
-    ((_, lines),) = sweep_lines(sweeps)
+    (section,) = sweep_sections(sweeps)
+    lines = list(section.lines())
     heads = [line.split()[1:] for line in lines if line.startswith("temperature")]
     assert heads == [["0", "0.1", "0.2", "0.3"], ["0.4", "0.5", "0.6", "0.7"], ["0.8"]]
     assert max(map(len, lines)) <= 80
-
-
-EXPECTED = """\
-TEMPERATURE SWEEP - m, prompt default
-----------------------------------------------------------------------
-Candidates: cold, hot
-Figure ± standard error in the metric's own scale; 9 to 10 scored a cell
-temperature                0                1
-relevance         0.6000 ± -  0.4000 ± 0.0200
-safety       4.5000 ± 0.1250                -
-
-"""

@@ -27,15 +27,10 @@ def test_who_does_not_know_says_so(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    [
-        "",
-        "7 May 2023",
-        "She moved to Porto.",
-        "Not the red one but the blue one.",
-        "He never eats meat.",
-        "They know each other from school.",
-        "You said no to the offer.",
-    ],
+    (
+        "|7 May 2023|She moved to Porto.|Not the red one but the blue one.|He never eats meat.|"
+        "They know each other from school.|You said no to the offer."
+    ).split("|"),
 )
 def test_an_answer_is_none(text: str) -> None:
     assert not says_unknown(text)

@@ -12,8 +12,8 @@ import pytest
 from memray_eval.analysis.conversations.measure import summarise_arms
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.errata import Erratum
-from memray_eval.report.conversations_console import arm_lines, one_arm_lines
-from memray_eval.report.html.memory_failures import render_arms
+from memray_eval.report.conversations_console import arm_sections
+from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.results.schema import to_table
 from memray_eval.types import (
     FAILURES,
@@ -183,12 +183,13 @@ def test_arms_stand_side_by_side(tmp_path: Path) -> None:
     others = [record(number, 1.0, 1.0, candidate=FOUND) for number in range(2)]
     arms = measured([*WRONG, *others], tmp_path)
     assert [one.candidate for one in arms] == ["found", "full"]
-    text = "\n".join(arm_lines(arms))
+    together, _, of_second = arm_sections(arms)
+    text = "\n".join(together.lines())
     assert "evidence not retrieved" in text
     assert "1 ( 16.7%)" in text
     assert "6 (100.0%)" in text
     assert "wrong, no evidence named" in text
-    apart = "\n".join(one_arm_lines(arms[1]))
+    apart = "\n".join(of_second.lines())
     assert "F1, categories 1 to 4: 31.43" in apart
     assert "unanswerable alone (n 1)" in apart
     assert max(map(len, text.splitlines())) <= 100
@@ -202,12 +203,12 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
         generation_s=None, evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
         headline="semantic_correctness",
     )  # fmt: skip
-    assert render_arms(empty) == ""
-    page = render_arms(empty.model_copy(update={"arms": arms}))
-    assert "&lt;b&gt;full" in page
-    assert "<b>full" not in page
-    assert "<svg" in page
-    assert "retrieved and not used" in page
+    assert describe_arms(empty) is None
+    page = describe_arms(empty.model_copy(update={"arms": arms}))
+    assert page is not None
+    assert "&lt;b&gt;full" in page.plot
+    assert "<b>full" not in page.plot
+    assert "retrieved and not used" in [name for name, _ in page.failures.rows]
 
 
 def test_an_estimate_says_so(tmp_path: Path) -> None:
@@ -216,8 +217,9 @@ def test_an_estimate_says_so(tmp_path: Path) -> None:
     estimated = by_rules.model_copy(update={"scores": (*scores, *by_rules.scores[1:])})
     [arm] = measured([estimated, record(1, 1.0, 1.0)], tmp_path)
     assert arm.estimated == ("semantic_correctness",)
-    assert "0.500 est." in "\n".join(arm_lines([arm]))
-    text = "\n".join(one_arm_lines(arm))
+    together, of_arm = arm_sections([arm])
+    assert "0.500 est." in "\n".join(together.lines())
+    text = "\n".join(of_arm.lines())
     assert "semantic_correctness est." in text
     assert "rule_score est." not in text
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from functools import partial
 
 import pytest
 
@@ -15,7 +16,7 @@ from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.ports import Tokenizer
-from memray_eval.types import Sample
+from tests.unit.benchmarks.builders import generated
 
 NAMES = "Mary|John|Daniel|Sandra|Fred|Jeff|Bill"
 FACT = re.compile(rf"\b(?:{NAMES}) [^.]*\.|\bThe \w+ is (?:north|south|east|west) of the \w+\.")
@@ -26,16 +27,7 @@ GIVES = re.compile(r"(\w+) (?:gave|passed) the (\w+) to (\w+)\.")
 LIES = re.compile(r"The (\w+) is (\w+) of the (\w+)\.")
 
 
-def made(resources: Resources, *lengths: int, n: int = 12) -> list[Sample]:
-    plan = Plan(
-        task_set=BABILONG,
-        tasks=tuple(BABILONG.tasks),
-        languages=("en",),
-        lengths=lengths,
-        depths=(50,),
-        samples=n,
-    )
-    return list(samples(plan, resources))
+made = partial(generated, BABILONG, n=12)
 
 
 def holders(facts: list[str]) -> dict[str, str]:

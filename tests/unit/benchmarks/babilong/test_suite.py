@@ -5,9 +5,8 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks.babilong.suite import TASKS, WORDINGS, adapt, prompt
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Candidate, Sample
+from tests.unit.benchmarks.builders import scored
 
 CANDIDATE = Candidate(name="a", model="m")
 
@@ -54,9 +53,6 @@ def test_what_is_wrong_with_a_record_is_named(
 
 def test_every_task_has_a_wording_and_the_rule() -> None:
     assert set(WORDINGS) == set(TASKS)
-    rule = all_metrics()["rule_score"]
-    assert isinstance(rule, ComputedMetric)
     for task in TASKS:
         sample = Sample(id="1", suite="babilong", task=task, query="q", answers=("kitchen",))
-        score = score_by_code(rule, sample, Response(text="kitchen"))
-        assert score.judge == "babilong, BABILong e3119da"
+        assert scored("rule_score", sample, "kitchen").judge == "babilong, BABILong e3119da"

@@ -23,13 +23,13 @@ from memray_eval.benchmarks.beam.rules import (
 from memray_eval.benchmarks.beam.suite import overall, prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.errors import ConfigError, Malformed
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Usage
 from tests.conftest import REPOSITORY
+from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("beam")
 READER = SampleReader(suite="beam", adapt=SUITE.adapt, files=SUITE.files)
@@ -38,9 +38,7 @@ RUBRIC, ORDER = pick(["beam_rubric", "beam_event_order"])
 
 
 def read(path: Path) -> list[Any]:
-    problems = list[Problem]()
-    found = scan(str(path), READER, on_problem=problems.append)
-    return [*problems, *(one for shard in found.shards for one in read_samples(shard, READER))]
+    return read_folder(path, READER)
 
 
 def chat(tmp_path: Path, questions: Any, batches: Any = None) -> Path:

@@ -9,7 +9,7 @@ from memray_eval.benchmarks.conversations import retrieval
 from memray_eval.benchmarks.conversations.arms import retrieved_ids
 from memray_eval.benchmarks.conversations.conversation import (
     Session,
-    Turn,
+    SpokenTurn,
     check_sessions,
     from_context,
     to_context,
@@ -19,8 +19,16 @@ from memray_eval.ports import FloatArray
 from memray_eval.types import Retrieval
 
 TALK = (
-    Session("s1", "1 May", (Turn("1", "Ann", "I bought tomatoes."), Turn("2", "Ben", "Nice day."))),
-    Session("s2", "2 May", (Turn("3", "Ann", "The whale was grey."), Turn("4", "Ben", "A whale!"))),
+    Session(
+        "s1",
+        "1 May",
+        (SpokenTurn("1", "Ann", "I bought tomatoes."), SpokenTurn("2", "Ben", "Nice day.")),
+    ),
+    Session(
+        "s2",
+        "2 May",
+        (SpokenTurn("3", "Ann", "The whale was grey."), SpokenTurn("4", "Ben", "A whale!")),
+    ),
 )
 
 
@@ -54,7 +62,7 @@ def test_sessions_are_ranked_whole() -> None:
 
 def test_words_that_nobody_said_rank_nothing_higher() -> None:
     assert ids(Retrieval(k=1), "zebra") == [["s1", "1"]]
-    nothing = to_context([Session("s", "", (Turn("1", "the", "and"),))])
+    nothing = to_context([Session("s", "", (SpokenTurn("1", "the", "and"),))])
     assert len(retrieve(nothing, "the", Retrieval())) == 1
 
 

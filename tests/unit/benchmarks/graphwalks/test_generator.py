@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
-from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.graphwalks.generator import GRAPHWALKS
@@ -15,21 +14,12 @@ from memray_eval.benchmarks.graphwalks.suite import TASKS, prompt
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Sample
-from tests.conftest import long_test
+from tests.unit.benchmarks.builders import generated
 
 EDGE = re.compile(r"^([0-9a-f]{10}) -> ([0-9a-f]{10})$", re.MULTILINE)
 
 
-def made(resources: Resources, *lengths: int, n: int = 20) -> list[Sample]:
-    plan = Plan(
-        task_set=GRAPHWALKS,
-        tasks=tuple(GRAPHWALKS.tasks),
-        languages=("en",),
-        lengths=lengths,
-        depths=(50,),
-        samples=n,
-    )
-    return list(samples(plan, resources))
+made = partial(generated, GRAPHWALKS, n=20)
 
 
 def solve(sample: Sample) -> set[str]:
@@ -81,7 +71,7 @@ def test_a_long_graph_has_many_nodes_and_no_edge_twice(
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == 65_536
 
 
-@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_graphs_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert pieces.count(plain_prompt(sample.context or "", sample.query)) == length

@@ -8,19 +8,16 @@ from random import Random
 import pytest
 
 from memray_eval.benchmarks.graphwalks import rules
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample
+from memray_eval.types import Sample
+from tests.unit.benchmarks import builders
 
 PAIRS = 10_000
 RIGHT = ["a1", "b2", "c3"]
 
 
 def scored(metric: str, reply: str, *answers: str, task: str = "bfs"):  # type: ignore[no-untyped-def]
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
     sample = Sample(id="1", suite="graphwalks", task=task, query="q", answers=answers)
-    return score_by_code(found, sample, Response(text=reply))
+    return builders.scored(metric, sample, reply)
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,8 @@ import pytest
 
 from memray_eval.benchmarks.helmet.suite import TASKS, adapt, prompt, read_answer, substring_match
 from memray_eval.datasets.answers import rename_aliases
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Candidate, Response, Sample, Score
+from memray_eval.types import Candidate, Sample, Score
+from tests.unit.benchmarks import builders
 
 CANDIDATE = Candidate(name="a", model="m")
 NEEDLE = {
@@ -121,11 +120,6 @@ def test_what_is_wrong_with_a_record_is_named(raw: dict[str, Any], path: str, to
         adapt(raw, path)
 
 
-def test_our_own_rows_pass() -> None:
-    own = {"id": "1", "task": "nq", "query": "Who?", "answers": ["x"]}
-    assert adapt(own, "anywhere.jsonl") is own
-
-
 @pytest.mark.parametrize(
     ("reply", "expected"),
     [
@@ -149,10 +143,8 @@ def test_what_follows_the_prefix_is_read_to_the_end_of_its_line() -> None:
 
 
 def rule(task: str, reply: str, *answers: str) -> Score:
-    found = all_metrics()["rule_score"]
-    assert isinstance(found, ComputedMetric)
     sample = Sample(id="1", suite="helmet", task=task, query="q", answers=answers)
-    return score_by_code(found, sample, Response(text=reply))
+    return builders.scored("rule_score", sample, reply)
 
 
 def test_each_task_has_its_rule() -> None:

@@ -9,19 +9,12 @@ import pytest
 
 from memray_eval.benchmarks.infinitebench import rules as infinitebench
 from memray_eval.benchmarks.infinitebench.rules import Label, Version, choice_label, lone_letter
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Sample
+from tests.unit.benchmarks.builders import scored
 
 NO, YES = 0.0, 1.0
 CHOICE = ["the castle", "B"]
 BUG = ["parse_args", "C"]
-
-
-def scored(metric: str, sample: Sample, text: str) -> Score:
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
-    return score_by_code(found, sample, Response(text=text))
 
 
 def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: object) -> Sample:
@@ -85,22 +78,12 @@ def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: o
         ("code_debug", BUG, "The answer is: parse_args", YES, YES),
         ("code_debug", BUG, "The bug is: parse_args", YES, YES),
         ("code_debug", BUG, "The answer is: `C`", YES, YES),
-        (
-            "code_debug",
-            BUG,
-            "The correct option is: C",
-            YES,
-            YES,
-        ),  # by "is:": the word "option" is blanked before
+        # by "is:": the word "option" is blanked before
+        ("code_debug", BUG, "The correct option is: C", YES, YES),
         ("code_debug", BUG, "A or C", NO, YES),
         ("code_debug", BUG, "C or A", NO, YES),
-        (
-            "code_debug",
-            BUG,
-            "The answer is:C.",
-            NO,
-            YES,
-        ),  # the character behind the prefix is dropped unseen
+        # the character behind the prefix is dropped unseen
+        ("code_debug", BUG, "The answer is:C.", NO, YES),
         ("code_debug", BUG, "D. main", NO, NO),
         ("code_debug", BUG, "", NO, NO),
         ("longdialogue_qa_eng", ["ANN", "JOE"], "It is Ann.", YES, YES),
@@ -111,13 +94,8 @@ def sample(task: str, *answers: str, suite: str = "infinitebench", **metadata: o
         ("longdialogue_qa_eng", ["ANN"], "", NO, NO),
         ("longbook_qa_eng", ["the castle", "a fort"], "fort", 1.0, 1.0),
         ("longbook_qa_eng", [], "fort", 0.0, 0.0),
-        (
-            "longbook_qa_chn",
-            ["2", "两个", "二"],
-            "有两人叫阿四。",
-            0.25,
-            0.25,
-        ),  # seed 001's example
+        # seed 001's example
+        ("longbook_qa_chn", ["2", "两个", "二"], "有两人叫阿四。", 0.25, 0.25),
         ("longbook_qa_chn", ["两个"], "两个", 1.0, 1.0),
         ("longbook_qa_chn", ["两个"], "", 0.0, 0.0),
         ("longbook_qa_chn", ["。"], "。", 0.0, 0.0),
@@ -218,11 +196,8 @@ def test_rule_score_goes_by_the_head_unless_told_otherwise() -> None:
         (sample("longbook_choice_eng", "the castle", options=["the moat", "the castle"]), "B", 1.0),
         (sample("longbook_qa_eng"), "x", 0.0),
         (sample("math_calc", "3", label=[3, 5]), "3 5", 1.0),  # the published label goes first
-        (
-            sample("math_calc", label=[3, 5], model="gpt4"),
-            "1 3 5",
-            1.0,
-        ),  # and the starting value is dropped
+        # and the starting value is dropped
+        (sample("math_calc", label=[3, 5], model="gpt4"), "1 3 5", 1.0),
         (sample("passkey", "71432", suite="needles"), "71432", 1.0),
         (sample("math_calc", label=[3, 5], suite="needles"), "3 6", 0.5),
     ],

@@ -11,8 +11,6 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.instruction.answers import offered_options
 from memray_eval.benchmarks.instruction.checks import PROMPT_TYPES
 from memray_eval.benchmarks.instruction.counts import asked_steps
-from memray_eval.benchmarks.instruction.suite import adapt
-from memray_eval.config.loading import load_config
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples, scan
@@ -72,13 +70,6 @@ def test_the_prompt_is_a_plain_user_message() -> None:
     assert prompt.max_tokens == 512
 
 
-def test_the_suite_and_its_job() -> None:
-    assert len(pick(SUITE.metrics)) == 4
-    assert SUITE.tasks == PROMPT_TYPES
-    job = load_config(REPOSITORY / "jobs" / "instruction.yaml", {}, ())
-    assert (job.suite, Path(job.dataset).name) == ("instruction", "instruction")
-
-
 @pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
 def test_a_plain_prompt_is_a_simple_one(fields: dict[str, Any]) -> None:
     plain = READING.sample(
@@ -101,11 +92,6 @@ def test_constraints_need_no_prompt_type() -> None:
         "instruction_quality": 100.0,
         "constraints_followed": 1.0,
     }
-
-
-def test_task_and_type_are_the_same() -> None:
-    assert adapt({"id": "a", "query": "q", "prompt_type": "simple"}, "f")["task"] == "simple"
-    assert adapt({"id": "a", "query": "q", "task": "reasoning"}, "f")["prompt_type"] == "reasoning"
 
 
 @pytest.mark.parametrize(

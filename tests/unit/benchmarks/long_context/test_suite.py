@@ -16,9 +16,8 @@ from memray_eval.benchmarks.long_context.suite import (
     as_published,
     prompt,
 )
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Candidate, Sample
+from tests.unit.benchmarks.builders import scored
 
 CANDIDATE = Candidate(name="a", model="m")
 MRCR = {
@@ -57,13 +56,9 @@ def test_a_row_is_read_asked_and_scored_as_its_benchmark_does() -> None:
     own = as_published(sample)
     assert (own.suite, own.task, own.query) == ("mrcr", "2needle", sample.query)
     assert prompt(sample, CANDIDATE) == SUITES["mrcr"].prompt(own, CANDIDATE)
-    rule = all_metrics()["rule_score"]
-    assert isinstance(rule, ComputedMetric)
-    score = score_by_code(rule, sample, Response(text="aB3A poem."))
+    score = scored("rule_score", sample, "aB3A poem.")
     assert (score.value, score.judge) == (1.0, "mrcr_ratio, openai/mrcr 204b0d4")
-    alone = all_metrics()["mrcr_ratio"]
-    assert isinstance(alone, ComputedMetric)
-    assert score_by_code(alone, sample, Response(text="A poem.")).value == 0.0
+    assert scored("mrcr_ratio", sample, "A poem.").value == 0.0
 
 
 def test_the_nearest_folder_names_the_benchmark() -> None:

@@ -18,19 +18,14 @@ from memray_eval.benchmarks.longbench.rouge import lcs, rouge_l
 from memray_eval.benchmarks.rules import all_rules, rule_name
 from memray_eval.metric import ComputedMetric, score_by_code
 from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Response, Sample
 from tests.conftest import REPOSITORY
+from tests.unit.benchmarks.builders import scored
 
 DATA = REPOSITORY.parent / "shared" / "data"
 needs_jieba = pytest.mark.skipif(
     importlib.util.find_spec("jieba") is None, reason="jieba is not installed"
 )
-
-
-def scored(metric: str, sample: Sample, text: str) -> Score:
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
-    return score_by_code(found, sample, Response(text=text))
 
 
 def sample(task: str = "", *answers: str, suite: str = "longbench", **fields: object) -> Sample:
@@ -63,11 +58,8 @@ def test_qa_f1(prediction: str, answers: list[str], expected: float) -> None:
 @pytest.mark.parametrize(
     ("prediction", "answers", "expected"),
     [
-        (
-            "有两人叫阿四。",
-            ["2", "两个", "二"],
-            0.0,
-        ),  # by words; InfiniteBench's characters give 0.25
+        # by words; InfiniteBench's characters give 0.25
+        ("有两人叫阿四。", ["2", "两个", "二"], 0.0),
         ("论坛的主题是区域名校长的成长。", ["论坛的主题是区域名校长的成长。"], 1.0),
         ("主题是名校长的成长", ["论坛的主题是区域名校长的成长。"], 0.8),
         ("清华大学在北京", ["上海", "北京"], 0.5),
@@ -104,11 +96,8 @@ def test_cutting_says_nothing_on_stderr(capfd: pytest.CaptureFixture[str]) -> No
         ("a b a c", "a c b a", 0.66666666167),
         ("The cat sat.", "the cat sat", 0.66666666167),  # case-sensitive
         ("the the the", "the", 0.999999995),  # sets of words
-        (
-            "a. .",
-            "a",
-            0.66666666222,
-        ),  # the space after the first dot is a sentence of one empty word
+        # the space after the first dot is a sentence of one empty word
+        ("a. .", "a", 0.66666666222),
         ("x " * 1200, "x y", 0.66666666222),
         ("", "a b", 0.0),
         ("...", "a b", 0.0),
@@ -247,10 +236,8 @@ def test_code_sim(prediction: str, answer: str, expected: float) -> None:
     [
         ("The correct answer is (B).", 1.0),
         ("**The correct answer is B**", 1.0),
-        (
-            "The correct answer is A. No: The correct answer is (B)",
-            1.0,
-        ),  # the form in parentheses goes first
+        # the form in parentheses goes first
+        ("The correct answer is A. No: The correct answer is (B)", 1.0),
         ("The correct answer is (A), The correct answer is (B)", 0.0),
         ("B", 0.0),
         ("the correct answer is (B)", 0.0),

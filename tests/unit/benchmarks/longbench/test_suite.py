@@ -133,14 +133,6 @@ def test_the_language_is_the_record_s_or_the_task_s() -> None:
     assert adapt(record(language="ABSENT"), "x")["language"] == "en"
 
 
-def test_our_own_format_passes_as_it_is() -> None:
-    own = {"id": "1", "query": "Why?", "answers": ["So"], "task": "qasper"}
-    assert adapt(own, "anything.jsonl") == own
-    assert adapt({"id": "1", "query": "Why?"}, "x") == {"id": "1", "query": "Why?"}
-    with pytest.raises(ValueError, match="no task 'hotpot'; there are: narrativeqa"):
-        adapt(own | {"task": "hotpot"}, "x")
-
-
 def test_what_a_record_lacks_is_named() -> None:
     with pytest.raises(
         ValueError,
@@ -186,11 +178,6 @@ def test_few_shot_and_code_tasks_are_asked_as_plain_text_and_all_prompts_may_be_
     assert all(
         asked[task].messages[0].content.endswith("q") for task in PLAIN - {"lcc", "repobench-p"}
     )
-
-
-def test_a_sample_without_task_is_asked_as_a_plain_question() -> None:
-    found = prompt(Sample(id="1", query="Why?", context="Because."), CANDIDATE)
-    assert found.messages[0].content.endswith("Because.\n\nWhy?")
 
 
 @given(context=st.text(), query=st.text(min_size=1))

@@ -9,15 +9,14 @@ import pytest
 from memray_eval.benchmarks import Answered, get_suite
 from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS, fill_official, read_official
 from memray_eval.benchmarks.longmemeval.suite import adapt, overall, prompt
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.errors import ConfigError
 from memray_eval.metric import score_by_rules, score_by_verdict
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
 from memray_eval.types import Candidate, Response, Sample
 from tests.conftest import REPOSITORY
+from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("longmemeval")
 READER = SampleReader(suite="longmemeval", adapt=SUITE.adapt, files=SUITE.files)
@@ -66,10 +65,9 @@ def question(**changes: Any) -> dict[str, Any]:
 
 
 def read(tmp_path: Path, *rows: dict[str, Any]) -> list[Any]:
-    path, problems = tmp_path / "longmemeval_s.json", list[Problem]()
+    path = tmp_path / "longmemeval_s.json"
     path.write_text(json.dumps(rows))
-    found = scan(str(path), READER, on_problem=problems.append)
-    return [*problems, *(one for shard in found.shards for one in read_samples(shard, READER))]
+    return read_folder(path, READER)
 
 
 def test_a_question_and_its_haystack_become_a_sample(tmp_path: Path) -> None:

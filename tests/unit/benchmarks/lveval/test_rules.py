@@ -6,16 +6,13 @@ import pytest
 
 from memray_eval.benchmarks.longbench.rules import qa_f1, qa_f1_zh
 from memray_eval.benchmarks.lveval import rules
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Sample, Score
+from tests.unit.benchmarks import builders
 
 
 def scored(task: str, reply: str, *answers: str, metric: str = "rule_score", **about: str) -> Score:
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
     sample = Sample(id="1", suite="lveval", task=task, query="q", answers=answers, metadata=about)
-    return score_by_code(found, sample, Response(text=reply))
+    return builders.scored(metric, sample, reply)
 
 
 @pytest.mark.parametrize(

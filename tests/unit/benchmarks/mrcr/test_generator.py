@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 
 import pytest
 
-from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.mrcr.generator import MRCR, ORDINALS
 from memray_eval.benchmarks.mrcr.suite import prefix_ratio, prompt
 from memray_eval.errors import ConfigError
 from memray_eval.ports import Tokenizer
 from memray_eval.types import Candidate, Message, Sample
-from tests.conftest import long_test
+from tests.unit.benchmarks.builders import generated
 
 ASKED = re.compile(
     r"request for an? ([a-z ]+) about ([a-z ]+) (\d) times\. Repeat the (\w+) of these "
@@ -22,16 +21,7 @@ ASKED = re.compile(
 )
 
 
-def made(resources: Resources, *lengths: int, n: int = 8) -> list[Sample]:
-    plan = Plan(
-        task_set=MRCR,
-        tasks=tuple(MRCR.tasks),
-        languages=("en",),
-        lengths=lengths,
-        depths=(50,),
-        samples=n,
-    )
-    return list(samples(plan, resources))
+made = partial(generated, MRCR, n=8)
 
 
 def messages_of(sample: Sample) -> tuple[Message, ...]:
@@ -96,7 +86,7 @@ def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) 
             assert sorted(worth)[-1] == 1.0 > sorted(worth)[-2]  # another needle is not as good
 
 
-@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=long_test)])
+@pytest.mark.parametrize("length", [2**17, pytest.param(2**20, marks=pytest.mark.night)])
 def test_the_longest_conversations_are_exact_and_solved(pieces: Tokenizer, length: int) -> None:
     for sample in made(Resources(pieces, 0), length, n=2):
         assert tokens_of(pieces, sample) == length
@@ -109,12 +99,6 @@ def test_a_tokenizer_whose_counts_do_not_add_up_gets_no_sample_that_is_too_long(
     for sample in made(Resources(triples, 0), 4096, n=2):
         assert 4080 <= tokens_of(triples, sample) == sample.metadata["tokens"] <= 4096
         assert sample.answers == (solve(sample)[0],)
-
-
-def test_a_sample_does_not_depend_on_what_else_is_made(pieces: Tokenizer) -> None:
-    alone = {sample.id: sample for sample in made(Resources(pieces, 0), 4096, n=2)}
-    among = {sample.id: sample for sample in made(Resources(pieces, 0), 20_000, 4096, n=3)}
-    assert all(among[name] == sample for name, sample in alone.items())
 
 
 def test_too_short_a_length_is_said(resources: Resources) -> None:

@@ -9,21 +9,16 @@ import pytest
 
 from memray_eval.benchmarks.mrcr.generator import FORMS, TOPICS, write_piece
 from memray_eval.benchmarks.mrcr.suite import prefix_ratio
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import Sample, Score
+from tests.unit.benchmarks import builders
 
 PAIRS = 1_000
 PREFIX = "aB3dE5gH7j"
 
 
 def scored(metric: str, reply: str, *answers: str, **metadata: object) -> Score:
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
-    sample = Sample(
-        id="1", suite="mrcr", task="2needle", query="q", answers=answers, metadata=metadata
-    )
-    return score_by_code(found, sample, Response(text=reply))
+    fields = {"id": "1", "suite": "mrcr", "task": "2needle", "query": "q", "metadata": metadata}
+    return builders.scored(metric, Sample.model_validate({**fields, "answers": answers}), reply)
 
 
 @pytest.mark.parametrize(

@@ -6,15 +6,8 @@ import pytest
 
 from memray_eval.benchmarks.babilong import rules as babilong
 from memray_eval.benchmarks.needles import rules as ruler
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample, Score
-
-
-def scored(metric: str, sample: Sample, text: str) -> Score:
-    found = all_metrics()[metric]
-    assert isinstance(found, ComputedMetric)
-    return score_by_code(found, sample, Response(text=text))
+from memray_eval.types import Sample
+from tests.unit.benchmarks.builders import scored
 
 
 def sample(
@@ -30,12 +23,8 @@ def sample(
     [
         ("1234567 and 7654321", ["1234567", "7654321"], 1.0, 1.0),
         ("1234567", ["1234567", "7654321", "5", "9"], 0.5, 1.0),
-        (
-            "12345678",
-            ["1234567"],
-            1.0,
-            1.0,
-        ),  # the original's defect: a part of a longer number counts
+        # the original's defect: a part of a longer number counts
+        ("12345678", ["1234567"], 1.0, 1.0),
         ("PARIS", ["Paris"], 1.0, 1.0),
         ("答案是北京。", ["北京", "上海"], 0.5, 1.0),
         ("a\tb", ["a\nb"], 1.0, 1.0),  # what does not print becomes a new line
@@ -79,13 +68,8 @@ def test_tasks_that_are_no_needles_have_no_rule() -> None:
         ("qa1", "Mary is in the kitchen.", "kitchen", "Where is Mary?", 1.0),
         ("qa1", "KITCHEN", "kitchen", "Where is Mary?", 1.0),
         ("qa1", "The kitchen or the garden.", "kitchen", "Where is Mary?", 0.0),
-        (
-            "qa1",
-            "The kitchen. Then the garden.",
-            "kitchen",
-            "Where is Mary?",
-            1.0,
-        ),  # the first sentence only
+        # the first sentence only
+        ("qa1", "The kitchen. Then the garden.", "kitchen", "Where is Mary?", 1.0),
         ("qa1", "Let me see. The kitchen.", "kitchen", "Where is Mary?", 0.0),
         (
             "qa3",
@@ -95,13 +79,8 @@ def test_tasks_that_are_no_needles_have_no_rule() -> None:
             1.0,
         ),
         ("qa1", "kitchen <example> garden", "kitchen", "Where is Mary?", 1.0),
-        (
-            "qa1",
-            "kitchen Question garden",
-            "kitchen",
-            "Where is Mary?",
-            0.0,
-        ),  # the original looks for it after lowering
+        # the original looks for it after lowering
+        ("qa1", "kitchen Question garden", "kitchen", "Where is Mary?", 0.0),
         ("qa5", "Bill", "Bill", "Who gave the milk?", 1.0),
         ("qa7", "none", "none", "How many?", 0.0),  # "one" is a part of it
         ("qa6", "I know: yes", "yes", "Is it?", 0.0),  # and "no" of this

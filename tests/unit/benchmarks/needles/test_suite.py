@@ -4,10 +4,8 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.needles.suite import TASKS, adapt, prompt
-from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Prompt, Sample
 
 CANDIDATE = Candidate(name="a", model="m")
@@ -51,8 +49,3 @@ def test_answers_get_the_room_they_need() -> None:
     )
     assert asked("math_calc", label=list(range(50))).max_tokens == 64 + 4 * 50
     assert asked("math_calc", label=list(range(29_999))).max_tokens == 30_000
-
-
-def test_needles_take_no_templates() -> None:
-    with pytest.raises(ConfigError, match="templates: suite 'needles' takes none"):
-        get_suite("needles", "anywhere")

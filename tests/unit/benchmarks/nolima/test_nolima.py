@@ -14,10 +14,9 @@ from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
 from memray_eval.benchmarks.nolima.suite import adapt, prompt
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
 from memray_eval.ports import Tokenizer
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Candidate, Sample
+from tests.unit.benchmarks.builders import scored
 
 EXPERIMENT: dict[str, Any] = {
     "id": "0401",
@@ -151,11 +150,9 @@ def test_rows_are_ours_and_a_needle_set_is_no_dataset() -> None:
 
 
 def test_the_rule_is_contains() -> None:
-    rule = all_metrics()["rule_score"]
-    assert isinstance(rule, ComputedMetric)
     sample = Sample(id="1", suite="nolima", task="onehop", query="q", answers=("Ida", "Noor"))
-    score = score_by_code(rule, sample, Response(text="It is Noor."))
+    score = scored("rule_score", sample, "It is Noor.")
     assert (score.value, score.judge) == (1.0, "nolima_contains, NoLiMa 7532e4e")
-    assert score_by_code(rule, sample, Response(text="IDA")).value == 0.0  # case counts
+    assert scored("rule_score", sample, "IDA").value == 0.0  # case counts
     bare = sample.model_copy(update={"answers": ()})
-    assert score_by_code(rule, bare, Response(text="x")).status == "error"
+    assert scored("rule_score", bare, "x").status == "error"

@@ -10,10 +10,9 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.personamem.suite import adapt, letter_score, prompt
 from memray_eval.benchmarks.rules import score_by_rule
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.types import Candidate, Response, Sample
+from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("personamem")
 READER = SampleReader(suite="personamem", adapt=SUITE.adapt, files=SUITE.files)
@@ -41,7 +40,7 @@ def row(**changes: Any) -> dict[str, Any]:
 
 
 def read(tmp_path: Path, *rows: dict[str, Any], contexts: bool = True) -> list[Any]:
-    path, problems = tmp_path / "questions_32k.csv", list[Problem]()
+    path = tmp_path / "questions_32k.csv"
     with path.open("w", newline="") as file:
         table = csv.DictWriter(file, list(rows[0]))
         table.writeheader()
@@ -49,8 +48,7 @@ def read(tmp_path: Path, *rows: dict[str, Any], contexts: bool = True) -> list[A
     if contexts:
         lines = (json.dumps({name: MESSAGES}) + "\n" for name in ("ctx0", "ctx1"))
         (tmp_path / "shared_contexts_32k.jsonl").write_text("".join(lines))
-    found = scan(str(tmp_path), READER, on_problem=problems.append)
-    return [*problems, *(one for shard in found.shards for one in read_samples(shard, READER))]
+    return read_folder(tmp_path, READER)
 
 
 def test_a_row_and_its_context_up_to_its_place_become_a_sample(tmp_path: Path) -> None:

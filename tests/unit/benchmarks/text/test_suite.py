@@ -10,7 +10,6 @@ from memray_eval.benchmarks import get_suite
 from memray_eval.config.loading import load_config
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
-from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.text._features import OPTIMAL_WORDS, length_target
 from memray_eval.types import Candidate, Sample, Turn
 from tests.conftest import REPOSITORY
@@ -36,14 +35,6 @@ def test_the_prompt_is_bare() -> None:
     prompt = SUITE.prompt(sample, Candidate(name="c", model="m"))
     assert [(message.role, message.content) for message in prompt.messages] == [("user", "Why?")]
     assert (prompt.max_tokens, prompt.is_chat) == (512, True)
-
-
-def test_it_asks_for_the_whole_text_family_and_no_judge() -> None:
-    assert set(SUITE.metrics) == {
-        metric.name for metric in all_metrics().values() if metric.family == "text"
-    }
-    assert SUITE.quality_metric(SUITE.metrics) == "overall_score"
-    assert len(pick(SUITE.metrics)) == 7
 
 
 def test_twenty_prompts_in_five_tasks_of_which_five_name_a_length() -> None:

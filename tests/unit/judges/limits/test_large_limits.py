@@ -22,7 +22,7 @@ from memray_eval.judges.limits.rate_limiter import (
     RatePacer,
     Reservation,
 )
-from tests.benchmarks.large_limits import STORIES, Setting, Story, simulate
+from tests.bench.large_limits import STORIES, Setting, Story, simulate
 from tests.unit.judges.limits.test_admission import Calls, Scripted, gate_to, settled, start
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
@@ -186,7 +186,7 @@ def test_what_a_call_takes_beyond_a_spare_slot_is_reported() -> None:
 @pytest.mark.heavy
 @pytest.mark.parametrize("story", [STORIES[0], STORIES[4]])
 def test_a_large_limit_is_used_evenly_with_few_messages(story: Story) -> None:
-    """The figures of 100,000 requests/min over 64 actors are in tests/benchmarks."""
+    """The figures of 100,000 requests/min over 64 actors are in tests/bench."""
     limits = RateLimits(requests_per_min=12_000, tokens_per_min=24e6)
     setting = Setting(story, members=32, limits=limits, latency_s=1.0, seconds=50.0, seed=1)
     found = simulate(setting, settled_s=20.0)

@@ -1,6 +1,6 @@
 """Many judge actors on one limiter: no limit is passed in any minute, all get as much, nobody waits
 for the greedy, actors that die and a limiter that restarts cost little. The simulation, and a
-thousand members for ten minutes, are in tests/benchmarks."""
+thousand members for ten minutes, are in tests/bench."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from memray_eval.config.sections import RateLimits
 from memray_eval.judges.limits.rate_limiter import HORIZON_S, LATE_S
-from tests.benchmarks.many_judges import Sent, jain, most_in, shares, simulated, use
+from tests.bench.many_judges import Sent, jain, most_in, shares, simulated, use
 
 MEMBERS, MINUTES, PER_MIN, TOKENS_PER_MIN = 60, 2.5, 900, 990_000
 LIMITS = RateLimits(requests_per_min=PER_MIN, tokens_per_min=TOKENS_PER_MIN)

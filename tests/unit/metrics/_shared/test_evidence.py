@@ -19,10 +19,8 @@ TEXT = (
     ("quote", "found"),
     [
         ("you only SLEEP 5.5 hours", True),
-        (
-            "You only sleep\u00a05.5 hours a night\u2026 ask Dr. Okonjo",
-            True,
-        ),  # with a part left out
+        # with a part left out
+        ("You only sleep\u00a05.5 hours a night\u2026 ask Dr. Okonjo", True),
         ("You only sleep ... ferritin was 12", False),
         ("The user sleeps five and a half hours", True),  # its words, in another order and form
         ("The user sleeps seven hours", False),  # another number

@@ -57,11 +57,6 @@ def sentence(words: int) -> str:
     return f"{' '.join(['word'] * words)}."
 
 
-def test_the_family_has_the_six_scores_and_their_sum() -> None:
-    assert set(FAMILY) == {*WEIGHTS, "overall_score"}
-    assert math.isclose(sum(WEIGHTS.values()), 1.0)
-
-
 @pytest.mark.parametrize("metric", FAMILY)
 @pytest.mark.parametrize("text", ["", " \n\t", "...", "- \n- \n\n---", "# \n\n\n!", "“”", "_"])
 def test_a_response_without_a_word_has_no_quality(metric: str, text: str) -> None:
@@ -188,10 +183,8 @@ def test_weights_and_transitions_go_together() -> None:
     [
         ("One two three.", 0.4),  # no transition, nothing repeated
         ("However this. And that.", 0.6 * 0.5 + 0.4),
-        (
-            "However, therefore, thus.",
-            1.0,
-        ),  # more transitions than sentences count as one a sentence
+        # more transitions than sentences count as one a sentence
+        ("However, therefore, thus.", 1.0),
         ("Two words.", 0.4),  # no trigram at all
         ("a b c, a b c", 0.4 * 0.9),
         ("a b c " * 3, 0.4 * 0.8),
@@ -211,15 +204,11 @@ def test_coherence(text: str, score: float) -> None:
         ("one two one", 2 / 3),
         ("Don't don't, DON’T!", 1 / 3),
         (f"{different(50)} {different(50)}", 0.5),  # 100 words: plain
-        (
-            f"{different(50)} {different(50)} w0",
-            1.0,
-        ),  # 101: windows at 0, 25 and 50 of 50 different words each
+        # 101: windows at 0, 25 and 50 of 50 different words each
+        (f"{different(50)} {different(50)} w0", 1.0),
         (f"{different(50)} {'x ' * 51}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
-        (
-            f"{different(50)} {'x ' * 75}",
-            (50 / 50 + 26 / 50 + 1 / 50) / 3,
-        ),  # 125: a window that ends at the end is left out
+        # 125: a window that ends at the end is left out
+        (f"{different(50)} {'x ' * 75}", (50 / 50 + 26 / 50 + 1 / 50) / 3),
         (f"{different(50)} {'x ' * 76}", (50 / 50 + 26 / 50 + 2 * 1 / 50) / 4),
     ],
 )
@@ -256,10 +245,8 @@ def test_lexical_diversity(text: str, score: float) -> None:
         ("To summarize: done!", 0.6),
         ("In a summary or conclusion!", 0.4),
         (f"Finally. {sentence(20)} {sentence(20)[:-1]}!", 1.0),
-        (
-            f"Finally. {sentence(20)} {sentence(20)}",
-            0.9,
-        ),  # the most that a text with a full stop can have
+        # the most that a text with a full stop can have
+        (f"Finally. {sentence(20)} {sentence(20)}", 0.9),
     ],
 )
 def test_completeness(text: str, score: float) -> None:
@@ -475,12 +462,6 @@ def test_weights_may_miss_one_by_a_rounding() -> None:
     assert check_weights({"coherence_score": 1.0 + 9e-7}) == {"coherence_score": 1.0 + 9e-7}
 
 
-@given(st.text())
-def test_every_score_of_any_text_is_from_0_to_1(text: str) -> None:
-    for name in FAMILY:
-        assert 0.0 <= value(name, text) <= 1.0
-
-
 WRITING = st.lists(
     st.sampled_from(
         [
@@ -505,7 +486,7 @@ WRITING = st.lists(
 )
 
 
-@given(WRITING.map("".join))
+@given(st.text() | WRITING.map("".join))
 def test_every_score_of_anything_like_writing_is_from_0_to_1(text: str) -> None:
     for name in FAMILY:
         assert 0.0 <= value(name, text) <= 1.0
@@ -594,25 +575,13 @@ homeostatic improvements.""",  # noqa: E501
 @pytest.mark.parametrize(
     ("metric", "example", "stated", "exact"),
     [
-        (
-            "coherence_score",
-            "low coherence",
-            0.35,
-            0.4 * (1 - 0.1),
-        ),  # "exercise is good" stands twice
+        # "exercise is good" stands twice
+        ("coherence_score", "low coherence", 0.35, 0.4 * (1 - 0.1)),
         ("lexical_diversity", "low diversity", 0.45, 12 / 25),
-        (
-            "structure_score",
-            "well structured",
-            0.85,
-            0.3 + 0.3 + 0.2,
-        ),  # steps of 0.1: there is no 0.85
-        (
-            "readability_score",
-            "less readable",
-            0.45,
-            0.6 * (1 - 4.5 / 17.5),
-        ),  # 22 words of more than 10 characters on average
+        # steps of 0.1: there is no 0.85
+        ("structure_score", "well structured", 0.85, 0.3 + 0.3 + 0.2),
+        # 22 words of more than 10 characters on average
+        ("readability_score", "less readable", 0.45, 0.6 * (1 - 4.5 / 17.5)),
         ("length_appropriateness", "150 words", 1.0, 1.0),
         ("length_appropriateness", "20 words", 0.3, 20 / 25 * 0.4),
     ],

@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut, scatter
+from memray_eval.benchmarks.generator.pools import TextUnit, insert_needles, nearest_cut, scatter
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
@@ -109,14 +109,11 @@ def _on_lives(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     question = QUESTIONS[order.language][FACTS[fact]].format(name=unit.key)
     query = words["query"].format(question=question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    own, totals = int(pool.counts([target])[0]), pool.totals(others)
-    n = spec.most(totals + own, LEAST_OTHERS)
-    cut = nearest_cut(totals[:n], order.depth or 0)
-    body = insert_needles(pool.texts(others[:n]), [(cut, unit.text)])
-    return spec.finish(body, own + int(totals[n - 1]), (answer,))
+    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
+    return spec.hide([unit.text], tokens, pool, others, (answer,), depth=depth, least=LEAST_OTHERS)
 
 
-def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
+def _lives(language: str, seed: int) -> Callable[[Random, int], TextUnit]:
     """A maker of lives. No two have the same name; other facts may be shared."""
     texts, adjectives, nouns = LIVES[language], ADJECTIVES[language], NOUNS[language]
     names = (
@@ -126,7 +123,7 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
     )
     scattered = scatter(names, seed, "lives", language)
 
-    def make(rng: Random, number: int) -> Unit:
+    def make(rng: Random, number: int) -> TextUnit:
         book = (rng.choice(adjectives), rng.choice(nouns))
         values = (
             _town(rng, language),
@@ -139,7 +136,7 @@ def _lives(language: str, seed: int) -> Callable[[Random, int], Unit]:
         )
         name = _name(scattered(number % names), language)
         facts = dict(zip(FACTS, values, strict=True))
-        return Unit(
+        return TextUnit(
             rng.choice(texts).format(name=name, trade=rng.choice(TRADES[language]), **facts),
             name,
             values,
@@ -180,7 +177,7 @@ def _on_given(order: QuestionOrder, resources: Resources, slack: int) -> SampleD
     rng.shuffle(own)
     query = words["query"].format(question=resources.questions[question].question)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
-    others = library.others(rng, order.length, known={*gold, *own})
+    others = library.others(rng, order.length, excluded={*gold, *own})
     drawn = [*own, *others]
     if len(drawn) < LEAST_OTHERS:
         raise ConfigError(

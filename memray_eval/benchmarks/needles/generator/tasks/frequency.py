@@ -9,7 +9,7 @@ from random import Random
 
 import numpy as np
 
-from memray_eval.benchmarks.generator.pools import Pool, Unit, scatter
+from memray_eval.benchmarks.generator.pools import TextUnit, UnitPool, scatter
 from memray_eval.benchmarks.generator.question_order import (
     IntArray,
     QuestionOrder,
@@ -115,16 +115,16 @@ def _places(n: int) -> list[str]:
     return [f"{number}." for number in range(1, n + 1)]
 
 
-def _coined_words(language: str, resources: Resources) -> Pool:
+def _coined_words(language: str, resources: Resources) -> UnitPool:
     """Words that sound like words: consonant-vowel three times, or three characters."""
     sounds = [c + v for c in CONSONANTS for v in VOWELS] if language == "en" else list(CHARACTERS)
     size = len(sounds)
     scattered = scatter(size**3, resources.seed, "coined", language)
 
-    def make(_: Random, number: int) -> Unit:
+    def make(_: Random, number: int) -> TextUnit:
         spread = scattered(number)
         word = sounds[spread % size] + sounds[spread // size % size] + sounds[spread // size**2]
-        return Unit(f" {word}\n", word)
+        return TextUnit(f" {word}\n", word)
 
     measure = resources.counter.after
     return resources.pool(
@@ -173,16 +173,16 @@ def _most_items(spec: SampleSpec, costs: IntArray, ends: int) -> int:
     return low - len(totals) + spec.most(totals)
 
 
-def _random_words(language: str, resources: Resources) -> Pool:
+def _random_words(language: str, resources: Resources) -> UnitPool:
     letters, length = (LETTERS, 6) if language == "en" else (CHARACTERS, 3)
     taken: set[str] = set()
 
-    def make(rng: Random, _: int) -> Unit:
+    def make(rng: Random, _: int) -> TextUnit:
         word = word_of(rng, letters, length)
         while word in taken:
             word = word_of(rng, letters, length)
         taken.add(word)
-        return Unit(f" {word}", word)
+        return TextUnit(f" {word}", word)
 
     measure = resources.counter.after
     return resources.pool("random words", language, make, measure=lambda text: measure("...", text))

@@ -8,11 +8,9 @@ from random import Random
 from typing import Literal, NamedTuple
 
 from memray_eval.benchmarks.generator.pools import (
-    Pool,
-    Unit,
-    insert_needles,
+    TextUnit,
+    UnitPool,
     insert_sentence,
-    nearest_cut,
     scatter,
 )
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
@@ -112,13 +110,16 @@ def _in_text(
             insert_sentence(pile.unit(host).text, needle)
             for host, needle in zip(hosts, needles, strict=True)
         ]
-    own, totals = int(resources.counter.lines(needles).sum()), pile.totals(lines)
-    n = spec.most(totals + own, max(LEAST_LINES, len(facts)))
-    places = rng.sample(range(n + 1), len(facts))
-    if order.depth is not None:
-        places[0] = nearest_cut(totals[:n], order.depth)
-    body = insert_needles(pile.texts(lines[:n]), list(zip(places, needles, strict=True)))
-    return spec.finish(body, own + int(totals[n - 1]), answers)
+    return spec.hide(
+        needles,
+        int(resources.counter.lines(needles).sum()),
+        pile,
+        lines,
+        answers,
+        depth=order.depth,
+        draw_places=lambda n: rng.sample(range(n + 1), len(facts)),
+        least=max(LEAST_LINES, len(facts)),
+    )
 
 
 def _among_decoys(
@@ -131,11 +132,8 @@ def _among_decoys(
     target, *others = pool.draw(rng, order.length, extra=1)
     unit = pool.unit(target)
     spec = _make_spec(variant, order, resources, slack, [unit.key])
-    own, totals = int(pool.counts([target])[0]), pool.totals(others)
-    n = spec.most(totals + own, LEAST_LINES)
-    texts = pool.texts(others[:n])
-    body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), unit.text)])
-    return spec.finish(body, own + int(totals[n - 1]), unit.values)
+    tokens, depth = int(pool.counts([target])[0]), order.depth or 0
+    return spec.hide([unit.text], tokens, pool, others, unit.values, depth=depth, least=LEAST_LINES)
 
 
 def _make_spec(
@@ -166,7 +164,7 @@ def _values(rng: Random, variant: Variant, text: str) -> list[str]:
     return values
 
 
-def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
+def _decoys(variant: Variant, language: str, resources: Resources) -> UnitPool:
     words, kind = WORDS[language], WORDS[language][variant.value]
     capacity = len(ADJECTIVES[language]) * len(NOUNS[language])
     word_number = scatter(capacity, resources.seed, language)
@@ -175,7 +173,7 @@ def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
         uuid4 if variant.value == "uuid" else lambda rng: str(rng.randint(LOWEST, HIGHEST))
     )
 
-    def make(rng: Random, number: int) -> Unit:
+    def make(rng: Random, number: int) -> TextUnit:
         key = (
             uuid4(rng) if variant.key == "uuid" else _key(language, word_number(number % capacity))
         )
@@ -183,7 +181,9 @@ def _decoys(variant: Variant, language: str, resources: Resources) -> Pool:
         while value in taken:
             value = draw_value(rng)
         taken.add(value)
-        return Unit(words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,))
+        return TextUnit(
+            words["needle"].format(kind=kind, key=key, value=value) + "\n", key, (value,)
+        )
 
     name = f"keys of {variant.key}s"
     return resources.pool(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.generator.pools import Unit, insert_needles, nearest_cut
+from memray_eval.benchmarks.generator.pools import TextUnit
 from memray_eval.benchmarks.generator.question_order import QuestionOrder, uuid4
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
@@ -67,12 +67,9 @@ def _hide_number(
     query = words["query"].format(what=what)
     spec = SampleSpec(order, resources, slack, words["head"], words["closing"], query)
     noise = resources.noise(order.language)
-    lines = noise.draw(rng, order.length)
-    totals, own = noise.totals(lines), resources.counter.line(needle)
-    n = spec.most(totals + own, LEAST_LINES)
-    texts = noise.texts(lines[:n])
-    body = insert_needles(texts, [(nearest_cut(totals[:n], order.depth or 0), needle)])
-    return spec.finish(body, int(totals[n - 1]) + own, (number,))
+    lines, tokens = noise.draw(rng, order.length), resources.counter.line(needle)
+    depth = order.depth or 0
+    return spec.hide([needle], tokens, noise, lines, (number,), depth=depth, least=LEAST_LINES)
 
 
 def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
@@ -98,6 +95,6 @@ def kv_retrieval(order: QuestionOrder, resources: Resources, slack: int) -> Samp
     return spec.finish("{\n" + "".join(lines), int(totals[n - 1]), (value,))
 
 
-def _pair(rng: Random, _: int) -> Unit:
+def _pair(rng: Random, _: int) -> TextUnit:
     key, value = uuid4(rng), uuid4(rng)
-    return Unit(f'"{key}": "{value}",\n', key, (value,))
+    return TextUnit(f'"{key}": "{value}",\n', key, (value,))

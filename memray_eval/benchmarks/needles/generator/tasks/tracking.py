@@ -5,8 +5,7 @@ from __future__ import annotations
 
 from random import Random
 
-from memray_eval.benchmarks.generator.pools import insert_needles
-from memray_eval.benchmarks.generator.question_order import QuestionOrder
+from memray_eval.benchmarks.generator.question_order import QuestionOrder, word_of
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.generator.sample_spec import SampleDraft, SampleSpec
 
@@ -47,17 +46,21 @@ def vt(order: QuestionOrder, resources: Resources, slack: int) -> SampleDraft:
     spec = SampleSpec(order, resources, slack, head, words["closing"], query)
     noise = resources.noise(order.language)
     lines, chain = noise.draw(rng, order.length), _chain(names, value)
-    totals, own = noise.totals(lines), int(resources.counter.lines(chain).sum())
-    n = spec.most(totals + own, len(chain))
-    places = sorted(rng.sample(range(n + 1), len(chain)))
-    body = insert_needles(noise.texts(lines[:n]), list(zip(places, chain, strict=True)))
-    return spec.finish(body, own + int(totals[n - 1]), tuple(names))
+    return spec.hide(
+        chain,
+        int(resources.counter.lines(chain).sum()),
+        noise,
+        lines,
+        tuple(names),
+        draw_places=lambda n: sorted(rng.sample(range(n + 1), len(chain))),
+        least=len(chain),
+    )
 
 
 def _names(rng: Random, n: int, letters: int) -> list[str]:
     names: dict[str, None] = {}
     while len(names) < n:
-        names["".join(rng.choices(CAPITALS, k=letters))] = None
+        names[word_of(rng, CAPITALS, letters)] = None
     return list(names)
 
 

@@ -10,13 +10,12 @@ from typing import Any
 
 import pytest
 
-from memray_eval.benchmarks.generator.generate import samples
-from memray_eval.benchmarks.generator.plan import Plan
 from memray_eval.benchmarks.generator.resources import Resources
 from memray_eval.benchmarks.needles.generator.tasks import NEEDLES
 from memray_eval.benchmarks.needles.generator.tasks.magic import JOINED
 from memray_eval.benchmarks.needles.generator.words import ADJECTIVES, NOUNS
 from memray_eval.types import Sample
+from tests.unit.benchmarks.builders import generated
 
 LANGUAGES = NEEDLES.languages
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"
@@ -29,15 +28,7 @@ FACT = {
 
 
 def made(resources: Resources, *tasks: str, n: int = 7, length: int = 4096) -> list[Sample]:
-    plan = Plan(
-        task_set=NEEDLES,
-        tasks=tasks,
-        languages=LANGUAGES,
-        lengths=(length,),
-        depths=(30,),
-        samples=n,
-    )
-    return list(samples(plan, resources))
+    return generated(NEEDLES, resources, length, n=n, tasks=tasks, depths=(30,))
 
 
 def text_of(sample: Sample) -> str:
@@ -55,15 +46,8 @@ def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None
 
 
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
-    plan = Plan(
-        task_set=NEEDLES,
-        tasks=("kv_retrieval",),
-        languages=LANGUAGES,
-        lengths=(4096,),
-        depths=(0, 50, 100),
-        samples=2,
-    )
-    for sample in samples(plan, resources):
+    tasks, depths = ("kv_retrieval",), (0, 50, 100)
+    for sample in generated(NEEDLES, resources, 4096, n=2, tasks=tasks, depths=depths):
         found = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
         assert found
         pairs = list(json.loads(found[0]).items())

@@ -1,0 +1,153 @@
+"""The model of a report as text: sections of lines and tables, made once and printed by the console
+or set in the page; and how a figure, an interval and a count are written."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from textwrap import wrap
+from typing import NamedTuple, TypeAlias
+
+from memray_eval.analysis.intervals import Intervals
+from memray_eval.analysis.marks import NOTHING, digits_of
+from memray_eval.analysis.statistics import Interval
+from memray_eval.types import MetricSummary
+
+TABLE_WIDTH = 80
+Row = Sequence[str]
+_SUMMARY_INTERVALS = Intervals()
+
+
+class Table(NamedTuple):
+    """Rows of cells, the head first. The columns of `left` are aligned to the left, others to the
+    right."""
+
+    rows: Sequence[Row]
+    left: Collection[int] = (0,)
+
+    def lines(self) -> Iterator[str]:
+        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        signs = ["<" if number in self.left else ">" for number in range(len(widths))]
+        for row in self.rows:
+            cells = zip(row, signs, widths, strict=True)
+            yield "  ".join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
+
+
+class Cell(NamedTuple):
+    """A figure in a page's table. `share`, of its scale (0-100), shades the cell; None leaves it
+    plain."""
+
+    text: str
+    share: int | None = None
+    hint: str = ""
+
+
+class Grid(NamedTuple):
+    """A page's table: a heading, the names of its columns (the first names the rows), and rows of a
+    name and cells. Shaded cells make it a heat map."""
+
+    title: str
+    heads: Row
+    rows: Sequence[tuple[str, Sequence[Cell]]]
+
+    @classmethod
+    def of_texts(cls, title: str, heads: Row, rows: Iterable[Row]) -> Grid:
+        return cls(title, heads, [(name, [*map(Cell, texts)]) for name, *texts in rows])
+
+
+Part: TypeAlias = str | Table  # a line, or a table
+
+
+class Section(NamedTuple):
+    """A part of a report; one without a title is a remark on the section before it."""
+
+    title: str
+    parts: Sequence[Part]
+
+    def lines(self) -> Iterator[str]:
+        return lines_of(self.parts)
+
+
+def lines_of(parts: Iterable[Part]) -> Iterator[str]:
+    for part in parts:
+        if isinstance(part, str):
+            yield part
+        else:
+            yield from part.lines()
+
+
+def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
+    """Splits columns into as many tables as TABLE_WIDTH needs, each with `first` as its first
+    column and at least one more."""
+    room = TABLE_WIDTH - max(map(len, first))
+    shown: list[Row] = []
+    left = room
+    for column in columns:
+        width = max(map(len, column)) + 2
+        if shown and width > left:
+            yield Table(list(zip(first, *shown, strict=True)))
+            shown, left = [], room
+        shown.append(column)
+        left -= width
+    if shown:
+        yield Table(list(zip(first, *shown, strict=True)))
+
+
+def append_column(rows: Sequence[Row], column: Row) -> list[Row]:
+    """Rows with another column, unless all of it is empty."""
+    if not any(column):
+        return list(rows)
+    return [(*row, cell) for row, cell in zip(rows, column, strict=True)]
+
+
+def wrap_text(text: str, indent: str = "") -> list[str]:
+    """Wraps a text at TABLE_WIDTH; further lines are indented by two more."""
+    return wrap(
+        text,
+        TABLE_WIDTH,
+        initial_indent=indent,
+        subsequent_indent=f"{indent}  ",
+        break_on_hyphens=False,
+    )
+
+
+def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
+    return NOTHING if value is None else f"{value:{form}}{unit}"
+
+
+def ends(low: float | None, high: float | None, form: str = "+z.4f") -> str:
+    """An interval in brackets; "" if there is none."""
+    return "" if low is None or high is None else f"[{low:{form}}, {high:{form}}]"
+
+
+def metric_ends(
+    metric: MetricSummary, intervals: Intervals = _SUMMARY_INTERVALS
+) -> tuple[str, str] | None:
+    """The ends of the interval of a metric's figure, with the figure's digits."""
+    interval, digits = intervals.of_metric(metric), digits_of(metric.scale)
+    return interval and (f"{interval.low:z.{digits}f}", f"{interval.high:z.{digits}f}")
+
+
+def format_interval(mean: float | None, interval: Interval | None, digits: int) -> str:
+    """Formats an interval as half its width, or as its ends if it is not symmetric."""
+    if mean is None or interval is None:
+        return ""
+    low, high = interval
+    below, above = f"{mean - low:z.{digits}f}", f"{high - mean:z.{digits}f}"
+    return f"± {above}" if below == above else f"{low:z.{digits}f} to {high:z.{digits}f}"
+
+
+def count_span(counts: Collection[int], form: str = "") -> str:
+    """The counts of several figures, such as "90" or "88 to 90"."""
+    low, high = min(counts, default=0), max(counts, default=0)
+    return f"{low:{form}}" if low == high else f"{low:{form}} to {high:{form}}"
+
+
+def outcome_counts(metric: MetricSummary) -> list[tuple[int, str]]:
+    """The units of a metric that have no score, by the reason."""
+    counts = (
+        (metric.n_failed, "failed"),
+        (metric.n_abstained, "abstained"),
+        (metric.n_no_answer, "without an answer"),
+        (metric.n_not_applicable, "not applicable"),
+    )
+    return [(count, reason) for count, reason in counts if count]

@@ -1,0 +1,295 @@
+"""What scoring short answers that exist already takes, from a Parquet file to the summary and the
+page, by the number of rows; and what `view` and `compare` take of two such runs.
+
+    python -m tests.bench.million_rows [--units 10000 100000 1000000] [--rounds 1]
+        [--old TREE] [--old-units 10000 100000] [--row-group 10000] [--keep FOLDER]
+
+Three computed metrics, no judge. Every run is a process of its own: its seconds are those of the
+run and of writing the page, from the first check on; its memory is the peak of the resident memory
+of that process, which drives the run, and of the largest of Ray's workers, looked at twice a
+second. Bytes a unit are how much larger the driver's peak is than that of the size before.
+`--old` runs the checkout of an older version in alternation with this one, up to the largest of
+`--old-units` (default: all), on the same file; the figures of both are compared. The two runs of
+`view` and `compare` are the last two of the largest size; their comparison is asked for over HTTP
+too, of the server that `view` starts for the folder that holds them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import resource
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any, NamedTuple
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+METRICS = ("exact_match", "answer_f1", "length_appropriateness")
+WORDS = (
+    "the a of in on river mountain city old new first second music war queen king painter year "
+    "built found wrote won lost before after called known for with by from north south east west"
+).split()
+ROWS_AT_ONCE = 10_000
+LOOK_S = 0.5
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--units", type=int, nargs="+", default=[10_000, 100_000, 1_000_000])
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--old", help="the folder of a checkout to measure as well")
+    parser.add_argument("--old-units", type=int, nargs="+", help="the sizes that it is given")
+    parser.add_argument("--row-group", type=int, default=ROWS_AT_ONCE, help="rows of each")
+    parser.add_argument("--keep", help="a folder that keeps files and runs")
+    parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.child:
+        what, *arguments = options.child
+        print(json.dumps((open_view if what == "view" else run_and_render)(*arguments)))
+        return
+    with tempfile.TemporaryDirectory() as passing:
+        measure_all(options, Path(options.keep or passing))
+
+
+def measure_all(options: argparse.Namespace, folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    trees = {"new": str(Path(__file__).parents[2])} | ({"old": options.old} if options.old else {})
+    before: dict[str, Measured] = {}
+    for units in options.units:
+        data = folder / f"answers-{units}-{options.row_group}.parquet"
+        if not data.exists():
+            write_answers(data, units, options.row_group)
+        named = [
+            name for name in trees if name == "new" or units in (options.old_units or options.units)
+        ]
+        if units == options.units[-1] and named == ["new"] and options.rounds == 1:
+            named = ["new", "new"]  # two runs to compare
+        found: dict[str, list[Measured]] = {}
+        for _ in range(options.rounds):
+            for name in named:
+                one = measure_child(trees[name], "run", str(data), str(folder / "runs"))
+                assert one.told["n_units"] == units, one.told
+                found.setdefault(name, []).append(one)
+                print(f"{name}: {units:,} rows: {one.in_words(before.get(name))}", flush=True)
+        check_figures(found)
+        before |= {name: ones[-1] for name, ones in found.items()}
+        if "old" in found:
+            took = {name: median(one.told["s"] for one in ones) for name, ones in found.items()}
+            print(f"{units:,} rows: {took['old'] / took['new']:.2f} times the old rate", flush=True)
+    runs = [one.told["run"] for ones in found.values() for one in ones][-2:]
+    view = measure_child(trees["new"], "view", runs[-1])
+    print(
+        f"view: served after {view.told['served_s']:.1f} s, the first page of samples after "
+        f"{view.told['rows_s']:.2f} s more; peak {view.peak_mb:.0f} MB"
+    )
+    command = [sys.executable, "-m", "memray_eval", "compare", *runs]
+    compared = measure_process(
+        [*command, "--html", str(folder / "compared.html")], trees["new"], folder
+    )
+    print(f"compare: {compared.seconds:.1f} s with its page; peak {compared.peak_mb:.0f} MB")
+    print(measure_comparison_page(runs, trees["new"]))
+
+
+class Measured(NamedTuple):
+    """A process that ended: its seconds, the peaks of its memory and of the largest worker's, and
+    what it told."""
+
+    seconds: float
+    peak_mb: float
+    worker_mb: float
+    told: dict[str, Any]
+
+    def in_words(self, before: Measured | None) -> str:
+        n, told = self.told["n_units"], self.told
+        grown = ""
+        if before is not None and n > before.told["n_units"]:
+            more = (self.peak_mb - before.peak_mb) * 1e6
+            grown = f" ({more / (n - before.told['n_units']):.0f} bytes a unit more)"
+        return (
+            f"{n / told['s']:,.0f} rows/s in all ({told['s']:.1f} s: {told['scan_s']:.1f} before "
+            f"the first block, {told['span_s']:.1f} in the pipeline, {told['page_s']:.1f} for the "
+            f"page); driver {self.peak_mb:.0f} MB{grown}, largest worker {self.worker_mb:.0f} MB"
+        )
+
+
+def measure_child(tree: str, *arguments: str) -> Measured:
+    command = [sys.executable, str(Path(__file__).resolve()), "--child", *arguments]
+    return measure_process(command, tree, Path(arguments[1]).parent)
+
+
+def measure_process(command: Sequence[str], tree: str, folder: Path) -> Measured:
+    """Runs it with the package of a checkout, and looks at its workers meanwhile."""
+    started = time.perf_counter()
+    environment = {**os.environ, "PYTHONPATH": tree}
+    with tempfile.TemporaryFile("w+") as out:
+        process = subprocess.Popen(command, stdout=out, env=environment, cwd=tree)
+        looking = WorkerWatch(process.pid)
+        _, status, used = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        worker_mb = looking.end()
+        seconds = time.perf_counter() - started
+        if process.returncode != 0:
+            raise SystemExit(f"{' '.join(command)}: exit code {process.returncode}")
+        out.seek(0)
+        lines = out.read().splitlines()
+    told = json.loads(lines[-1]) if "--child" in command else {}
+    return Measured(seconds, used.ru_maxrss / 1024, worker_mb, told)
+
+
+def measure_comparison_page(runs: Sequence[str], tree: str) -> str:
+    """What the server of `view` takes, in a process of its own, for its page that compares runs of
+    one folder."""
+    asked = urlencode([("run", Path(run).name) for run in runs])
+    command = [sys.executable, "-m", "memray_eval", "view", str(Path(runs[0]).parent)]
+    environment, started = {**os.environ, "PYTHONPATH": tree}, time.perf_counter()
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+        assert process.stdout is not None
+        address, served = process.stdout.readline().strip(), time.perf_counter()
+        try:
+            with urlopen(f"{address}compare?{asked}") as answer:
+                answer.read()
+            shown = time.perf_counter()
+        finally:
+            process.terminate()
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = os.waitstatus_to_exitcode(status)
+    return (
+        f"view, comparing: served after {served - started:.1f} s, the page of two runs after "
+        f"{shown - served:.1f} s more; peak {used.ru_maxrss / 1024:.0f} MB"
+    )
+
+
+class WorkerWatch:
+    """Looks at the resident memory of the Ray workers below a process, until it is ended."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._most, self._is_over = pid, 0, threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread.start()
+
+    def _look(self) -> None:
+        while not self._is_over.wait(LOOK_S):
+            try:
+                below = psutil.Process(self._pid).children(recursive=True)
+            except psutil.Error:
+                continue
+            for process in below:
+                try:
+                    if (process.cmdline() or [""])[0].startswith("ray::"):
+                        self._most = max(self._most, process.memory_info().rss)
+                except psutil.Error:
+                    continue
+
+    def end(self) -> float:
+        """The largest that any was, in MB."""
+        self._is_over.set()
+        self._thread.join()
+        return self._most / 1e6
+
+
+def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
+    """A run over the answers of a file, and its page, in this process."""
+    from memray_eval.config.schema import RunConfig
+    from memray_eval.execution.prepare import run
+    from memray_eval.report.html.page import write_html
+    from memray_eval.types import EXISTING
+
+    started = time.time()
+    config = RunConfig.model_validate(
+        {
+            "suite": "qa",
+            "dataset": data,
+            "out": out,
+            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "metrics": METRICS,
+            "judge": "rules",
+        }
+    )
+    done = run(config, lambda line: None, quiet=True)
+    ran = time.time()
+    write_html(done.folder, f"{done.folder.path}/page.html")
+    stages = done.folder.read_manifest()["stages"]
+    return {
+        "n_units": done.summary.n_units,
+        "run": done.folder.path,
+        "s": time.time() - started,
+        "scan_s": stages["read"]["started"] - started,
+        "span_s": stages["write"]["ended"] - stages["read"]["started"],
+        "page_s": time.time() - ran,
+        "run_peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
+        "figures": {
+            one.metric: [one.mean, one.stderr, one.n_scored, one.distribution]
+            for one in done.summary.metrics
+        },
+    }
+
+
+def open_view(path: str) -> dict[str, Any]:
+    """The view of a run, until its page and the first rows of its samples are there."""
+    from memray_eval.report.view import viewing
+    from memray_eval.report.view.queries import Query
+    from memray_eval.results.run_folder import RunFolder
+
+    started = time.perf_counter()
+    with viewing(RunFolder(path)) as view:
+        page, served = view.page(), time.perf_counter()
+        rows = view.answer(Query(), lambda: False)["rows"]
+        return {
+            "characters": len(page),
+            "n_rows": len(rows),
+            "served_s": served - started,
+            "rows_s": time.perf_counter() - served,
+        }
+
+
+def check_figures(found: dict[str, list[Measured]]) -> None:
+    """Raises SystemExit where runs over the same file have other figures."""
+    figures = [one.told["figures"] for ones in found.values() for one in ones]
+    if any(other != figures[0] for other in figures):
+        raise SystemExit(f"the figures differ: {figures}")
+
+
+def write_answers(path: Path, units: int, row_group: int) -> None:
+    """Questions with right answers and made-up responses of 3 to 40 words, of which every third
+    holds the answer."""
+    chosen = random.Random(0)
+    schema = pa.schema(
+        [
+            ("id", pa.string()),
+            ("query", pa.string()),
+            ("answers", pa.list_(pa.string())),
+            ("response", pa.string()),
+        ]
+    )
+    with pq.ParquetWriter(path, schema) as writer:
+        for first in range(0, units, row_group):
+            numbers = range(first, min(units, first + row_group))
+            rows = [answer(number, chosen) for number in numbers]
+            writer.write_table(pa.Table.from_pylist(rows, schema), row_group_size=row_group)
+
+
+def answer(number: int, chosen: random.Random) -> dict[str, Any]:
+    right = " ".join(chosen.choices(WORDS, k=chosen.randint(1, 3)))
+    said = " ".join(chosen.choices(WORDS, k=chosen.randint(3, 40)))
+    return {
+        "id": f"Q{number:07d}",
+        "query": f"What was the {' '.join(chosen.choices(WORDS, k=6))} of number {number}?",
+        "answers": [right],
+        "response": (right, f"It is {right}.", said)[number % 3],
+    }
+
+
+if __name__ == "__main__":
+    main()

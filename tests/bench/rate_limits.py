@@ -1,0 +1,80 @@
+"""How much of a provider's limit four judge actors use, and how many 429s they draw: requests/min,
+then tokens/min.
+
+    python -m tests.bench.rate_limits [--seconds 90]
+
+The provider enforces its limit by a sliding window of a minute and announces it in its headers; the
+run knows nothing of it beforehand. Use is what was let in over what the limit allows, from 10 s
+after the first request (the limit is known, and all four actors are up) to 5 s before the last (the
+first of them has no more to do); over the whole span it is printed too."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from memray_eval.execution.prepare import run
+from tests.bench.judge_throughput import METRICS
+from tests.build import judging_job, write_responses
+from tests.servers.process import serving_process
+
+REQUESTS_PER_MIN, TOKENS_PER_MIN = 6000, 6_000_000
+LATENCY_S, KNOWN_AFTER_S, TAIL_S = 0.2, 10.0, 5.0
+
+
+def judged(units: int, **limits: Any) -> dict[str, Any]:
+    """The provider's counts after a run of four judge actors."""
+    with (
+        serving_process(latency_s=LATENCY_S, **limits) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        config = judging_job(
+            write_responses(Path(folder), units),
+            Path(folder),
+            server.base_url,
+            METRICS,
+            actors=4,
+            latency_s=LATENCY_S,
+        )
+        finished = run(config, lambda line: None, quiet=True)
+        assert finished.summary.n_failed_units == 0
+        return server.stats(full=True)
+
+
+def told(what: str, a_call: float, limit: float, stats: dict[str, Any]) -> None:
+    """Prints the use of a limit of which every call takes `a_call` on average."""
+    times = stats["times"]
+    start, stop = times[0] + KNOWN_AFTER_S, times[-1] - TAIL_S
+    steady = (
+        sum(start <= moment < stop for moment in times) * a_call / (limit * (stop - start) / 60.0)
+    )
+    whole = len(times) * a_call / (limit * (times[-1] - times[0]) / 60.0)
+    print(
+        f"{what}: {steady:.3f} of {limit:g}/min ({whole:.3f} from start to end), {stats['n_429']} "
+        "times 429",
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=90.0)
+    options = parser.parse_args()
+    units = round(REQUESTS_PER_MIN / 60.0 * options.seconds / len(METRICS))
+    stats = judged(units, requests_per_min=REQUESTS_PER_MIN)
+    told("requests", 1.0, REQUESTS_PER_MIN, stats)
+    stats = judged(units, tokens_per_min=TOKENS_PER_MIN, count_tokens=True)
+    told(
+        "tokens",
+        (stats["input_tokens"] + stats["output_tokens"]) / stats["n_answered"],
+        TOKENS_PER_MIN,
+        stats,
+    )
+
+
+if __name__ == "__main__":
+    main()

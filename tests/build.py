@@ -1,0 +1,178 @@
+"""Builders that tests of many rooms share: samples, records, scores, summaries, jobs and folders,
+each with the least that is valid; keyword arguments override."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.metric import ComputedMetric, Metric, score_by_code
+from memray_eval.metrics import all_metrics
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.schema import to_table
+from memray_eval.stages.judge import judge_record
+from memray_eval.types import (
+    BIG_FIVE,
+    EXISTING,
+    Candidate,
+    Record,
+    Response,
+    Sample,
+    Score,
+    Summary,
+    unit_id,
+)
+from tests.conftest import SAMPLES
+from tests.servers.provider import Provider
+
+JUDGE = "openai/local"
+RESPONSE_TEXT = (
+    "You told me that you take iron and rest badly, so keep the walk short today, and see how you "
+    "feel after lunch."
+)
+
+
+def build_sample(**fields: Any) -> Sample:
+    return Sample.model_validate({"id": "s", "query": "q"} | fields)
+
+
+def build_record(
+    sample: Sample | None = None,
+    response: Response | str | None = None,
+    *scores: Score,
+    candidate: Candidate | str = "c",
+    **fields: Any,
+) -> Record:
+    """A unit of the sample and the candidate; its id is theirs unless `unit_id` is given."""
+    sample = sample or build_sample()
+    if isinstance(candidate, str):
+        candidate = Candidate(name=candidate, model="m")
+    fields.setdefault("unit_id", unit_id(sample.id, candidate, sample.suite))
+    answer = Response(text=response) if isinstance(response, str) else response
+    return Record(sample=sample, candidate=candidate, response=answer, scores=scores, **fields)
+
+
+def build_score(metric: str = "empathy", value: float | None = 1.0, **fields: Any) -> Score:
+    """A score of that value, or a failed one without."""
+    status = {"status": "scored"} if value is not None else {"status": "error", "error": "gone"}
+    return Score.model_validate({"metric": metric, "value": value} | status | fields)
+
+
+def build_summary(**fields: Any) -> Summary:
+    """The summary of a run of one unit that has no figures."""
+    counts = {"n_samples": 1, "n_invalid": 0, "n_units": 1, "n_failed_units": 0}
+    times = {"generation_s": None, "evaluation_s": None, "total_s": 1.0}
+    lists = {"candidates": (), "metrics": ()}
+    return Summary(**({"run_id": "r", "suite": "memory"} | counts | times | lists | fields))
+
+
+def build_folder(
+    path: Path, records: Iterable[Record] = (), manifest: Mapping[str, Any] | None = None
+) -> RunFolder:
+    """A run's folder that holds these records, in parts of 1,000."""
+    folder, rows = RunFolder(str(path)), list(records)
+    folder.create()
+    for start in range(0, len(rows), 1000):
+        folder.write_part(to_table(rows[start : start + 1000]))
+    if manifest is not None:
+        folder.write_manifest(dict(manifest))
+    return folder
+
+
+def build_config(**keys: Any) -> RunConfig:
+    """A job of one candidate."""
+    candidates = [{"name": "c", "model": "org/model"}]
+    return RunConfig.model_validate({"dataset": "d.jsonl", "candidates": candidates} | keys)
+
+
+def write_lines(path: Path, rows: Iterable[Any]) -> Path:
+    """Rows as JSONL."""
+    path.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows), "utf-8")
+    return path
+
+
+def score_text(metric: str, sample: Sample, text: str, **response: Any) -> Score:
+    """The score that a computed metric gives an answer."""
+    computed = all_metrics()[metric]
+    assert isinstance(computed, ComputedMetric)
+    return score_by_code(computed, sample, Response(text=text, **response))
+
+
+def judge_metrics(
+    record: Record, metrics: Sequence[Metric], judges: dict[str, Any], *options: Any
+) -> Record:
+    """The record with its scores by these judges."""
+    return asyncio.run(judge_record(record, metrics, judges, *options))
+
+
+def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
+    """A config that asks a local server for answers and for embeddings."""
+    candidate = {"name": "served", "model": "m", "backend": "openai", "base_url": server.base_url}
+    config: dict[str, Any] = {
+        "dataset": str(SAMPLES),
+        "candidates": [candidate],
+        "embedding": {"model": "openai/hashed", "base_url": server.base_url},
+        "metrics": ["memory_utilization", "groundedness", "relevance"],
+        "judge": "rules",
+        "out": str(out / "results"),
+    }
+    config |= overrides
+    config["judging"] = {"cache": str(out / "calls.sqlite"), **overrides.get("judging", {})}
+    # Whose rules cannot tell well enough to be asked without a word
+    if "groundedness" in config["metrics"]:
+        config.setdefault("estimates", {"groundedness": True})
+    return RunConfig.model_validate(config)
+
+
+def judging_job(
+    dataset: Path,
+    out: Path,
+    base_url: str,
+    metrics: tuple[str, ...],
+    executor: str = "ray",
+    **judging: Any,
+) -> RunConfig:
+    """Judges responses that exist on a local provider, with no memory of earlier calls unless
+    `cache` is given."""
+    cache = str(out / "calls.sqlite")
+    return RunConfig.model_validate(
+        {
+            "dataset": str(dataset),
+            "out": str(out),
+            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "metrics": metrics,
+            "judge": JUDGE,
+            "judging": {"base_urls": {"openai": base_url}, "cache": cache, **judging},
+            "cluster": {"num_cpus": 2},
+            "executor": executor,
+        }
+    )
+
+
+def write_responses(folder: Path, units: int) -> Path:
+    """A JSONL file of `units` responses, each to a sample of its own."""
+    rows = (
+        {
+            "id": f"B{number:06d}",
+            "query": f"Should I run {number % 40 + 1} km today?",
+            "memory": {
+                "condition": "mild anemia",
+                "sleep": f"{number % 9 + 1} hours",
+                "city": f"town {number}",
+            },
+            "emotion": {"sad": 0.7, "neutral": 0.3},
+            "traits": dict.fromkeys(BIG_FIVE, 0.5),
+            "required_keys": ["condition"],
+            "history": [
+                {"role": "user", "content": "I take iron."},
+                {"role": "assistant", "content": "Good to know."},
+            ],
+            "response": f"{RESPONSE_TEXT} It is day {number}.",
+        }
+        for number in range(units)
+    )
+    return write_lines(folder / f"responses-{units}.jsonl", rows)

@@ -1,0 +1,107 @@
+"""Every script of tests/bench at its smallest size: its figures say nothing then, but it ends."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from memray_eval.affect.labels import EKMAN
+from tests.conftest import REPOSITORY
+
+pytestmark = pytest.mark.night
+
+ALONE = {
+    "adjusted_scores": "--draws 2 --limit 8",
+    "batch_judging": "--calls 8 --batch 4 --seconds 0",
+    "conversation_memory": "--count 2 --sessions 4 --tokens 2000 --prompts 1 --window 2048",
+    "estimate_1m": "--samples 400 --tokens 2000 --gpus 2 --real 0",
+    "pairwise": "--questions 6 --cups 2",
+    "make_needles": "--lengths 2k --tasks niah_single_1 --mb 0.02 --check 1",
+    "many_judges": "--members 8 --minutes 1",
+    "million_rows": "--units 60",
+    "prompt_cache": "--samples 1 --memory-tokens 5000 --latency-s 0.01",
+    "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
+    "reduction": "--units 300 --rounds 1",
+    "sinks": "--units 4 --rounds 1",
+    "stopping": "--runs 3 --replays 2 --comments 50",
+    "view": "--units 200",
+}
+# In the Ray of this session, or, where they measure a process, in one of their own.
+ON_RAY = {
+    "context_memory": "--megabytes 1 --characters 200000",
+    "driver_memory": "--units 10 20",
+    "executors": "--units 3 --rows 2 --rounds 1",
+    "judge_throughput": "--units 2 --latency-s 0.01",
+    "large_limits": "--members 4 --per-min 600 --tokens-per-min 1.2e6 --latency-s 0.05 --minutes "
+    "0.1 --seconds 3 --settled-s 1 --processes 1 --stories 0",
+    "overlap": "--samples 4",
+    "rate_limits": "--seconds 0.5",
+    "storm": "--units 2",
+}
+WITH_ENGINE = {
+    "estimate_1m": "--samples 200 --tokens 2000 --gpus 2 --real 64",
+    "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
+    "prefix_order": "--contexts 2 --questions 2 --tokens 300",
+}
+WITH_DATA = {"speech_worth"}
+# Other tests hold these, but for `train_emotions`, which needs a download
+ELSEWHERE = {
+    "answers",
+    "batch_outcomes",
+    "engine_kills",
+    "estimates",
+    "sentences",
+    "train_emotions",
+}
+
+
+def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(REPOSITORY)
+    monkeypatch.setattr(sys, "argv", [name, *arguments.split()])
+    importlib.import_module(f"tests.bench.{name}").main()
+
+
+def test_every_benchmark_is_tried() -> None:
+    files = (REPOSITORY / "tests" / "bench").glob("*.py")
+    mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
+    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *ELSEWHERE}
+
+
+@pytest.mark.parametrize("name", ALONE)
+def test_a_benchmark_of_one_part_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_main(name, ALONE[name], monkeypatch)
+    assert capsys.readouterr().out
+
+
+def test_the_benchmark_of_speech_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = tmp_path / "texts.tsv"
+    lines = [f"What a day this has been!\t{label}\tid{label}" for label in range(len(EKMAN.labels))]
+    data.write_text("\n".join(lines) + "\n", "utf-8")
+    run_main("speech_worth", f"--each 1 --data {data}", monkeypatch)
+    assert "7 texts: accuracy" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ON_RAY)
+def test_a_benchmark_of_runs_runs(
+    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_main(name, ON_RAY[name], monkeypatch)
+    assert capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", WITH_ENGINE)
+def test_a_benchmark_of_the_engine_runs(name: str) -> None:
+    """In a process of its own: vLLM in this one would have its warnings taken for errors."""
+    pytest.importorskip("vllm")
+    words = [sys.executable, "-m", f"tests.bench.{name}", *WITH_ENGINE[name].split()]
+    done = subprocess.run(words, cwd=REPOSITORY, capture_output=True, text=True, timeout=900)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout

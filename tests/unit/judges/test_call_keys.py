@@ -1,0 +1,93 @@
+"""What paid calls are remembered by: another key would pay for every verdict again."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+from pydantic import BaseModel
+
+from memray_eval.config.sections import JudgingConfig
+from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.router import JudgeAssignment
+from memray_eval.text_processing.judge_prompts import JudgePrompt
+
+LONG = {"MEMORY": "x" * 40_000, "QUERY": "Why?", "RESPONSE": "Because \ud83d of rain."}
+PROMPT = JudgePrompt("Judge it.", LONG)
+# By judge: the keys of its verdict and of a repeat. The first three have the shared part first
+KEYS = {
+    "openai/gpt-4o": ["e6055dae4621ec3ee6d56a234f630270", "8edf2362436f84c1f64a3604b4029f72"],
+    "anthropic/claude-opus-4-5": [
+        "614fedf06ddecfee3af22b158a387133",
+        "7d1021e23b4f69622f3b4db4e824ec1c",
+    ],
+    "google/gemini-2.5-pro": [
+        "76a21f5f5afb4dd0bdd92f889f6dba7b",
+        "66a7390aa3be23915a264164c4b34fae",
+    ],
+    "lab/qwen3": ["f38cdea613c890d64fc0f3d2d8516ff5", "bc866477fb41d6e6840aff19541b9a42"],
+    "both/qwen3": ["2226d0118c9612820e215d33642417d9", "9f5da01d333c2556466d3109faf06ce9"],
+    "second/claude-opus-4-5": [
+        "614fedf06ddecfee3af22b158a387133",
+        "7d1021e23b4f69622f3b4db4e824ec1c",
+    ],
+}
+
+
+class Rating(BaseModel):
+    reason: str
+    score: float
+
+
+class Recorded:
+    """Remembers every call, and by what it was looked up."""
+
+    def __init__(self) -> None:
+        self.keys = list[str]()
+
+    async def get(self, key: str) -> CachedCall:
+        self.keys.append(key)
+        verdict = '{"reason": "r", "score": 1}'
+        return CachedCall(
+            key=key,
+            judge="j",
+            judgment=verdict,
+            input_tokens=1,
+            output_tokens=1,
+            cost_usd=0.0,
+            created=0.0,
+        )
+
+    async def put(self, call: CachedCall) -> None:
+        raise AssertionError("a call was made")
+
+
+@pytest.mark.parametrize("judge", KEYS)
+def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in ("OPENAI", "ANTHROPIC", "GOOGLE", "SECOND"):
+        monkeypatch.setenv(f"{provider}_API_KEY", "k")
+    servers: dict[str, Any] = {
+        "lab": {"url": "http://localhost:9/v1"},
+        "hub": {"url": "http://localhost:8/v1"},
+        "both": {"pool": ["lab", "hub"]},
+        "second": {"provider": "anthropic", "api_key_env": "SECOND_API_KEY"},
+    }
+    config = JudgingConfig.model_validate({"servers": servers, "repeats": 2})
+
+    async def look_up() -> list[str]:
+        calls = Recorded()
+        services = Services(
+            limiter=cast(Any, None),
+            member="m",
+            say=lambda line: None,
+            calls=calls,
+            secret=b"s" * 32,
+        )
+        choice = JudgeAssignment(metric="m", judge=judge, why="")
+        for juror in build_judges({"m": choice}, config, services)["m"]:
+            await juror.judge(PROMPT.read_by(9), Rating)
+        return calls.keys
+
+    assert asyncio.run(look_up()) == KEYS[judge]
