@@ -101,16 +101,31 @@ def _first_metadata(records: pads.Dataset) -> list[str | None]:
 def read_scores(
     records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
 ) -> Scores:
-    """Reads one candidate's scores from Parquet files with RECORD_SCHEMA. A unit written twice
-    counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the samples' metadata,
-    with or without "metadata." before it."""
+    """The same of one candidate."""
+    return read_all_scores(records, [candidate], cluster, by)[candidate]
+
+
+def read_all_scores(
+    records: pads.Dataset,
+    candidates: Collection[str],
+    cluster: str | None = None,
+    by: str | None = None,
+) -> dict[str, Scores]:
+    """Reads the scores of candidates from Parquet files with RECORD_SCHEMA, each file once. A unit
+    written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
+    samples' metadata, with or without "metadata." before it."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        read = list(
-            pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
+        files = list(
+            pool.map(lambda file: _read_file(file, candidates, columns), records.get_fragments())
         )
+    return {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
+
+
+def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
+    """One candidate's scores of all files."""
     names = set.intersection(*(set(one.units.column_names) for one in read))
     units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
@@ -248,8 +263,8 @@ def read_units(
 
 
 def _read_file(
-    file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
-) -> _FileScores:
+    file: pads.ParquetFileFragment, candidates: Collection[str], columns: Sequence[str]
+) -> dict[str, _FileScores]:
     wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
@@ -257,7 +272,14 @@ def _read_file(
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, *score_columns("parts")])
-    scores = ScoreTable.of(table.filter(pc.equal(table["candidate"], candidate)))
+    return {
+        name: _split_by_metric(ScoreTable.of(table.filter(pc.equal(table["candidate"], name))))
+        for name in candidates
+    }
+
+
+def _split_by_metric(scores: ScoreTable) -> _FileScores:
+    """A column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
@@ -265,19 +287,19 @@ def _read_file(
     kind = np.zeros(codes.size, np.int8)
     kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
     kind[scores.is_judge(is_estimate)] = ESTIMATED
-    found = _FileScores(
+    columns = _FileScores(
         scores.units.drop_columns(["candidate", "suite"]),
         scores.units["suite"].unique().drop_null().to_pylist(),
         *({}, {}, {}, {}),
     )
     for code, name in enumerate(names):
         rows = codes == code
-        found.values[name] = scores.by_unit(rows, scores.values)
-        found.kinds[name] = scores.by_unit(rows, kind)
+        columns.values[name] = scores.by_unit(rows, scores.values)
+        columns.kinds[name] = scores.by_unit(rows, kind)
         if code in pooled:
-            found.parts[name] = scores.by_unit(rows, part)
-            found.wholes[name] = scores.by_unit(rows, whole)
-    return found
+            columns.parts[name] = scores.by_unit(rows, part)
+            columns.wholes[name] = scores.by_unit(rows, whole)
+    return columns
 
 
 def pooled_ratio(metric: str) -> Pooled | None:
