@@ -8,7 +8,7 @@ import random
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
-from memray_eval.analysis.breakdown import break_down
+from memray_eval.analysis.breakdown import break_down, temperature_sweeps
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import recommend
@@ -16,7 +16,6 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
-from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import (

@@ -1,4 +1,5 @@
-"""Breaks a run's results down by task, and by length and depth (seed 001's monitoring).
+"""Breaks a run's results down by task, by length and depth (seed 001's monitoring), and by
+temperature.
 
 Only the columns that a figure needs are decoded (no texts, no judgments). They are streamed to
 DuckDB, which keeps one narrow row per unit and one per score. A unit written twice counts once.
@@ -20,7 +21,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 
 from memray_eval.analysis.disagreements import (
     CORRECT_FROM,
@@ -33,6 +33,8 @@ from memray_eval.analysis.score_table import (
     ScoreTable,
     is_fallback,
     map_names,
+    read_blocks,
+    score_columns,
     shares,
 )
 from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
@@ -41,8 +43,11 @@ from memray_eval.types import (
     RULE_METRIC,
     VERDICT_METRIC,
     Agreement,
+    Candidate,
     HeatMap,
     MacroSummary,
+    MetricSummary,
+    Sweep,
     TaskMetric,
     TaskSummary,
     is_estimate,
@@ -52,12 +57,11 @@ from memray_eval.types import (
 MAX_LENGTHS, MAX_DEPTHS = 12, 21
 
 _ROWS_AT_ONCE = 8192
-_SCORE = "scores.list.element"
-_NAMES = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge"))
+_NAMES = score_columns("metric", "status", "judge")
 _FIGURES = tuple(
     "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
 )
-_OF_SCORES = (*_NAMES, *(f"{_SCORE}.{name}" for name in _FIGURES))
+_OF_SCORES = (*_NAMES, *score_columns(*_FIGURES))
 _OF_UNITS = ("unit_id", "candidate", "task", "metadata")
 
 _UNIT_ROWS = pa.schema([("unit", pa.int64()), *((name, pa.string()) for name in _OF_UNITS)])
@@ -206,13 +210,12 @@ def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordB
     """Yields one row per unit, numbered across all files."""
     first = 0
     for file in files:
-        with file.open() as stream:
-            for batch in pq.ParquetFile(stream, pre_buffer=True).iter_batches(columns=_OF_UNITS):
-                number = np.arange(first, first + batch.num_rows)
-                first += batch.num_rows
-                yield pa.record_batch(
-                    [pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
-                )
+        for batch in read_blocks(file, _OF_UNITS):
+            number = np.arange(first, first + batch.num_rows)
+            first += batch.num_rows
+            yield pa.record_batch(
+                [pa.array(number), *(batch[name] for name in _OF_UNITS)], schema=_UNIT_ROWS
+            )
 
 
 def _score_rows(
@@ -222,17 +225,11 @@ def _score_rows(
     first = 0
     columns = _OF_SCORES
     if any(FIXED in metric.columns or metric.pooled for metric in metrics):
-        columns = (*columns, f"{_SCORE}.parts")
+        columns = (*columns, *score_columns("parts"))
     for file in files:
-        with file.open() as stream:
-            parquet = pq.ParquetFile(stream, read_dictionary=_NAMES, pre_buffer=True)
-            # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
-            for group in range(parquet.num_row_groups):
-                for batch in parquet.iter_batches(
-                    _ROWS_AT_ONCE, row_groups=[group], columns=columns
-                ):
-                    yield _flatten_scores(ScoreTable.of(batch), first, metrics)
-                    first += batch.num_rows
+        for batch in read_blocks(file, columns, _ROWS_AT_ONCE, coded=_NAMES):
+            yield _flatten_scores(ScoreTable.of(batch), first, metrics)
+            first += batch.num_rows
 
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
@@ -384,3 +381,46 @@ def _heat_maps(
             estimates=replaced[candidate, name][0],
             fallbacks=replaced[candidate, name][1],
         )
+
+
+def temperature_sweeps(
+    candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
+) -> tuple[Sweep, ...]:
+    """Makes a sweep for every metric and every set of candidates that differ only in name and
+    temperature, if the set has two temperatures or more. Ordered by the set's first candidate, then
+    by metric as given."""
+    sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
+    for candidate in candidates:
+        if candidate.sampling.temperature is None:  # the server's own, whatever that is
+            continue
+        sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
+        sets[candidate.model_copy(update={"name": "-", "sampling": sampling})].append(candidate)
+    summaries = {(metric.metric, metric.candidate): metric for metric in metrics}
+    names = dict.fromkeys(metric.metric for metric in metrics)
+    return tuple(
+        _make_sweep(rising, [summaries[name, candidate.name] for candidate in rising])
+        for rising in (sorted(alike, key=_temperature) for alike in sets.values())
+        if len(set(map(_temperature, rising))) > 1
+        for name in names
+        if all((name, candidate.name) in summaries for candidate in rising)
+    )
+
+
+def _temperature(candidate: Candidate) -> float:
+    return candidate.sampling.temperature or 0.0
+
+
+def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
+    return Sweep(
+        metric=points[0].metric,
+        model=candidates[0].model,
+        prompt=candidates[0].prompt,
+        candidates=tuple(candidate.name for candidate in candidates),
+        temperatures=tuple(map(_temperature, candidates)),
+        average=points[0].figure.average,
+        means=tuple(point.figure.value for point in points),
+        stderrs=tuple(point.figure.stderr for point in points),
+        n=tuple(point.n_scored for point in points),
+        estimates=tuple(point.n_estimated for point in points),
+        fallbacks=tuple(point.n_fallbacks for point in points),
+    )

@@ -14,15 +14,14 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import Flags, ScoreTable, is_fallback
+from memray_eval.analysis.score_table import Flags, ScoreTable, is_fallback, score_columns
 from memray_eval.metric import Metric
 from memray_eval.types import RULE_METRIC, VERDICT_METRIC, Agreement
 
 CORRECT_FROM = 0.5  # a score of at least this says that the answer is correct
 RESPONSE_CHARACTERS = 500  # how much of a response the list of disagreements shows
 
-_SCORE = "scores.list.element"
-_COMPARED = tuple(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))
+_COMPARED = score_columns("metric", "value", "judge")
 _TEXTS = (
     "unit_id",
     "sample_id",
@@ -31,7 +30,7 @@ _TEXTS = (
     "answers",
     "response",
     *_COMPARED,
-    f"{_SCORE}.judgment",
+    *score_columns("judgment"),
 )
 
 

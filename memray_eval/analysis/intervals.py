@@ -4,14 +4,14 @@ records."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.scores import find_cluster, number_clusters, read_scores
+from memray_eval.analysis.scores import Scores, find_cluster, number_clusters, read_scores
 from memray_eval.analysis.statistics import (
     FEW_CLUSTERS,
     Interval,
@@ -98,9 +98,20 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
     cluster = find_cluster(records)
     if cluster is None:
         return Intervals()
+    names = [candidate.candidate for candidate in summary.candidates]
+    # one candidate's at a time: a million units of several need not be in memory together
+    scores = ((name, read_scores(records, name, cluster)) for name in names)
+    return clustered_intervals(scores, cluster, summary)
+
+
+def clustered_intervals(
+    by_candidate: Iterable[tuple[str, Scores]], cluster: str | None, summary: Summary
+) -> Intervals:
+    """The same from scores that were read with their clusters."""
+    if cluster is None:
+        return Intervals()
     errors: dict[Key, tuple[float, int]] = {}
-    for candidate in summary.candidates:
-        scores = read_scores(records, candidate.candidate, cluster)
+    for name, scores in by_candidate:
         if not scores.units.num_rows:
             continue
         clusters = number_clusters(scores.units["cluster"])
@@ -115,7 +126,7 @@ def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
                 rows = np.flatnonzero(of_task & ~np.isnan(values))
                 figures = scores.of_figure(metric, rows) if rows.size else None
                 if figures is not None:
-                    errors[candidate.candidate, metric, task] = (
+                    errors[name, metric, task] = (
                         clustered_error(figures, clusters[rows]) or 0.0,
                         int(np.unique(clusters[rows]).size),
                     )

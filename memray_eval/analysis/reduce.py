@@ -24,7 +24,13 @@ import pyarrow.dataset as pads
 import pyarrow.fs as pafs
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import part_columns
+from memray_eval.analysis.score_table import (
+    Flags,
+    ScoreTable,
+    part_columns,
+    read_blocks,
+    score_columns,
+)
 from memray_eval.errors import LONGEST_CAUSE, MAY_VARY, cause_of
 from memray_eval.metric import Metric, MetricColumns, summarise
 from memray_eval.ports import FloatArray
@@ -36,13 +42,7 @@ MOST_CAUSES = 20  # how many causes of failure are kept, the most frequent ones
 _FILES_AT_ONCE = 8  # may exceed the cores: reading from a cloud is mostly waiting
 _LOCAL_FILES_AT_ONCE = 4
 _UNITS_AT_ONCE = 8192  # bounds how many scores are in memory before they are split
-_SCORE = "scores.list.element"
-_CODED = tuple(f"{_SCORE}.{name}" for name in ("metric", "status", "judge", "parts.key_value.key"))
-# records of older versions lack these
-_OF_LATER = (
-    *("prompt_form", "truncated_tokens", "cached_tokens", "thinking_blocks"),
-    *("no_answer", "raised_max_tokens", "ended_s"),
-)
+_CODED = score_columns("metric", "status", "judge", "parts.key_value.key")
 _OF_UNITS = (
     "candidate",
     "model",
@@ -51,36 +51,46 @@ _OF_UNITS = (
     "output_tokens",
     "ttft_s",
     "duration_s",
-    *_OF_LATER,
+    "prompt_form",
+    "truncated_tokens",
+    "cached_tokens",
+    "thinking_blocks",
+    "no_answer",
+    "raised_max_tokens",
+    "ended_s",
 )
-# and these, which a prompt cache is about
+# what a score says of its prompt's cache
 _OF_CACHE = ("input_tokens", "cached_input_tokens", "cache_write_tokens", "saved_usd")
-_OF_SCORES = ("metric", "status", "value", "parts", "judge", "error", *_OF_CACHE)
-_COLUMNS = (*_OF_UNITS, "error", *(f"{_SCORE}.{name}" for name in _OF_SCORES))
-_COLUMNS_BUT_CACHE = tuple(
-    name for name in _COLUMNS if name.removeprefix(f"{_SCORE}.") not in _OF_CACHE
-)
-_TOKENS_OF_CACHE = {f"{_SCORE}.{name}" for name in ("cached_input_tokens", "cache_write_tokens")}
+_OF_SCORES = ("metric", "status", "value", "parts", "judge", "error")
+_COLUMNS_BUT_CACHE = (*_OF_UNITS, "error", *score_columns(*_OF_SCORES))
+_COLUMNS = (*_COLUMNS_BUT_CACHE, *score_columns(*_OF_CACHE))
+_TOKENS_OF_CACHE = score_columns("cached_input_tokens", "cache_write_tokens")
 _UNITS = pa.schema(
     [*map(RECORD_SCHEMA.field, _OF_UNITS), ("unanswered", pa.bool_()), ("failed", pa.bool_())]
 )
 
 _GENERATION = """
-SELECT candidate, any_value(model), count(*), count_if(unanswered), coalesce(sum(prompt_tokens), 0),
-       coalesce(sum(output_tokens), 0), avg(ttft_s), quantile_cont(ttft_s, 0.95), avg(duration_s),
-       sum(cached_tokens), sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL),
-       count(*) FILTER (truncated_tokens > 0), count(*) FILTER (thinking_blocks > 0),
+SELECT candidate, any_value(model) AS model, count(*) AS n, count_if(unanswered) AS n_failed,
+       coalesce(sum(prompt_tokens), 0)::BIGINT AS prompt_tokens,
+       coalesce(sum(output_tokens), 0)::BIGINT AS output_tokens,
+       avg(ttft_s) AS ttft_s_mean, quantile_cont(ttft_s, 0.95) AS ttft_s_p95,
+       avg(duration_s) AS duration_s_mean, sum(cached_tokens)::BIGINT AS cached_tokens,
+       sum(prompt_tokens) FILTER (cached_tokens IS NOT NULL)::BIGINT AS cacheable_tokens,
+       count(*) FILTER (truncated_tokens > 0) AS truncated,
+       count(*) FILTER (thinking_blocks > 0) AS thinking,
        count(*) FILTER (
-           finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL)),
-       count(raised_max_tokens),
-       count(*) FILTER (raised_max_tokens IS NOT NULL AND no_answer IS NULL AND NOT unanswered)
+           finish_reason IS NOT NULL AND (prompt_tokens IS NULL OR output_tokens IS NULL)
+       ) AS uncounted,
+       count(raised_max_tokens) AS asked_again,
+       count(*) FILTER (
+           raised_max_tokens IS NOT NULL AND no_answer IS NULL AND NOT unanswered
+       ) AS answered_then
 FROM units GROUP BY candidate ORDER BY candidate
 """
 _TALLY = """
 SELECT {0}, count(*) FROM units WHERE candidate = ? AND {0} IS NOT NULL GROUP BY 1 ORDER BY 1
 """
 
-Flags: TypeAlias = npt.NDArray[np.bool_]  # one per unit, or one per score
 Indices: TypeAlias = npt.NDArray[np.intp]
 
 
@@ -106,37 +116,37 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric]) -> Reduced:
         columns = _COLUMNS if any(map(_may_use_prompt_cache, heads)) else _COLUMNS_BUT_CACHE
         reduce_file = partial(_reduce_file, metrics=metrics, columns=columns)
         ranks = _rank_units([head.ids for head in heads])
-        found = list(chain.from_iterable(pool.map(reduce_file, files, heads, ranks)))
+        blocks = list(chain.from_iterable(pool.map(reduce_file, files, heads, ranks)))
         outcomes: defaultdict[tuple[str, str], list[_Outcomes]] = defaultdict(list)
-        for block in found:
+        for block in blocks:
             for name, outcome in block.outcomes:
                 outcomes[name, outcome.of_metric.candidate].append(outcome)
 
-        def summarise_one(wanted: tuple[Metric, str]) -> MetricSummary:
-            metric, candidate = wanted
+        def summarise_metric(key: tuple[Metric, str]) -> MetricSummary:
+            metric, candidate = key
             return summarise(
                 metric, _concatenate(metric, candidate, outcomes[metric.name, candidate])
             )
 
-        units = pa.Table.from_batches([block.units for block in found], _UNITS)
+        units = pa.Table.from_batches([block.units for block in blocks], _UNITS)
         candidates = sorted(units["candidate"].unique().to_pylist())
-        summaries = pool.map(summarise_one, product(metrics, candidates))
+        summaries = pool.map(summarise_metric, product(metrics, candidates))
         # While the pool summarises
         generation = tuple(_summarise_generation(units))
-        causes = tuple(_merge_causes([block.causes for block in found]))
+        causes = tuple(_merge_causes([block.causes for block in blocks]))
         return Reduced(
             n_units=units.num_rows,
             n_failed_units=pc.sum(units["failed"]).as_py() or 0,
             generation=generation,
             metrics=tuple(summaries),
             causes=causes,
-            replaced=tuple(_merge_causes([block.replaced for block in found])),
-            prompt_cache=_sum_cache(block.cache for block in found),
+            replaced=tuple(_merge_causes([block.replaced for block in blocks])),
+            prompt_cache=_sum_cache(block.cache for block in blocks),
         )
 
 
 class _Head(NamedTuple):
-    """What is read of a file first: its metadata, and the unit of each row."""
+    """A file's metadata, and the unit of each row."""
 
     metadata: pq.FileMetaData
     ids: pa.ChunkedArray
@@ -149,15 +159,13 @@ def _read_head(file: pads.ParquetFileFragment) -> _Head:
 
 
 def _may_use_prompt_cache(head: _Head) -> bool:
-    """Whether a score of the file may have tokens that a prompt cache read or wrote, by the
+    """True if a score of the file may have tokens that a prompt cache read or wrote, by the
     statistics that Parquet keeps of a column."""
     schema = head.metadata.schema
-    columns = [
-        place for place in range(len(schema)) if schema.column(place).path in _TOKENS_OF_CACHE
-    ]
+    columns = [i for i in range(len(schema)) if schema.column(i).path in _TOKENS_OF_CACHE]
     groups = map(head.metadata.row_group, range(head.metadata.num_row_groups))
-    kept = [group.column(place).statistics for group in groups for place in columns]
-    return any(one is None or not one.has_min_max or one.max for one in kept)
+    statistics = [group.column(i).statistics for group in groups for i in columns]
+    return any(kept is None or not kept.has_min_max or kept.max for kept in statistics)
 
 
 def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:
@@ -209,64 +217,48 @@ def _reduce_file(
 ) -> list[_Block]:
     """Reads the rows of a file that have a rank, in blocks of _UNITS_AT_ONCE."""
     blocks, row = [], 0
-    with file.open() as stream:
-        parquet = pq.ParquetFile(
-            stream, metadata=head.metadata, read_dictionary=_CODED, pre_buffer=True
-        )
-        # Row groups are read apart: pyarrow cannot join their dictionary codes within a list.
-        for group in range(parquet.num_row_groups):
-            for batch in parquet.iter_batches(_UNITS_AT_ONCE, row_groups=[group], columns=columns):
-                here, there = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
-                row += batch.num_rows
-                if (there < 0).any():
-                    wanted = pa.array(there >= 0)
-                    batch, here = batch.filter(wanted), here.filter(wanted)
-                    there = there[there >= 0]
-                blocks.append(_reduce_block(batch, here, there, metrics))
+    for batch in read_blocks(file, columns, _UNITS_AT_ONCE, _CODED, head.metadata):
+        ids, ranked = head.ids.slice(row, batch.num_rows), ranks[row : row + batch.num_rows]
+        row += batch.num_rows
+        if (ranked < 0).any():
+            is_first = pa.array(ranked >= 0)
+            batch, ids, ranked = batch.filter(is_first), ids.filter(is_first), ranked[ranked >= 0]
+        blocks.append(_reduce_block(ScoreTable.of(batch), ids, ranked, metrics))
     return blocks
 
 
 def _reduce_block(
-    batch: pa.RecordBatch, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
+    table: ScoreTable, ids: pa.ChunkedArray, ranks: Indices, metrics: Sequence[Metric]
 ) -> _Block:
-    """Splits a batch of records into its units, its outcomes and its causes of failure. A unit has
+    """Splits a block of records into its units, its outcomes and its causes of failure. A unit has
     failed if it is unanswered, or if any of its scores is an error."""
-    scores, unit = batch["scores"].flatten(), batch["scores"].value_parent_indices().to_numpy()
-    names = {name: _encode(pc.struct_field(scores, name)) for name in ("metric", "status", "judge")}
-    unanswered = pc.is_valid(batch["error"]).to_numpy(zero_copy_only=False)
-    is_error = names["status"].where("error")
+    units, unit = table.units, table.unit
+    names = {name: _encode(table.column(name)) for name in ("metric", "status", "judge")}
+    unanswered = pc.is_valid(units["error"]).to_numpy(zero_copy_only=False)
+    is_error = names["status"].is_name("error")
     failed = unanswered.copy()
     failed[unit[is_error]] = True
-    columns = [
-        *(_column_or_nulls(batch, name) for name in _OF_UNITS),
-        pa.array(unanswered),
-        pa.array(failed),
-    ]
-    outcomes = _split_by_metric(scores, names, _encode(batch["candidate"]), unit, ranks, metrics)
+    columns = [*(units[name] for name in _OF_UNITS), pa.array(unanswered), pa.array(failed)]
+    outcomes = _split_by_metric(table, names, ranks, metrics)
     # If an answer failed, its error is the cause, not those of its scores.
     counted = is_error & ~unanswered[unit]
-    told = pc.struct_field(scores, "error")
-    errors = told.filter(pa.array(counted))
+    errors = table.column("error")
     rows = np.concatenate([np.flatnonzero(unanswered), unit[counted]])
-    texts = pa.concat_arrays([batch["error"].drop_null(), errors])
-    there = {field.name for field in scores.type}
-    cache = tuple(
-        float(pc.sum(pc.struct_field(scores, name)).as_py() or 0) if name in there else 0.0
-        for name in _OF_CACHE
-    )
-    stood_in = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
-    replaced = np.flatnonzero(np.isin(names["judge"].codes, stood_in))
+    texts = pa.concat_arrays([units["error"].drop_null(), errors.filter(pa.array(counted))])
+    cache = tuple(float(pc.sum(table.column(name)).as_py() or 0) for name in _OF_CACHE)
+    fallbacks = [code for code, name in enumerate(names["judge"].names) if name in FALLBACKS]
+    replaced = np.flatnonzero(np.isin(names["judge"].codes, fallbacks))
     return _Block(
         pa.record_batch(columns, schema=_UNITS),
         list(outcomes),
         _find_causes(rows, texts, ids),
-        _find_causes(unit[replaced], told.take(pa.array(replaced)), ids),
+        _find_causes(unit[replaced], errors.take(pa.array(replaced)), ids),
         cache,
     )
 
 
 def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
-    """The use of prompt caches; None where no provider told of any."""
+    """The use of prompt caches; None if no provider reported any."""
     sums = [sum(column) for column in zip(*blocks, strict=True)] or [0.0] * len(_OF_CACHE)
     *tokens, saved_usd = sums
     if not any(tokens[1:]):
@@ -307,10 +299,10 @@ def _merge_causes(blocks: Sequence[_Causes]) -> list[Cause]:
     """Adds up the causes of all blocks, the most frequent first."""
     n_units: Counter[str] = Counter()
     first: dict[str, tuple[str, str]] = {}
-    for found in reversed(blocks):  # the first of all is set last
-        n_units.update(dict(zip(found.cause, found.n_units, strict=True)))
-        examples = zip(found.example, found.unit_id, strict=True)
-        first.update(zip(found.cause, examples, strict=True))
+    for block in reversed(blocks):  # the first of all is set last
+        n_units.update(dict(zip(block.cause, block.n_units, strict=True)))
+        examples = zip(block.example, block.unit_id, strict=True)
+        first.update(zip(block.cause, examples, strict=True))
     most = heapq.nsmallest(MOST_CAUSES, n_units, key=lambda name: (-n_units[name], name))
     return [
         Cause(cause=name, n_units=n_units[name], example=first[name][0], unit_id=first[name][1])
@@ -318,51 +310,39 @@ def _merge_causes(blocks: Sequence[_Causes]) -> list[Cause]:
     ]
 
 
-def _column_or_nulls(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """A column of the batch, or nulls if an older version wrote the file without it."""
-    return (
-        batch[name]
-        if name in batch.schema.names
-        else pa.nulls(batch.num_rows, _UNITS.field(name).type)
-    )
-
-
 def _split_by_metric(
-    scores: pa.StructArray,
+    table: ScoreTable,
     names: Mapping[str, _CodedColumn],
-    candidates: _CodedColumn,
-    unit: Indices,
     ranks: Indices,
     metrics: Sequence[Metric],
 ) -> Iterator[tuple[str, _Outcomes]]:
-    """Yields the outcomes of each metric and candidate of a block. `unit` holds the row that each
-    score belongs to."""
-    values = pc.struct_field(scores, "value").to_numpy(zero_copy_only=False)
-    parts = part_columns(pc.struct_field(scores, "parts"))
+    """Yields the outcomes of each metric and candidate of a block."""
+    values, unit, candidates = table.values, table.unit, _encode(table.units["candidate"])
+    parts = part_columns(table.column("parts"))
     metric, status, judge = (names[name] for name in ("metric", "status", "judge"))
     n_candidates = len(candidates.names)
     n_groups = len(metric.names) * n_candidates
     group = metric.codes * n_candidates + candidates.codes[unit]
     group = group.astype(np.min_scalar_type(n_groups))  # of 16 bits or fewer is sorted in one pass
     by_status = status.tally(group, n_groups)
-    scored = np.flatnonzero(status.where("scored"))
+    scored = np.flatnonzero(status.is_name("scored"))
     scored = scored[np.argsort(group[scored], kind="stable")]
     by_judge = judge.tally(group, n_groups, scored)
     ends = np.cumsum(np.bincount(group[scored], minlength=n_groups))
     rows_of = np.split(scored, ends[:-1])
-    for one in metrics:
-        place = metric.names.index(one.name) if one.name in metric.names else None
-        for number, name in enumerate(candidates.names):
-            at = None if place is None else place * n_candidates + number
-            rows = scored[:0] if at is None else rows_of[at]
-            columns = {part: parts[part][rows] for part in one.columns if part in parts}
-            found = MetricColumns(
+    for definition in metrics:
+        is_scored = definition.name in metric.names
+        first = metric.names.index(definition.name) * n_candidates if is_scored else 0
+        for cell, name in enumerate(candidates.names, first):
+            rows = rows_of[cell] if is_scored else scored[:0]
+            columns = {part: parts[part][rows] for part in definition.columns if part in parts}
+            outcome = MetricColumns(
                 candidate=name,
-                by_status={} if at is None else by_status[at],
-                by_judge={} if at is None else by_judge[at],
+                by_status=by_status[cell] if is_scored else {},
+                by_judge=by_judge[cell] if is_scored else {},
                 columns={"value": values[rows], **columns},
             )
-            yield one.name, _Outcomes(found, ranks[unit[rows]])
+            yield definition.name, _Outcomes(outcome, ranks[unit[rows]])
 
 
 class _CodedColumn(NamedTuple):
@@ -371,9 +351,10 @@ class _CodedColumn(NamedTuple):
     names: list[str]
     codes: npt.NDArray[np.int32]
 
-    def where(self, name: str) -> Flags:
-        found: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
-        return found
+    def is_name(self, name: str) -> Flags:
+        """Marks the rows of this name."""
+        flags: Flags = self.codes == (self.names.index(name) if name in self.names else -1)
+        return flags
 
     def tally(
         self, group: Indices, n_groups: int, rows: Indices | slice = slice(None)
@@ -402,17 +383,10 @@ def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) 
         order = np.argsort(np.concatenate([outcome.ranks for outcome in outcomes]))
         nothing = [np.zeros(outcome.ranks.size) for outcome in outcomes]
         for name in ("value", *metric.columns):
-            found = [block.columns.get(name) for block in blocks]
-            columns[name] = (
-                np.zeros(order.size)
-                if all(column is None for column in found)
-                else np.concatenate(
-                    [
-                        zeros if column is None else column
-                        for column, zeros in zip(found, nothing, strict=True)
-                    ]
-                )[order]
-            )
+            pieces = [
+                block.columns.get(name, zeros) for block, zeros in zip(blocks, nothing, strict=True)
+            ]
+            columns[name] = np.concatenate(pieces)[order]
     return MetricColumns(
         candidate=candidate,
         by_status=_sum_counts(block.by_status for block in blocks),
@@ -436,65 +410,38 @@ def _busy_seconds(units: pa.Table) -> dict[str, float | None]:
     ended = units["ended_s"].to_numpy()
     started = ended - units["duration_s"].to_numpy()
     counts = pc.greater(units["output_tokens"].fill_null(0), 0).to_numpy()
-    found: dict[str, float | None] = {}
+    is_timed = ~np.isnan(started)
+    seconds: dict[str, float | None] = {}
     for code, name in enumerate(candidates.names):
-        mine, known = candidates.codes == code, ~np.isnan(started)
-        of_it = np.flatnonzero(mine & known)
-        of_it = of_it[np.argsort(started[of_it], kind="stable")]
-        latest = np.maximum.accumulate(ended[of_it])
-        idle = np.maximum(started[of_it][1:] - latest[:-1], 0.0).sum()
-        is_whole = of_it.size > 0 and not (mine & counts & ~known).any()
-        found[name] = float(latest[-1] - started[of_it[0]] - idle) if is_whole else None
-    return found
+        is_its_own = candidates.codes == code
+        rows = np.flatnonzero(is_its_own & is_timed)
+        rows = rows[np.argsort(started[rows], kind="stable")]
+        latest = np.maximum.accumulate(ended[rows])
+        idle = np.maximum(started[rows][1:] - latest[:-1], 0.0).sum()
+        is_complete = rows.size > 0 and not (is_its_own & counts & ~is_timed).any()
+        seconds[name] = float(latest[-1] - started[rows[0]] - idle) if is_complete else None
+    return seconds
 
 
 def _summarise_generation(units: pa.Table) -> Iterator[GenerationSummary]:
     busy_s = _busy_seconds(units)
     with duckdb.connect() as database:
         database.register("units", units)
-        for row in database.execute(_GENERATION).fetchall():
-            (
-                name,
-                model,
-                n,
-                failed,
-                prompt,
-                output,
-                ttft,
-                ttft_p95,
-                duration,
-                cached,
-                measured,
-                truncated,
-                thinking,
-                uncounted,
-                asked_again,
-                answered_then,
-            ) = row
+        for row in database.sql(_GENERATION).to_arrow_table().to_pylist():
+            hits, cacheable = row.pop("cached_tokens"), row.pop("cacheable_tokens")
             ends, forms, causes = (
-                dict(database.execute(_TALLY.format(column), [name]).fetchall())
+                dict(database.execute(_TALLY.format(column), [row["candidate"]]).fetchall())
                 for column in ("finish_reason", "prompt_form", "no_answer")
             )
             yield GenerationSummary(
-                candidate=name,
-                model=model,
-                n=n,
-                n_failed=failed,
-                prompt_tokens=int(prompt),
-                output_tokens=int(output),
-                output_tokens_per_s=generated_tokens_per_s(int(output), busy_s[name]),
-                ttft_s_mean=ttft,
-                ttft_s_p95=ttft_p95,
-                duration_s_mean=duration,
+                **row,
+                output_tokens_per_s=generated_tokens_per_s(
+                    row["output_tokens"], busy_s[row["candidate"]]
+                ),
                 finish_reasons=ends,
-                cached_tokens=None if cached is None else int(cached),
-                cache_hit_rate=int(cached) / int(measured) if measured else None,
-                truncated=truncated,
-                thinking=thinking,
-                uncounted=uncounted,
+                cached_tokens=hits,
+                cache_hit_rate=hits / cacheable if cacheable else None,
                 prompt_forms=forms,
                 no_answer=causes,
-                answered=n - failed - sum(causes.values()),
-                asked_again=asked_again,
-                answered_then=answered_then,
+                answered=row["n"] - row["n_failed"] - sum(causes.values()),
             )

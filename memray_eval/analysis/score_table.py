@@ -3,7 +3,7 @@
 Records are streamed in blocks, and of scores only the fields that a caller names are decoded, so
 that memory does not grow with the run. Nothing here is a Python object a score.
 
-What each score adds to the figure that stands for its metric are two columns, part and whole: a
+What each score adds to its metric's figure are two columns, part and whole: a
 mean's are the value and 1; a pooled metric's come from the score's parts."""
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from memray_eval.types import FALLBACKS, JURORS
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
-_ELEMENT = "scores.list.element"
+_ROWS_AT_ONCE = 65_536
 
 # SQL over columns `part` and `whole`, a row a score: the figure, and its standard error as
 # metric.linearise_ratio has it. Where the whole is 1 they are the mean's.
@@ -66,9 +66,9 @@ class ScoreTable:
         return pc.struct_field(self.scores, name)
 
     def codes(self, metrics: Sequence[str]) -> Codes:
-        """The place in `metrics` of each score's metric, -1 for other metrics."""
-        found = pc.index_in(self.column("metric"), pa.array(metrics, pa.string())).fill_null(-1)
-        codes: Codes = found.to_numpy().astype(np.int64)
+        """The index in `metrics` of each score's metric, -1 for other metrics."""
+        index = pc.index_in(self.column("metric"), pa.array(metrics, pa.string())).fill_null(-1)
+        codes: Codes = index.to_numpy().astype(np.int64)
         return codes
 
     @cached_property
@@ -79,16 +79,16 @@ class ScoreTable:
 
     def shares(self, metrics: Sequence[Metric]) -> tuple[FloatArray, FloatArray]:
         """Part and whole of each score, NaN without a value."""
-        pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
-        return shares(self.scores, self.codes([one.name for one in metrics]), pooled)
+        pooled = {code: metric.pooled for code, metric in enumerate(metrics) if metric.pooled}
+        return shares(self.scores, self.codes([metric.name for metric in metrics]), pooled)
 
     def is_judge(self, belongs: Callable[[str], bool]) -> Flags:
         """Marks the scores whose judge belongs to a kind, asked once per distinct judge; False
         without a judge."""
-        known = [belongs(name) for name in self._judges.dictionary.to_pylist()]
-        places = self._judges.indices.fill_null(-1).to_numpy()
-        found: Flags = np.array([*known, False])[places]
-        return found
+        of_kind = [belongs(name) for name in self._judges.dictionary.to_pylist()]
+        codes = self._judges.indices.fill_null(-1).to_numpy()
+        flags: Flags = np.array([*of_kind, False])[codes]
+        return flags
 
     @cached_property
     def _judges(self) -> pa.DictionaryArray:
@@ -98,15 +98,15 @@ class ScoreTable:
         """The figures of the marked scores, a row per unit, NaN without one (of integers 0); of
         several the last counts."""
         nothing = np.nan if column.dtype.kind == "f" else 0
-        found = np.full(self.units.num_rows, nothing, column.dtype)
-        found[self.unit[rows]] = column[rows]
-        return found
+        figures = np.full(self.units.num_rows, nothing, column.dtype)
+        figures[self.unit[rows]] = column[rows]
+        return figures
 
     def has(self, rows: Flags | slice = slice(None)) -> Flags:
         """Marks the units that have a marked score, or any."""
-        found = np.zeros(self.units.num_rows, np.bool_)
-        found[self.unit[rows]] = True
-        return found
+        flags = np.zeros(self.units.num_rows, np.bool_)
+        flags[self.unit[rows]] = True
+        return flags
 
 
 def read_score_tables(
@@ -115,19 +115,29 @@ def read_score_tables(
     """Streams Parquet files with RECORD_SCHEMA: these columns of the records, and these fields of
     their scores."""
     for file in records.get_fragments():
-        yield from read_file(file, units, scores)
+        yield from map(ScoreTable.of, read_blocks(file, (*units, *score_columns(*scores))))
 
 
-def read_file(
-    file: pads.ParquetFileFragment, units: Sequence[str], scores: Sequence[str]
-) -> Iterator[ScoreTable]:
-    """The same of one file."""
-    columns = [*units, *(f"{_ELEMENT}.{name}" for name in scores)]
+def score_columns(*fields: str) -> tuple[str, ...]:
+    """The Parquet columns that hold these fields of scores."""
+    return tuple(f"scores.list.element.{name}" for name in fields)
+
+
+def read_blocks(
+    file: pads.ParquetFileFragment,
+    columns: Sequence[str],
+    rows: int = _ROWS_AT_ONCE,
+    coded: Sequence[str] = (),
+    metadata: pq.FileMetaData | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Streams columns of one file, up to `rows` records at a time; those in `coded` are read as
+    dictionary codes. Row groups are read apart: pyarrow cannot join their codes within a list."""
     with file.open() as stream:
-        parquet = pq.ParquetFile(stream, pre_buffer=True)
+        parquet = pq.ParquetFile(
+            stream, metadata=metadata, read_dictionary=list(coded), pre_buffer=True
+        )
         for group in range(parquet.num_row_groups):
-            for batch in parquet.iter_batches(row_groups=[group], columns=columns):
-                yield ScoreTable.of(batch)
+            yield from parquet.iter_batches(rows, row_groups=[group], columns=list(columns))
 
 
 def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
@@ -175,11 +185,11 @@ def map_names(
     """Maps each name of a column to a figure, computed once per distinct name; -1 for names that
     are not `among`."""
     coded = names.dictionary_encode()  # a no-op if it was read as codes
-    known = [
+    by_name = [
         figure(name) if among is None or name in among else -1
         for name in coded.dictionary.to_pylist()
     ]
-    figures: Codes = np.array(known, dtype=np.int64)[coded.indices.to_numpy()]
+    figures: Codes = np.array(by_name, dtype=np.int64)[coded.indices.to_numpy()]
     return figures
 
 

@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import ScoreTable, shares
+from memray_eval.analysis.score_table import ScoreTable, score_columns, shares
 from memray_eval.analysis.statistics import Clusters, Rows
 from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
@@ -24,7 +24,6 @@ from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
 from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
 
-_SCORE = "scores.list.element"
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER = "no_answer"  # which records of older versions lack
 _LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
@@ -36,7 +35,6 @@ METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
 _NAN = np.float64(np.nan)
 Kinds: TypeAlias = npt.NDArray[np.int8]
-Flags: TypeAlias = npt.NDArray[np.bool_]
 T = TypeVar("T", bound=np.generic)
 _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
@@ -103,16 +101,31 @@ def _first_metadata(records: pads.Dataset) -> list[str | None]:
 def read_scores(
     records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
 ) -> Scores:
-    """Reads one candidate's scores from Parquet files with RECORD_SCHEMA. A unit written twice
-    counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the samples' metadata,
-    with or without "metadata." before it."""
+    """The same of one candidate."""
+    return read_all_scores(records, [candidate], cluster, by)[candidate]
+
+
+def read_all_scores(
+    records: pads.Dataset,
+    candidates: Collection[str],
+    cluster: str | None = None,
+    by: str | None = None,
+) -> dict[str, Scores]:
+    """Reads the scores of candidates from Parquet files with RECORD_SCHEMA, each file once. A unit
+    written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
+    samples' metadata, with or without "metadata." before it."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
-        read = list(
-            pool.map(lambda file: _read_file(file, candidate, columns), records.get_fragments())
+        files = list(
+            pool.map(lambda file: _read_file(file, candidates, columns), records.get_fragments())
         )
+    return {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
+
+
+def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
+    """One candidate's scores of all files."""
     names = set.intersection(*(set(one.units.column_names) for one in read))
     units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
     values = _join([(len(one.units), one.values) for one in read], _NAN)
@@ -250,16 +263,23 @@ def read_units(
 
 
 def _read_file(
-    file: pads.ParquetFileFragment, candidate: str, columns: Sequence[str]
-) -> _FileScores:
-    wanted = [*columns, _NO_ANSWER, *(f"{_SCORE}.{name}" for name in ("metric", "value", "judge"))]
+    file: pads.ParquetFileFragment, candidates: Collection[str], columns: Sequence[str]
+) -> dict[str, _FileScores]:
+    wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
         table = parquet.read(columns=wanted)
         names = pc.struct_field(table["scores"].combine_chunks().flatten(), "metric").unique()
         if any(map(pooled_ratio, names.to_pylist())):
-            table = parquet.read(columns=[*wanted, f"{_SCORE}.parts"])
-    scores = ScoreTable.of(table.filter(pc.equal(table["candidate"], candidate)))
+            table = parquet.read(columns=[*wanted, *score_columns("parts")])
+    return {
+        name: _split_by_metric(ScoreTable.of(table.filter(pc.equal(table["candidate"], name))))
+        for name in candidates
+    }
+
+
+def _split_by_metric(scores: ScoreTable) -> _FileScores:
+    """A column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
@@ -267,19 +287,19 @@ def _read_file(
     kind = np.zeros(codes.size, np.int8)
     kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
     kind[scores.is_judge(is_estimate)] = ESTIMATED
-    found = _FileScores(
+    columns = _FileScores(
         scores.units.drop_columns(["candidate", "suite"]),
         scores.units["suite"].unique().drop_null().to_pylist(),
         *({}, {}, {}, {}),
     )
     for code, name in enumerate(names):
         rows = codes == code
-        found.values[name] = scores.by_unit(rows, scores.values)
-        found.kinds[name] = scores.by_unit(rows, kind)
+        columns.values[name] = scores.by_unit(rows, scores.values)
+        columns.kinds[name] = scores.by_unit(rows, kind)
         if code in pooled:
-            found.parts[name] = scores.by_unit(rows, part)
-            found.wholes[name] = scores.by_unit(rows, whole)
-    return found
+            columns.parts[name] = scores.by_unit(rows, part)
+            columns.wholes[name] = scores.by_unit(rows, whole)
+    return columns
 
 
 def pooled_ratio(metric: str) -> Pooled | None:

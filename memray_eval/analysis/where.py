@@ -30,7 +30,7 @@ from memray_eval.analysis.scores import (
     find_cluster,
     first_of_each,
     number_clusters,
-    read_scores,
+    read_all_scores,
     unit_keys,
 )
 from memray_eval.analysis.statistics import (
@@ -262,19 +262,18 @@ def _interval_of_difference(
 
 @dataclass(frozen=True)
 class RunScores:
-    """The scores of a run's candidates, and the groups of its units."""
+    """The scores of a run's candidates, the groups of its units, and the key that clusters them."""
 
     of: Mapping[str, Scores]
     groups: Groups
+    cluster: str | None = None
 
 
 def read_run_scores(records: pads.Dataset, summary: Summary) -> RunScores:
     """Reads the scores of all candidates that a run's summary has metrics of."""
     cluster = find_cluster(records)
-    names = dict.fromkeys(one.candidate for one in summary.metrics)
-    return RunScores(
-        {name: read_scores(records, name, cluster) for name in names}, read_groups(records)
-    )
+    names = dict.fromkeys(metric.candidate for metric in summary.metrics)
+    return RunScores(read_all_scores(records, names, cluster), read_groups(records), cluster)
 
 
 def find_places(run: RunScores, summary: Summary) -> list[Split]:

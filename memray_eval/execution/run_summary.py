@@ -13,7 +13,7 @@ import pyarrow.dataset as pads
 
 from memray_eval._version import __version__
 from memray_eval.analysis.adjusted.summaries import adjust_summary
-from memray_eval.analysis.breakdown import Breakdown, break_down
+from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations.measure import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.intervals import add_intervals
@@ -21,6 +21,11 @@ from memray_eval.analysis.paired_quality import differences_from_best, paired_qu
 from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
+from memray_eval.analysis.served_models import (
+    count_unknown_marks,
+    find_served_models,
+    split_names,
+)
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -33,10 +38,15 @@ from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
 from memray_eval.metric import RULES
-from memray_eval.report.served_models import count_unknown_marks, find_served_models, served_lines
-from memray_eval.report.sweeps import temperature_sweeps
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.types import BatchFigures, MetricSummary, Performance, QualityPair, Summary
+from memray_eval.types import (
+    BatchFigures,
+    MetricSummary,
+    Performance,
+    QualityPair,
+    ServedModel,
+    Summary,
+)
 
 
 def summarise_run(
@@ -99,7 +109,7 @@ def _summarise_records(
         else (),
         batches=batches,
         notes=(
-            *served_lines(served, marks),
+            *_served_notes(served, marks),
             *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
@@ -245,6 +255,22 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
+
+
+def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:
+    """A sentence for each candidate and judge that answered as several models, and one on unknown
+    marks."""
+    for models in split_names(served):
+        counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
+        yield (
+            f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
+            "`memray-eval report --full` prints the figures of each."
+        )
+    if marks:
+        yield (
+            f"Scored whole, for they begin with a mark that looks like thinking and is not known "
+            f"({', '.join(list(marks)[:5])}): {sum(marks.values()):,} of the answers."
+        )
 
 
 def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:

@@ -8,6 +8,7 @@ import logging
 
 import pyarrow.compute as pc
 
+from memray_eval.analysis.score_table import ScoreTable, score_columns
 from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
@@ -63,15 +64,13 @@ def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Sp
 def spending_in_scores(folder: RunFolder) -> Spending:
     """What the scores of finished units, and of those that wait for the rest of theirs, cost."""
     usd, tokens, unpriced = 0.0, 0, 0
-    columns = [f"scores.list.element.{name}" for name in ("cost_usd", "unpriced_calls", *_TOKENS)]
+    columns = score_columns("cost_usd", "unpriced_calls", *_TOKENS)
     for kind in (RECORDS, RESPONSES):
-        for table in folder.read_parts(folder.parts(kind), kind, columns):
-            for scores in table.column("scores").chunks:
-                each = scores.flatten()
-                usd += pc.sum(pc.struct_field(each, "cost_usd")).as_py() or 0.0
-                tokens += sum(pc.sum(pc.struct_field(each, name)).as_py() or 0 for name in _TOKENS)
-                if each.type.get_field_index("unpriced_calls") >= 0:  # not in older runs
-                    unpriced += pc.sum(pc.struct_field(each, "unpriced_calls")).as_py() or 0
+        for table in folder.read_parts(folder.parts(kind), kind, list(columns)):
+            scores = ScoreTable.of(table)
+            usd += pc.sum(scores.column("cost_usd")).as_py() or 0.0
+            tokens += sum(pc.sum(scores.column(name)).as_py() or 0 for name in _TOKENS)
+            unpriced += pc.sum(scores.column("unpriced_calls")).as_py() or 0
     return Spending(usd=usd, tokens=tokens, unpriced_calls=unpriced)
 
 

@@ -3,6 +3,7 @@ enough, or which of two candidates is better."""
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Literal
@@ -10,10 +11,10 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from memray_eval.analysis.betting import DifferenceBets
 from memray_eval.analysis.confidence_sequence import ConfidenceSequence
+from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.datasets.ordering import SampleOrder
 from memray_eval.errors import ConfigError
 from memray_eval.ports import FloatArray
@@ -73,17 +74,12 @@ class ScoredUnits(Frozen):
 
 def scored_units(records: pa.Table, metric: str) -> ScoredUnits:
     """The units of a block of records."""
-    scores = records.column("scores").combine_chunks()
-    each, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
-    is_metric = pc.equal(pc.struct_field(each, "metric"), metric).to_numpy(zero_copy_only=False)
-    values: list[float | None] = [None] * records.num_rows
-    found = pc.struct_field(each, "value").filter(pa.array(is_metric)).to_pylist()
-    for place, value in zip(row[is_metric].tolist(), found, strict=True):
-        values[place] = value
+    table = ScoreTable.of(records)
+    values = table.by_unit(table.codes([metric]) == 0, table.values)
     return ScoredUnits(
         sample_ids=tuple(records.column("sample_id").to_pylist()),
         candidates=tuple(records.column("candidate").to_pylist()),
-        values=tuple(values),
+        values=tuple(None if math.isnan(value) else value for value in values.tolist()),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from textwrap import wrap
@@ -16,30 +15,7 @@ from memray_eval.report.sections import (
     figure,
     fit_tables,
 )
-from memray_eval.types import Candidate, MetricSummary, Sweep
-
-
-def temperature_sweeps(
-    candidates: Sequence[Candidate], metrics: Sequence[MetricSummary]
-) -> tuple[Sweep, ...]:
-    """Makes a sweep for every metric and every set of candidates that differ only in name and
-    temperature, if the set has two temperatures or more. Ordered by the set's first candidate, then
-    by metric as given."""
-    sets: defaultdict[Candidate, list[Candidate]] = defaultdict(list)
-    for candidate in candidates:
-        if candidate.sampling.temperature is None:  # the server's own, whatever that is
-            continue
-        sampling = candidate.sampling.model_copy(update={"temperature": 0.0})
-        sets[candidate.model_copy(update={"name": "-", "sampling": sampling})].append(candidate)
-    by_key = {(metric.metric, metric.candidate): metric for metric in metrics}
-    names = dict.fromkeys(metric.metric for metric in metrics)
-    return tuple(
-        _make_sweep(rising, [by_key[name, candidate.name] for candidate in rising])
-        for rising in (sorted(alike, key=_temperature) for alike in sets.values())
-        if len(set(map(_temperature, rising))) > 1
-        for name in names
-        if all((name, candidate.name) in by_key for candidate in rising)
-    )
+from memray_eval.types import Sweep
 
 
 def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
@@ -48,26 +24,6 @@ def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
         of_set = list(group)
         title = f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}"
         yield Section(title, list(_parts(of_set)))
-
-
-def _temperature(candidate: Candidate) -> float:
-    return candidate.sampling.temperature or 0.0
-
-
-def _make_sweep(candidates: Sequence[Candidate], points: Sequence[MetricSummary]) -> Sweep:
-    return Sweep(
-        metric=points[0].metric,
-        model=candidates[0].model,
-        prompt=candidates[0].prompt,
-        candidates=tuple(candidate.name for candidate in candidates),
-        temperatures=tuple(map(_temperature, candidates)),
-        average=points[0].figure.average,
-        means=tuple(point.figure.value for point in points),
-        stderrs=tuple(point.figure.stderr for point in points),
-        n=tuple(point.n_scored for point in points),
-        estimates=tuple(point.n_estimated for point in points),
-        fallbacks=tuple(point.n_fallbacks for point in points),
-    )
 
 
 def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
 from memray_eval.benchmarks import Answered
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
 from memray_eval.text_processing.abstaining import says_unknown
-from memray_eval.types import FALLBACKS, JURORS, Candidate, Sample, is_estimate
+from memray_eval.types import Candidate, Sample, is_estimate
 from memray_eval.types.json_text import candidate_from_json
 
 _COLUMNS = (
@@ -28,13 +31,12 @@ _COLUMNS = (
     "prompt_tokens",
     "output_tokens",
     "duration_s",
-    "scores",
 )
 
 
 class Answer(NamedTuple):
     """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None:
-    nobody noted it); `declines`: it says that it does not know. The values of
+    it was not noted); `declines`: it says that it does not know. The values of
     `estimated` metrics are offline estimates."""
 
     sample: Sample
@@ -56,14 +58,25 @@ class Answer(NamedTuple):
 def read_answers(records: pads.Dataset) -> Iterator[Answer]:
     """The answers in Parquet files with RECORD_SCHEMA; one that was written twice comes once."""
     seen: set[str] = set()
-    for batch in records.to_batches(columns=list(_COLUMNS), batch_size=1024):
-        for row in batch.to_pylist(maps_as_pydicts="lossy"):
+    for table in read_score_tables(records, _COLUMNS, ("metric", "value", "judge", "parts")):
+        scores = _judged_scores(table)
+        for number, row in enumerate(table.units.to_pylist()):
             if row["unit_id"] not in seen:
                 seen.add(row["unit_id"])
-                yield _to_answer(row)
+                yield _to_answer(row, scores[number])
 
 
-def _to_answer(row: Mapping[str, Any]) -> Answer:
+def _judged_scores(table: ScoreTable) -> defaultdict[int, list[dict[str, Any]]]:
+    """The scores of each unit that have a value, and not one in place of a judge that failed."""
+    table = table.only(~np.isnan(table.values) & ~table.is_judge(is_fallback))
+    by_unit = defaultdict(list)
+    scores = table.scores.to_pylist(maps_as_pydicts="lossy")
+    for unit, score in zip(table.unit.tolist(), scores, strict=True):
+        by_unit[unit].append(score)
+    return by_unit
+
+
+def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Answer:
     metadata = json.loads(row["metadata"] or "{}")
     sample = Sample.model_construct(
         id=row["sample_id"],
@@ -73,30 +86,24 @@ def _to_answer(row: Mapping[str, Any]) -> Answer:
         answers=tuple(row["answers"] or ()),
         metadata=metadata,
     )
-    scores = [
-        one
-        for one in row["scores"] or ()
-        if one["value"] is not None
-        and not any(name in FALLBACKS for name in (one["judge"] or "").split(JURORS))
-    ]
     evidence = metadata.get("evidence") or []
     try:
-        found = found_evidence(sample) if evidence else None
+        retrieved = found_evidence(sample) if evidence else None
     except ValueError:  # evidence_recall says it of the answer
-        found = None
+        retrieved = None
     return Answer(
         sample=sample,
         candidate=candidate_from_json(row["candidate_config"]),
         scored=Answered(
             sample.task,
             metadata.get("unanswerable") is True,
-            {one["metric"]: one["value"] for one in scores},
-            {one["metric"]: one["parts"] or {} for one in scores},
+            {score["metric"]: score["value"] for score in scores},
+            {score["metric"]: score["parts"] or {} for score in scores},
         ),
-        estimated=tuple(one["metric"] for one in scores if is_estimate(one["judge"] or "")),
+        estimated=tuple(score["metric"] for score in scores if is_estimate(score["judge"] or "")),
         conversation=str(metadata.get("conversation") or row["sample_id"]),
         n_evidence=len(evidence),
-        n_found=None if found is None else len(found),
+        n_found=None if retrieved is None else len(retrieved),
         declines=says_unknown(row["response"] or ""),
         has_error=row["error"] is not None,
         prompt_tokens=row["prompt_tokens"],

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, Protocol
 import pyarrow.dataset as pads
 from markupsafe import Markup
 
-from memray_eval.analysis.intervals import Intervals, measure_intervals
+from memray_eval.analysis.intervals import Intervals, clustered_intervals
 from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.adjusted_lines import adjusted_paragraphs
 from memray_eval.report.answer import answer, title
@@ -89,12 +89,13 @@ def _render(
     served: ServedRun | None = None,
 ) -> str:
     shown = summary or _empty_summary(folder.run_id)
-    intervals = measure_intervals(folder.records(), summary) if summary else Intervals()
+    intervals = Intervals()
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     splits: list[Split] = []
     why = None
     if summary is not None:
         scores = read_run_scores(folder.records(), summary)
+        intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
         splits = find_places(scores, summary)
         why = find_reasons(folder.records(), scores, summary, splits)
     return render_page(

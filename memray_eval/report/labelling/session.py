@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from pyarrow import fs
 
 from memray_eval.analysis.calibration import Unit, people_agreement
+from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.config.problems import nearest
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.metric import JudgedMetric
@@ -331,11 +332,11 @@ def check_rater(name: str) -> str:
 
 def _scores_in(batch: pa.RecordBatch, metric: str) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The rows of a batch that can be labelled, with their score."""
-    scores, rows = batch["scores"].flatten(), pc.list_parent_indices(batch["scores"])
-    is_it = pc.equal(scores.field("metric"), metric)
+    table = ScoreTable.of(batch)
+    labelled = table.only(table.codes([metric]) == 0)
     failed = batch["error"].is_valid().to_pylist()
     empty = pc.equal(pc.utf8_trim_whitespace(pc.fill_null(batch["response"], "")), "").to_pylist()
-    chosen = zip(rows.filter(is_it).to_pylist(), scores.filter(is_it).to_pylist(), strict=True)
+    chosen = zip(labelled.unit.tolist(), labelled.scores.to_pylist(), strict=True)
     for row, score in chosen:
         if score["status"] in _LABELLED and not failed[row] and not empty[row]:
             yield row, score
@@ -346,8 +347,8 @@ def _judged_metrics(filesystem: fs.FileSystem, parts: Sequence[RecordFile]) -> l
     metrics: dict[str, None] = {}
     for part in parts[:1]:
         for batch in read_columns(filesystem, part, ("scores",)):
-            scores = batch["scores"].flatten()
-            judged = scores.field("metric").filter(scores.field("judgment").is_valid())
+            scores = ScoreTable.of(batch)
+            judged = scores.column("metric").filter(scores.column("judgment").is_valid())
             metrics |= dict.fromkeys(judged.unique().to_pylist())
     return list(metrics)
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.scores import (
     ESTIMATED,
     REPLACED,
@@ -134,9 +134,10 @@ class FiguresSoFar:
             for candidate in candidates_of(records)
             for metric, of_metric in _moments_of(records, candidate)
         }
-        scores = records.to_table(columns=["scores"])["scores"].combine_chunks().flatten()
-        cost = pc.sum(pc.struct_field(scores, "cost_usd").cast(pa.float64())).as_py()
-        return _PartTally(moments, cost or 0.0)
+        costs = [
+            table.column("cost_usd") for table in read_score_tables(records, (), ("cost_usd",))
+        ]
+        return _PartTally(moments, sum(pc.sum(cost).as_py() or 0.0 for cost in costs))
 
 
 def _moments_of(records: pads.Dataset, candidate: str) -> Iterator[tuple[str, Moments]]:

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import fs
 
+from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.errors import DataError
 from memray_eval.report.html.samples import SNIPPET, STATUSES, Names
 from memray_eval.report.view.parquet_parts import (
@@ -166,22 +167,19 @@ class Index:
         self, batch: pa.RecordBatch, part: RecordFile, first: int
     ) -> tuple[pa.RecordBatch, pa.RecordBatch]:
         """The batch's units, numbered from `first`, and their outcomes."""
-        scores, fields = batch["scores"], batch["scores"].flatten()
-        rows = pc.list_parent_indices(scores).to_numpy()
+        scores = ScoreTable.of(batch)
         status = pc.fill_null(
-            pc.index_in(fields.field("status"), pa.array(STATUSES)), STATUSES.index("error")
+            pc.index_in(scores.column("status"), pa.array(STATUSES)), STATUSES.index("error")
         )
-        failed = batch["error"].is_valid().to_numpy(zero_copy_only=False).copy()
-        failed[rows[status.to_numpy() == STATUSES.index("error")]] = True
-        value = fields.field("value")
-        judges = fields.field("judge").dictionary_encode()
-        estimates = [name for name in judges.dictionary.to_pylist() if is_estimate(name)]
+        failed = batch["error"].is_valid().to_numpy(zero_copy_only=False)
+        failed = failed | scores.has(status.to_numpy() == STATUSES.index("error"))
+        value = scores.column("value")
         outcomes = {
-            "unit": rows + first,
-            "metric": _number_names(self.metrics, fields.field("metric")),
+            "unit": scores.unit + first,
+            "metric": _number_names(self.metrics, scores.column("metric")),
             "status": status,
             "value": pc.if_else(pc.is_finite(value), value, None),
-            "estimate": pc.is_in(judges, pa.array(estimates, pa.string())),
+            "estimate": scores.is_judge(is_estimate),
         }
         units = {
             "unit": np.arange(first, first + batch.num_rows),

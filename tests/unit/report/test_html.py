@@ -8,13 +8,18 @@ import hashlib
 import json
 import math
 import re
+from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import pyarrow.dataset as pads
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from memray_eval.analysis import score_table
+from memray_eval.analysis import scores as scores_module
 from memray_eval.analysis.intervals import Intervals, measure_intervals
 from memray_eval.analysis.scores import number_clusters, read_scores
 from memray_eval.analysis.statistics import (
@@ -268,6 +273,29 @@ def test_intervals_are_clustered_by_the_user_that_samples_name(tmp_path: Path) -
         0.5, 0.01, 90
     )
     assert "clustered by user" in Page(render_html(folder)).text
+
+
+def test_a_page_reads_the_scores_of_a_file_once_however_many_candidates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads: list[str] = []
+    for module, reader in ((scores_module, "_read_file"), (score_table, "read_blocks")):
+
+        def count(
+            file: pads.ParquetFileFragment, *words: Any, reader: Any = getattr(module, reader)
+        ) -> Any:
+            reads.append(f"{reader.__name__} {file.path}")
+            return reader(file, *words)
+
+        monkeypatch.setattr(module, reader, count)
+    folder = clustered_run(tmp_path / "run")
+    assert len({metric.candidate for metric in folder.read_summary().metrics}) > 1
+    reads.clear()
+    render_html(folder)
+    files = list(folder.records().get_fragments())
+    assert Counter(reads) == Counter(
+        f"{reader} {file.path}" for reader in ("_read_file", "read_blocks") for file in files
+    )
 
 
 def test_a_task_of_a_single_user_has_no_interval_and_a_run_of_one_has_plain_ones(
