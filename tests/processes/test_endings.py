@@ -15,13 +15,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.build import judging_job, write_responses
+from memray_eval.config.sections import Budget
 from tests.processes.killing import (
     CALLS,
     IN_FLIGHT,
-    METRICS,
     UNITS,
     books,
+    config_file,
     gone,
     run_folder,
     wait_for,
@@ -31,26 +31,6 @@ from tests.servers.process import ServerProcess, serving_process
 
 PROGRAM = [sys.executable, "-m", "memray_eval"]
 LATENCY_S = 0.1
-
-
-def config_file(
-    tmp_path: Path, server: ServerProcess, budget: bool = False, executor: str = "ray"
-) -> Path:
-    dataset = write_responses(tmp_path, UNITS)
-    config = judging_job(
-        dataset,
-        tmp_path / "out",
-        server.base_url,
-        METRICS,
-        executor,
-        actors=1,
-        max_in_flight=IN_FLIGHT,
-    )
-    changed = config.model_copy(update={"rows_per_block": 10}).model_dump()
-    changed["budget"] = {"tokens": 10**9} if budget else {}
-    path = tmp_path / "job.yaml"
-    path.write_text(type(config).model_validate(changed).model_dump_json())
-    return path
 
 
 @contextlib.contextmanager
@@ -98,7 +78,7 @@ def resumed(tmp_path: Path, server: ServerProcess, lost: int) -> str:
 def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: int) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
-        config = config_file(tmp_path, server, executor=executor)
+        config = config_file(tmp_path, server, 1, executor=executor)
         with command("run", str(config), log=log) as process:
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
@@ -139,7 +119,8 @@ def test_a_signal(tmp_path: Path, executor: str, number: signal.Signals, code: i
 def test_a_service_that_dies(tmp_path: Path, victim: str, name: str) -> None:
     log = tmp_path / "log"
     with serving_process(latency_s=LATENCY_S) as server:
-        with command("run", str(config_file(tmp_path, server, budget=True)), log=log) as process:
+        config = config_file(tmp_path, server, 1, Budget(tokens=10**9))
+        with command("run", str(config), log=log) as process:
             wait_for(server, CALLS // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
             results = workers(
@@ -201,7 +182,7 @@ def ended(config: Path, log: Path, **environment: str) -> tuple[int, str]:
 def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
         code, text = ended(
-            config_file(tmp_path, server),
+            config_file(tmp_path, server, 1),
             tmp_path / "log",
             TMPDIR=str(small_disk),
             RAY_TMPDIR=str(small_disk),
@@ -215,7 +196,7 @@ def test_no_room_for_rays_files(tmp_path: Path, small_disk: Path) -> None:
 @pytest.mark.night
 def test_no_room_in_the_run_folder(tmp_path: Path, small_disk: Path) -> None:
     with serving_process() as server:
-        config = config_file(tmp_path, server)
+        config = config_file(tmp_path, server, 1)
         (small_disk / "full").write_bytes(b"x" * ((2 << 20) - 40_000))
         code, text = ended_at(config, tmp_path / "log", small_disk)
     assert code == 3, text[-3000:]
@@ -237,7 +218,7 @@ def test_a_home_that_cannot_be_written(tmp_path: Path) -> None:
     home.write_text("a file, not a folder")
     environment = {"HOME": str(home), "XDG_CACHE_HOME": "", "MEMRAY_EVAL_CACHE": ""}
     with serving_process() as server:
-        config = config_file(tmp_path, server)
+        config = config_file(tmp_path, server, 1)
         config.write_text(
             config.read_text().replace(f'"cache":"{tmp_path}/out/calls.sqlite"', '"cache":"auto"')
         )
