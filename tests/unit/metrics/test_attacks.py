@@ -10,7 +10,9 @@ import pytest
 
 from memray_eval.metric import RULES, JudgedMetric, score_by_rules, score_by_verdict
 from memray_eval.metrics import all_metrics, pick
-from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
+from memray_eval.metrics.assistant.empathy import EmpathyJudgment
+from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.ports import Verdict
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 from memray_eval.types import PAIR, Message, Pair, Response, Sample, Score
@@ -139,6 +141,56 @@ def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
     assert {name for name, score in scores.items() if score.status != "scored"} == set()
     assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory
     assert scores["semantic_correctness"].value == 0.0  # nor does saying CORRECT answer
+
+
+def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> None:
+    response = Response(text="With your mild anemia, rest.")
+    cited = MemoryUtilizationJudgment(
+        cited_keys=["known_condition", "known_condition", "bank_account", "age"],
+        evidence=[
+            KeyCitation(key="known_condition", quote="mild anemia"),
+            KeyCitation(key="age", quote="you are 52"),
+        ],
+    )
+    memory, grounded, empathy = pick(["memory_utilization", "groundedness", "empathy"])
+    assert isinstance(memory, JudgedMetric)
+    assert isinstance(grounded, JudgedMetric)
+    assert isinstance(empathy, JudgedMetric)
+    score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
+    assert score.parts == {
+        "tp": 1,
+        "fp": 1,
+        "fn": 1,
+        "invented_keys": 1,
+        "evidence": 2,
+        "unverified": 1,
+    }
+    warm = EmpathyJudgment(
+        empathy_score=5,
+        warmth_level="high",
+        validation_present=True,
+        supportive_elements=["I love you"],
+        explanation="!",
+    )
+    score = score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j"))
+    assert (score.status, score.value) == ("abstained", None)
+    padded = [
+        FactualClaim(claim="You run daily", source="memory"),
+        FactualClaim(claim="You love cats", source="memory"),
+    ]
+    score = score_by_verdict(
+        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j")
+    )
+    assert (score.status, score.value) == ("abstained", None)
+    claims = [FactualClaim(claim="With your mild anemia", source="memory"), padded[0]]
+    score = score_by_verdict(
+        grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
+    )
+    # Nothing that is made up goes untold
+    assert (score.parts["evidence"], score.parts["unverified"]) == (
+        2,
+        1,
+    )
 
 
 def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) -> None:
