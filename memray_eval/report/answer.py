@@ -37,10 +37,13 @@ def title(summary: Summary) -> str:
 
 def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     """The sentence: who is better where, of several candidates; of one what stands out. `splits`
-    (of `find_places`) add the places."""
+    (of `find_places`) add the places. It names no estimate: nobody measured what a rule says in
+    place of a judge."""
     scored = [metric for metric in summary.metrics if metric.figure.value is not None]
     if not scored:
         return f"Nothing was scored: {_why_nothing(summary)}."
+    estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
+    splits = [split for split in splits if split.metric not in estimates]
     failed = (
         f" {summary.n_failed_units:,} of {summary.n_units:,} units failed."
         if summary.n_failed_units
@@ -49,6 +52,11 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     if len(summary.candidates) > 1:
         return "".join((*_describe_candidates(summary, scored, places_of(splits)), failed))
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
+
+
+def is_mostly_estimated(metric: MetricSummary) -> bool:
+    """True if rules scored at least half of a metric's answers in place of a judge."""
+    return metric.n_estimated * 2 >= max(1, metric.n_scored)
 
 
 def _why_nothing(summary: Summary) -> str:
@@ -66,12 +74,15 @@ def _describe_candidates(
     summary: Summary, scored: Sequence[MetricSummary], groups: Mapping[str, str]
 ) -> Iterator[str]:
     metrics = {metric.metric for metric in scored}
-    shown = [pair for pair in summary.differences if pair.is_shown]
+    estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
+    differences = [pair for pair in summary.differences if pair.metric not in estimates]
+    shown = [pair for pair in differences if pair.is_shown]
     names = [candidate.candidate for candidate in summary.candidates]
     scales = {metric.metric: metric.scale for metric in scored}
-    n_compared = len({pair.metric for pair in summary.differences})
-    if not summary.differences:
-        yield f"{len(names)} candidates on {len(metrics)} metrics, not compared."
+    n_compared = len({pair.metric for pair in differences})
+    if not differences:
+        why = ": all figures are estimates by rules" if metrics == estimates else ""
+        yield f"{len(names)} candidates on {len(metrics)} metrics, not compared{why}."
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
         yield f"No candidate is told from the best{of}."
@@ -122,11 +133,15 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
         marked = f" ({decision.mark})" if decision.mark else ""
         yield f"{decision.candidate}: {NAMES[decision.verdict]}{marked}{why}."
         return
-    if len(scored) == 1:
-        yield f"{_describe_figure(scored[0])}."
+    measured = [metric for metric in scored if not is_mostly_estimated(metric)]
+    if not measured:
+        yield f"No judge was asked: all {len(scored)} figures are estimates by rules."
+        return
+    if len(measured) == 1:
+        yield f"{_describe_figure(measured[0])}."
         return
     ranked = sorted(
-        scored,
+        measured,
         key=lambda metric: (
             ((metric.figure.value or 0.0) - metric.scale[0])
             / ((metric.scale[1] - metric.scale[0]) or 1.0)
@@ -154,7 +169,7 @@ def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
 def _describe_figure(metric: MetricSummary) -> str:
     ends = metric_ends(metric)
     between = f" [{', '.join(ends)}]" if ends else ""
-    estimate = ", an estimate" if metric.n_estimated else ""
+    estimate = f", {metric.n_estimated:,} answers by rules" if metric.n_estimated else ""
     figure = format_figure(metric.figure, metric.scale)
     return f"{name_figure(metric)} {figure}{between} of {metric.scale[1]:g}{estimate}"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
-from memray_eval.report.answer import answer, no_answer_lines
+from memray_eval.report.answer import answer, is_mostly_estimated, no_answer_lines
 from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
@@ -76,12 +76,17 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
         if summary.metrics:
-            yield TextTable(_rows_of_candidate(summary.metrics), left=(0, 4))
+            yield TextTable(_rows_of_candidate(_measured_first(summary.metrics)), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
             yield ""
         yield table
+
+
+def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
+    """In the order of the run, but estimates last."""
+    return sorted(metrics, key=is_mostly_estimated)
 
 
 def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
@@ -109,7 +114,7 @@ def _tables_of_candidates(summary: Summary) -> Iterator[TextTable]:
     """A row a metric and a column a candidate, in as many tables as the width needs. If all
     figures of a row are estimates its name says so, else each of them."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
-    names = {metric.metric: name_figure(metric) for metric in summary.metrics}
+    names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
     worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     labels = (

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import memray_eval as me
 from memray_eval.analysis.breakdown import break_down
@@ -224,6 +226,25 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     assert "The run is in results/memory-x" in screen
     assert len([line for line in lines if line.startswith("  memray-eval ")]) == 2
     assert ("memray-eval resume results/memory-x" in screen) == bool(n_failed)
+
+
+@pytest.mark.parametrize("n_candidates", [1, 2, 4])
+@given(estimated=st.sets(st.sampled_from(TWELVE)))
+def test_the_head_names_no_estimate(n_candidates: int, estimated: set[str]) -> None:
+    summary = full_summary(400, candidates(n_candidates))
+    metrics = tuple(
+        metric.model_copy(
+            update={"n_estimated": metric.n_scored if metric.metric in estimated else 0}
+        )
+        for metric in summary.metrics
+    )
+    head, _, rest = render_brief(
+        summary.model_copy(update={"metrics": metrics}), "results/x"
+    ).partition("\n\n")
+    assert not [name for name in estimated if re.search(rf"\b{name}\b", head)]
+    rows = [line.split()[0] for line in rest.split("\n\n")[0].splitlines()[1:]]
+    are_estimates = [name in estimated for name in rows if name in TWELVE]
+    assert are_estimates == sorted(are_estimates)
 
 
 def test_four_candidates_fit_the_width() -> None:
