@@ -31,7 +31,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
         return ANSWER
     if "empathy_score" in json.dumps(body["response_format"]):
         return json.dumps(EMPATHY)
-    return Fault(404)
+    return Fault(400)  # by 404 the model would be gone, and asked no more
 
 
 def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) -> None:
@@ -83,9 +83,7 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
     assert scores["empathy"].latency_s > 0
     # Kept, and told
     assert json.loads(scores["empathy"].judgment or "")["unverified"] == ["we are all with you"]
-    assert (scores["safety"].error or "").startswith(
-        "UnknownModel: 404: the provider has no such model"
-    )
+    assert (scores["safety"].error or "").startswith("JudgeError: the provider answered 400")
 
 
 def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
