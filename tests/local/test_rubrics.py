@@ -130,7 +130,7 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
         return (
             Answer("No.", "refused")
             if "It is 42." in body["messages"][1]["content"]
-            else Fault(404)
+            else Fault(400)
         )
 
     with serving(reply) as server:
@@ -149,7 +149,7 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
     scores = [record.scores[0] for record in from_table(done.folder.records().to_table())]
     assert sorted({(score.value, (score.error or "").partition(":")[0]) for score in scores}) == [
         (0.0, "Refused"),
-        (1.0, "UnknownModel"),
+        (1.0, "JudgeError"),
     ]
     text = summary_text(done)
     assert "Coverage: 6 of 6 scored, 6 by string match; judged by string_match" in text
