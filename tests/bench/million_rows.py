@@ -26,6 +26,8 @@ import tempfile
 import threading
 import time
 from collections.abc import Sequence
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -202,10 +204,13 @@ class WorkerWatch:
 def run_and_render(data: str, out: str = "results") -> dict[str, Any]:
     """A run over the answers of a file, and its page, in this process."""
     from memray_eval.config.schema import RunConfig
-    from memray_eval.execution.runs import run
     from memray_eval.report.html.page import write_html
     from memray_eval.types import EXISTING
 
+    runs = "memray_eval.execution.runs"  # an older tree has it in `prepare`
+    run = import_module(
+        runs if find_spec(runs) is not None else "memray_eval.execution.prepare"
+    ).run
     started = time.time()
     config = RunConfig.model_validate(
         {
