@@ -85,8 +85,10 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the order of the run, but estimates last."""
-    return sorted(metrics, key=is_mostly_estimated)
+    """In the order of the run, but estimates after verdicts, and what was not scored last."""
+    return sorted(
+        metrics, key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric))
+    )
 
 
 def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
