@@ -85,28 +85,3 @@ def handle_termination() -> Iterator[Ending]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
-
-
-@contextmanager
-def noting_interrupts() -> Iterator[Callable[[], bool]]:
-    """Yields whether Ctrl-C came. It raises nothing in the middle of the block, where a call of
-    Ray's may swallow it: the block asks, and KeyboardInterrupt is raised at its end; a second
-    Ctrl-C raises at once. Without effect beside the main thread, or if SIGINT is ignored."""
-    came = threading.Event()
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or not callable(before := signal.getsignal(signal.SIGINT)):
-        yield came.is_set
-        return
-
-    def note(number: int, frame: FrameType | None) -> None:
-        if came.is_set():
-            raise KeyboardInterrupt
-        came.set()
-
-    signal.signal(signal.SIGINT, note)
-    try:
-        yield came.is_set
-    finally:
-        signal.signal(signal.SIGINT, before)
-    if came.is_set():
-        raise KeyboardInterrupt

@@ -17,7 +17,6 @@ import ray
 from memray_eval.config.sections import ClusterConfig
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
-from memray_eval.execution.interrupts import noting_interrupts
 from memray_eval.execution.plan import ENGINES, SLACK, Pool, explain_lack, first_homeless
 from memray_eval.execution.ray.placement_groups import (
     ACCELERATOR,
@@ -307,11 +306,7 @@ def wait_for_nodes(
             say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {wanted}")
         return why
 
-    with noting_interrupts() as is_interrupted:
-        has_room = reservation.wait_for(
-            [*engines, *others], wait_s, lambda: look() is None, is_interrupted
-        )
-    if not has_room:
+    if not reservation.wait_for([*engines, *others], wait_s, lambda: look() is None):
         why = look() or "The nodes have what the plan needs, but not where all engines find room."
         raise ResourceError(
             f"{why}\nThe cluster did not grow to it in {wait_s:g} s (cluster.wait_s)."

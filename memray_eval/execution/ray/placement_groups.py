@@ -58,15 +58,10 @@ class NodeReservation:
         self.remove()
 
     def wait_for(
-        self,
-        specs: Sequence[GroupSpec],
-        wait_s: float,
-        is_enough: Callable[[], bool],
-        is_interrupted: Callable[[], bool] = lambda: False,
+        self, specs: Sequence[GroupSpec], wait_s: float, is_enough: Callable[[], bool]
     ) -> bool:
         """Holds a group for each of `specs`; whether all have found their nodes, and `is_enough`,
-        which is asked each time, within `wait_s`. The groups stay where it returns True. Raises
-        KeyboardInterrupt once the wait `is_interrupted`.
+        which is asked each time, within `wait_s`. The groups stay where it returns True.
 
         Two runs that each hold half of what both need would wait for each other: after PATIENCE_S
         the one that came later lets go, and asks again when the other has its nodes."""
@@ -78,8 +73,6 @@ class NodeReservation:
             is_ready = [table.get("state") == "CREATED" for table in tables]
             if is_enough() and all(is_ready):
                 return True
-            if is_interrupted():
-                raise KeyboardInterrupt
             now = time.monotonic()
             if now >= deadline:
                 self.remove()
@@ -88,9 +81,7 @@ class NodeReservation:
                 logger.info("an older run waits for nodes too: this one lets it go first")
                 self.remove()
                 again = min(deadline, now + YIELD_S)
-                while (
-                    time.monotonic() < again and not is_interrupted() and _waits_since_before(began)
-                ):
+                while time.monotonic() < again and _waits_since_before(began):
                     time.sleep(POLL_S)
                 self._ask(specs, began)
                 patience = time.monotonic() + PATIENCE_S

@@ -17,7 +17,7 @@ import pytest
 from memray_eval import cli
 from memray_eval.cli.app import escape_what_cannot_be_shown
 from memray_eval.errors import ConfigError, Interrupted, ServiceLost
-from memray_eval.execution.interrupts import Ending, handle_termination, noting_interrupts
+from memray_eval.execution.interrupts import Ending, handle_termination
 from memray_eval.execution.ray.cluster import keep_own_signals
 
 
@@ -212,20 +212,3 @@ def test_a_full_disk_below_the_output_is_a_message() -> None:
     assert done.returncode == 3
     assert "[Errno 28] No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
-
-
-def test_ctrl_c_is_noted_and_raised_at_the_end_of_the_block() -> None:
-    reached = False
-    with pytest.raises(KeyboardInterrupt), noting_interrupts() as came:
-        assert not came()
-        signal.raise_signal(signal.SIGINT)
-        reached = came()
-    assert reached
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-
-
-def test_a_second_ctrl_c_raises_at_once() -> None:
-    with pytest.raises(KeyboardInterrupt), noting_interrupts():
-        signal.raise_signal(signal.SIGINT)
-        signal.raise_signal(signal.SIGINT)
-        pytest.fail("it went on")
