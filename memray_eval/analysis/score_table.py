@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from memray_eval.metric import Metric, Pooled
 from memray_eval.ports import FloatArray
-from memray_eval.results.schema import SCORE_TYPE
+from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
 from memray_eval.types import FALLBACKS, JURORS
 
 Codes = npt.NDArray[np.int64]
@@ -131,13 +131,22 @@ def read_blocks(
     metadata: pq.FileMetaData | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Streams columns of one file, up to `rows` records at a time; those in `coded` are read as
-    dictionary codes. Row groups are read apart: pyarrow cannot join their codes within a list."""
+    dictionary codes. Row groups are read apart: pyarrow cannot join their codes within a list. A
+    column of RECORD_SCHEMA that the file was written without, before there was one, is null."""
     with file.open() as stream:
         parquet = pq.ParquetFile(
             stream, metadata=metadata, read_dictionary=list(coded), pre_buffer=True
         )
+        missing = [
+            RECORD_SCHEMA.field(name)
+            for name in columns
+            if "." not in name and name not in parquet.schema_arrow.names
+        ]
         for group in range(parquet.num_row_groups):
-            yield from parquet.iter_batches(rows, row_groups=[group], columns=list(columns))
+            for batch in parquet.iter_batches(rows, row_groups=[group], columns=list(columns)):
+                for field in missing:
+                    batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
+                yield batch
 
 
 def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:

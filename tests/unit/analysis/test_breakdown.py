@@ -422,3 +422,12 @@ def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
         None,
         {},
     )
+
+
+def test_records_of_before_these_columns_are_still_reduced(tmp_path: Path) -> None:
+    new = ["thinking", "thinking_blocks", "prompt_form", "truncated_tokens", "cached_tokens"]
+    new += ["no_answer", "raised_max_tokens", "ended_s"]
+    table: pa.Table = to_table([unit(1, verdict(1.0), prompt_tokens=5)]).drop_columns(new)
+    pq.write_table(table, tmp_path / "old.parquet")
+    (found,) = reduce_records(pads.dataset(tmp_path / "old.parquet"), [VERDICT]).generation
+    assert (found.prompt_tokens, found.cached_tokens, found.truncated) == (5, None, 0)
