@@ -57,7 +57,7 @@ def server_of(name: str, config: JudgingConfig) -> NamedServer | None:
 
 
 def pool_members(name: str, config: JudgingConfig) -> tuple[str, ...]:
-    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. None
+    """The judges that a pool's judge is asked as, one a server: (east/m, west/m) for both/m. Empty
     for any other judge."""
     server, (_, _, model) = server_of(name, config), name.partition("/")
     if server is None or server.pool is None:

@@ -55,7 +55,7 @@ class MemberPool:
         hooks: RunHooks = RunHooks(),
     ) -> None:
         self._name, self._gates, self._patience, self._hooks = name, gates, patience, hooks
-        self._under_way = Counter[str]()
+        self._under_way, self._n_asked = Counter[str](), Counter[str]()
         self._rested_since: float | None = None
 
     @asynccontextmanager
@@ -76,6 +76,7 @@ class MemberPool:
             member = await self._choose(start_key, failed_at)
             permit: CallPermit | None = None
             self._under_way[member] += 1
+            self._n_asked[member] += 1
             try:
                 async with enter(member) as permit:
                     yield permit
@@ -107,8 +108,12 @@ class MemberPool:
         largest = max((rate for rate in rates.values() if rate), default=1.0)
         free = {name: rates[name] or largest for name in untried or up}
         if start_key is None:
-            return min(free, key=lambda name: (self._under_way[name] + 1) / free[name])
+            return min(free, key=lambda name: self._load(name, free[name]))
         return self._choose_by_start(start_key, free)
+
+    def _load(self, name: str, capacity: float) -> tuple[float, float]:
+        """How busy a member is: of two with equal calls under way, who was asked less is next."""
+        return (self._under_way[name] + 1) / capacity, self._n_asked[name] / capacity
 
     def _choose_by_start(self, start_key: str, free: Mapping[str, float]) -> str:
         """The member that keeps a start, the same one in every actor; while it has far more than
