@@ -87,7 +87,7 @@ async def block(stage: Any, table: pa.Table) -> list[Record]:
 
 def judging(context: StageContext) -> JudgeRecords:
     return JudgeRecords(
-        ["semantic_correctness"], MetricOptions(), {}, JudgingConfig(), None, None, context
+        ["lexical_diversity"], MetricOptions(), {}, JudgingConfig(), None, None, context
     )
 
 

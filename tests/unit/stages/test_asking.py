@@ -82,7 +82,7 @@ def test_without_a_judge_and_an_estimate_a_metric_is_not_applicable(
     answer = Response(error="gone") if response is None else response
     (found,) = judge_metrics(build_record(sample, answer), pick(["empathy"]), {}).scores
     assert (found.status, found.value, found.judge) == (status, None, "")
-    assert found.error == ("gone" if response is None else NEEDS_JUDGE)
+    assert found.error == ("generation failed: gone" if response is None else NEEDS_JUDGE)
 
 
 def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:
