@@ -98,7 +98,7 @@ async def pay_in_batches(
         ),
         judgment_of=judgment_of,
         keep=keep,
-        money=connected.ledger,
+        budget=connected.budget,
         is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
     )

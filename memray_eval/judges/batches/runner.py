@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
@@ -30,7 +30,7 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, Spending
+from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Claim, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.provider_http.replies import HttpReply
 from memray_eval.types import Usage
@@ -44,15 +44,6 @@ MOST_PASSES = 20  # over the records, also where a full queue at the provider ne
 
 # What becomes of a call without a verdict: it goes into the next batch, or is asked live
 Next = Literal["again", "live"]
-
-
-class MoneyPort(Protocol):
-    """The run's budget, for batches. `hold` takes what a batch may cost, if it fits; with `is_made`
-    also where it does not, as it is under way. `settle_held` books what it did cost."""
-
-    async def hold(self, most: Spending, is_made: bool = False) -> bool: ...
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -121,13 +112,14 @@ class BatchRunner:
         *,
         judgment_of: Callable[[str], type[BaseModel]],
         keep: Callable[[Sequence[CachedCall]], Awaitable[None]],
-        money: MoneyPort | None = None,
+        budget: BudgetPort | None = None,
         is_auto: bool = False,
         is_detached: bool = False,
     ) -> None:
         self._lanes = {lane.name: lane for lane in lanes}
         self._journal, self._options, self._hooks = journal, options, hooks
-        self._judgment_of, self._keep, self._money = judgment_of, keep, money
+        self._judgment_of, self._keep, self._budget = judgment_of, keep, budget
+        self._tickets = dict[str, int]()  # of the budget, by batch
         self._is_auto, self._is_detached = is_auto, is_detached
         self._keys = CallStateIndex()
         self._round, self._n_again = 1, 0
@@ -147,7 +139,7 @@ class BatchRunner:
                     await fill()
                     await self._collect_lost()
                     self._close_files()
-                await self._settle()
+                await self._wait_for_ends()
                 if fill is None or not self._n_again or self._hooks.is_stopping():
                     return
         finally:
@@ -179,7 +171,8 @@ class BatchRunner:
             self._round = max(self._round, entry.round)
             lane = self._lanes.get(entry.judge)
             if entry.state == "collected":
-                await self._settle_money(NOTHING, entry.spent)
+                await self._reserve(entry, NOTHING)
+                await self._settle(entry, entry.spent)
                 self._remember_collected(entry)
             elif entry.state == "refused" and lane is not None:
                 lane.live_because = entry.note
@@ -189,8 +182,7 @@ class BatchRunner:
                     "no metric of this run is judged by it any more."
                 )
             elif entry.is_open and lane is not None:
-                if self._money is not None:
-                    await self._money.hold(entry.most, is_made=True)
+                await self._reserve(entry, entry.most)
                 self._keys.put((call.key for call in self._calls_of(entry)), "held", entry.tag)
                 lane.open[entry.tag] = entry
         left = [(lane, entry) for lane in self._lanes.values() for entry in lane.open.values()]
@@ -282,24 +274,25 @@ class BatchRunner:
                     return
                 lane.spool.waiting.popleft()
                 if packed.entry is None:
-                    held = await self._hold_money(lane, packed)
-                    if held is None:
+                    affordable = await self._reserve_file(lane, packed)
+                    if affordable is None:
                         return
-                    packed = held
+                    packed = affordable
                 await self._submit(lane, packed)
 
-    async def _hold_money(self, lane: BatchLane, packed: PackedFile) -> PackedFile | None:
+    async def _reserve_file(self, lane: BatchLane, packed: PackedFile) -> PackedFile | None:
         """Reserves what a file may cost at most; of one that does not fit, what does. None: not
-        now. Raises BudgetSpent where not even one call fits."""
-        if self._money is None:
+        now. Raises BudgetSpent if not even one call fits."""
+        if self._budget is None:
             return packed
-        while not await self._money.hold(packed.most):
+        while not (ticket := await self._budget.reserve(packed.most, "batch")):
             if any(other.open for other in self._lanes.values()):
                 lane.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
             if packed.n_calls == 1:
                 raise BudgetSpent("the next batch of judge calls does not fit the budget")
             packed = lane.spool.halve(packed)
+        packed.ticket = ticket
         return packed
 
     async def _submit(self, lane: BatchLane, packed: PackedFile) -> None:
@@ -317,6 +310,7 @@ class BatchRunner:
         )
         client, calls = lane.client, packed.calls.read_bytes()
         lane.open[entry.tag] = self._entries[entry.tag] = entry
+        self._tickets.setdefault(entry.tag, packed.ticket)
         if packed.entry is None:
             await asyncio.to_thread(self._journal.begin, entry, calls)
         if client.has_files and not entry.file_id:
@@ -395,7 +389,7 @@ class BatchRunner:
         )
 
     async def _refuse(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
-        await self._settle_money(entry.most, NOTHING)
+        await self._settle(entry, NOTHING)
         await self._write(lane, entry, state="refused", note=why)
         self._keys.free(call.key for call in self._calls_of(entry))
         lane.open.pop(entry.tag, None)
@@ -408,7 +402,7 @@ class BatchRunner:
 
     # Waiting
 
-    async def _settle(self) -> None:
+    async def _wait_for_ends(self) -> None:
         """Until nothing waits or is under way, or the run stops."""
         while not self._hooks.is_stopping():
             for lane in self._lanes.values():
@@ -503,7 +497,7 @@ class BatchRunner:
         if status.is_refused and status.end == "failed":
             return await self._refuse(lane, entry, status.reason)
         await asyncio.to_thread(self._journal.write_left, entry.tag, left)
-        await self._settle_money(entry.most, sums.spent)
+        await self._settle(entry, sums.spent)
         entry = await self._write(
             lane,
             entry,
@@ -601,14 +595,19 @@ class BatchRunner:
         return changed
 
     async def _drop(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
-        await self._settle_money(entry.most, NOTHING)
+        await self._settle(entry, NOTHING)
         await self._write(lane, entry, state="dropped", note=why)
         self._keys.free(call.key for call in self._calls_of(entry))
         lane.open.pop(entry.tag, None)
 
-    async def _settle_money(self, held: Spending, spent: Spending) -> None:
-        if self._money is not None:
-            await self._money.settle_held(held, spent)
+    async def _reserve(self, entry: BatchEntry, most: Spending) -> None:
+        if self._budget is not None:
+            claim: Claim = "batch under way"
+            self._tickets[entry.tag] = await self._budget.reserve(most, claim)
+
+    async def _settle(self, entry: BatchEntry, spent: Spending) -> None:
+        if self._budget is not None:
+            await self._budget.settle(self._tickets.pop(entry.tag, 0), spent)
 
     async def _insist(self, lane: BatchLane, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks what costs nothing, again where that may help. Raises JudgeStalled."""

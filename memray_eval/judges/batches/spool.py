@@ -62,8 +62,8 @@ def limits_of_batches(options: BatchConfig, provider: Provider, judge: str) -> B
 
 @dataclass
 class PackedFile:
-    """Requests and their calls, line by line, in two files. `entry` is there once the journal has
-    it."""
+    """Requests and their calls, line by line, in two files. `ticket` is what the budget gave for
+    it; `entry` is there once the journal has it."""
 
     requests: Path
     calls: Path
@@ -71,6 +71,7 @@ class PackedFile:
     n_bytes: int = 0
     tokens: int = 0
     most: Spending = NOTHING
+    ticket: int = 0
     entry: BatchEntry | None = None
 
     def delete(self) -> None:

@@ -7,10 +7,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled
+from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
     NO_OBSERVER,
@@ -21,6 +20,7 @@ from memray_eval.judges.call_metrics import (
     LimitSource,
 )
 from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
     NOTHING,
     AdmissionOptions,
@@ -34,12 +34,12 @@ from memray_eval.judges.limits.limiter_member import (
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
+from memray_eval.judges.prices import Price
 
 __all__ = [
     "AdmissionController",
     "AdmissionOptions",
     "CallPermit",
-    "JudgeBudget",
     "JudgeEndpoint",
     "RunHooks",
 ]
@@ -48,15 +48,6 @@ FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
 # A provider that says to wait for longer than a day is not believed.
 LONGEST_RETRY_AFTER_S = 86_400.0
-
-
-class JudgeBudget(Protocol):
-    """The run's money, for one judge: a ticket for what a call may cost, settled with what it did.
-    Raises BudgetSpent if a call does not fit any more."""
-
-    async def draw(self, most: CallCost) -> int: ...
-
-    async def settle(self, ticket: int, spent: CallCost) -> None: ...
 
 
 class AdmissionController:
@@ -70,11 +61,13 @@ class AdmissionController:
         breaker: Breaker,
         options: AdmissionOptions,
         *,
-        budget: JudgeBudget | None = None,
+        budget: BudgetPort | None = None,
+        price: Price | None = None,
         observer: CallObserver = NO_OBSERVER,
         hooks: RunHooks = RunHooks(),
     ) -> None:
-        self._breaker, self._budget, self._observer = breaker, budget, observer
+        self._breaker, self._observer = breaker, observer
+        self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
         self._notices = Notices(judge.name, options, hooks.say)
@@ -169,16 +162,17 @@ class AdmissionController:
 
     @asynccontextmanager
     async def _reserve_budget(self, permit: CallPermit) -> AsyncIterator[None]:
-        """Draws what the call may cost at most, and settles it with what it did."""
+        """Reserves what the call may cost at most, and settles it with what it did."""
         if self._budget is None:
             yield
             return
         most = CallCost(permit.estimate.input_tokens * 1.2, float(self._options.max_output_tokens))
-        ticket = await self._budget.draw(most)
+        if not (ticket := await self._budget.reserve(spending_of(most, self._price))):
+            raise BudgetSpent("the next judge call does not fit the budget")
         try:
             yield
         finally:
-            await self._budget.settle(ticket, permit.used)
+            await self._budget.settle(ticket, spending_of(permit.used, self._price))
 
     async def _wait_until_sendable(self, cost: CallCost) -> float:
         """When the call may be sent: now, in a slot of its own and with the judge not known to be

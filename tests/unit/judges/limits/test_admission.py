@@ -22,11 +22,11 @@ from memray_eval.judges.limits.admission import (
     AdmissionController,
     AdmissionOptions,
     CallPermit,
-    JudgeBudget,
     JudgeEndpoint,
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
 from memray_eval.judges.limits.limiter_member import CHUNK, REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
@@ -40,6 +40,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
     StallStatus,
 )
+from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
@@ -121,7 +122,7 @@ def gate_to(
     limiter: LimiterPort,
     breaker: BreakerConfig = BreakerConfig(),
     *,
-    budget: JudgeBudget | None = None,
+    budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
     **options: Any,
 ) -> AdmissionController:
@@ -131,6 +132,7 @@ def gate_to(
         Breaker("judge", breaker, lambda line: None, clock),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
         budget=budget,
+        price=FREE,
         hooks=hooks,
     )
 
@@ -705,32 +707,32 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
 
 class ScriptedBudget:
     def __init__(self, refuses: bool = False) -> None:
-        self.events, self.refuses = list[tuple[str, float, CallCost]](), refuses
+        self.events, self.refuses = list[tuple[str, float, int]](), refuses
 
-    async def draw(self, most: CallCost) -> int:
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int:
         if self.refuses:
-            raise BudgetSpent("no more")
-        self.events.append(("draw", clock() - EPOCH, most))
+            return 0
+        self.events.append(("reserve", clock() - EPOCH, most.tokens))
         return 7
 
-    async def settle(self, ticket: int, spent: CallCost) -> None:
+    async def settle(self, ticket: int, spent: Spending) -> None:
         assert ticket == 7
-        self.events.append(("settle", clock() - EPOCH, spent))
+        self.events.append(("settle", clock() - EPOCH, spent.tokens))
 
 
 @pytest.mark.parametrize("fails", [None, Malformed("x"), Throttled("429"), ValueError("misfit")])
-def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
+def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_used(
     fails: Exception | None,
 ) -> None:
-    async def main() -> list[tuple[str, float, CallCost]]:
+    async def main() -> list[tuple[str, float, int]]:
         budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
         await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
         return budget.events
 
     assert run(main()) == [
-        ("draw", 0.0, CallCost(1200, 500)),
-        ("settle", pytest.approx(3.0), CallCost(900, 10)),
+        ("reserve", 0.0, 1700),
+        ("settle", pytest.approx(3.0), 910),
     ]
 
 
@@ -738,15 +740,15 @@ def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
 def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
     """While it waits for its slot, and in flight."""
 
-    async def main() -> list[tuple[str, float, CallCost]]:
+    async def main() -> list[tuple[str, float, int]]:
         budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(gate), cancel_after_s)
         return budget.events
 
-    (_, drawn_s, _), (_, settled_s, spent) = run(main())
-    assert (drawn_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), CallCost())
+    (_, reserved_s, _), (_, settled_s, spent) = run(main())
+    assert (reserved_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), 0)
 
 
 def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
