@@ -169,6 +169,17 @@ class Edge:
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )
 
+    def translate(self, error: BaseException, with_response: type[Any]) -> JudgeError:
+        """Whatever an SDK raised, as ours; ours as they are. Its errors `with_response` hold one
+        whose status it does not take for success."""
+        if isinstance(error, JudgeError):
+            return error
+        if isinstance(error, with_response):
+            response = error.response
+            retry_after = response.headers.get("retry-after")
+            return self.refusal(response.status_code, retry_after, response.content)
+        return self.lost(error)
+
     def refusal(self, status: int, retry_after: str | None, body: bytes | str) -> JudgeError:
         """The error of a reply whose status an SDK does not take for success."""
         if status < 300:

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
-from memray_eval.judges.adapter import JudgeSpec, Reply
+from memray_eval.judges.adapter import JudgeSpec, Prepared, Reply, Turns
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.replies import token_count
@@ -44,10 +44,7 @@ class CodeAdapter:
         return {"judgment": judgment}
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
     ) -> Any:
         verdict = call_own(self._ask, list(map(dict, messages)), prepared["judgment"])
         return await asyncio.wait_for(verdict, self._timeout_s)
