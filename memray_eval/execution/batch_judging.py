@@ -33,8 +33,13 @@ from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.rehearsal import NotYet, RehearsedJudge
-from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
+from memray_eval.judges.batches.runner import (
+    BatchHooks,
+    BatchLane,
+    BatchRunner,
+    NotYet,
+    RehearsedJudge,
+)
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import build_batch_lanes

@@ -28,13 +28,14 @@ from memray_eval.judges.adapter import (
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.pool import MemberPool
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
-from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, asked_set
+from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -77,17 +78,6 @@ class CallStore(Protocol):
     async def get(self, key: str) -> CachedCall | None: ...
 
     async def put(self, call: CachedCall) -> None: ...
-
-
-class PoolPort(Protocol):
-    """Chooses an account for a call: see judges/limits/pool.py."""
-
-    def turn(
-        self,
-        enter: Callable[[str], AbstractAsyncContextManager[CallPermit]],
-        start_key: str | None,
-        failed_at: set[str],
-    ) -> AbstractAsyncContextManager[CallPermit]: ...
 
 
 @dataclass(frozen=True)
@@ -180,7 +170,7 @@ class JudgeCall:
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._attempt: Attempt | None = None
         if (negotiator := self._access.parameters) is not None:
-            self._attempt = negotiator.begin(self.judge.adapter.negotiable, self.judge.asked)
+            self._attempt = Attempt(negotiator, self.judge.adapter.negotiable, self.judge.signature)
 
     @cached_property
     def key(self) -> str:
@@ -419,10 +409,10 @@ class StructuredJudge:
     ) -> None:
         self.name, self.identity, self.aclose = spec.name, spec.remembered_by, close
         self.adapter, self.price, self.access = adapter, spec.price, access
-        self.pool: PoolPort | None = None
+        self.pool: MemberPool | None = None
         self.routes: Mapping[str, StructuredJudge] = {spec.name: self}
         self.starts = StartQueue()
-        self.asked = asked_set(adapter.negotiable) if access.parameters else frozenset[str]()
+        self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
         self._cache = spec.cache
         self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
         self._under_way: dict[str, asyncio.Future[None]] = {}
@@ -432,7 +422,7 @@ class StructuredJudge:
         cls,
         spec: JudgeSpec,
         members: Sequence[StructuredJudge],
-        pool: PoolPort,
+        pool: MemberPool,
         access: CallPolicy,
     ) -> StructuredJudge:
         """One judge of several that ask the same model by the same protocol; `pool` says for each

@@ -22,9 +22,9 @@ from memray_eval.provider_http.parameters import (
     LocalParameters,
     ParameterNegotiator,
     ParameterPort,
-    asked_set,
     changed_parameters,
     find_change,
+    signature_of,
 )
 from memray_eval.provider_http.replies import (
     Edge,
@@ -95,7 +95,7 @@ class OpenAIGenerator:
         answer = partial(self._answer, prompt, candidate, is_chat, parameters)
         async with self._slots:
             try:
-                response = await self._parameters.ask(parameters, asked_set(parameters), answer)
+                response = await self._parameters.ask(parameters, signature_of(parameters), answer)
             except JudgeError as error:  # a refusal that names no parameter of ours
                 response = Response(error=f"{type(error).__name__}: {error}")
             form = "chat" if is_chat else "plain"

@@ -22,8 +22,7 @@ from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.services import LocalServices
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.rehearsal import RehearsedJudge
-from memray_eval.judges.batches.runner import BatchHooks, BatchRunner
+from memray_eval.judges.batches.runner import BatchHooks, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import Services, build_batch_lanes
 from memray_eval.judges.router import JudgeAssignment

@@ -32,8 +32,9 @@ from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Claim, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
+from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
-from memray_eval.types import Usage
+from memray_eval.types import Message, Usage
 
 T = TypeVar("T")
 KEPT_AT_ONCE = 500  # verdicts that are put into the store together
@@ -655,3 +656,28 @@ _WORDS = {
     "full": "not begun",
     "invalid": "not taken",
 }
+
+
+class NotYet(JudgeError):
+    """The verdict is still to be paid."""
+
+
+class RehearsedJudge:
+    """Stands for a judge while the judge stage is rehearsed, and asks nobody. Raises NotYet for a
+    verdict that is not remembered, once its call is noted: by the judge, the call, and "UNIT
+    METRIC" of the score that will tell its cost."""
+
+    def __init__(
+        self,
+        judge: StructuredJudge,
+        repeat: int,
+        note: Callable[[str, JudgeCall, str], Awaitable[None]],
+    ) -> None:
+        self.name, self._judge, self._repeat, self._note = judge.name, judge, repeat, note
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
+        if (verdict := await call.recall()) is not None:
+            return verdict
+        await self._note(self.name, call, CURRENT_UNIT.get())
+        raise NotYet("its call goes into a batch")

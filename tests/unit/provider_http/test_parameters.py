@@ -20,9 +20,9 @@ from memray_eval.provider_http.parameters import (
     ParameterBook,
     ParameterNegotiator,
     Step,
-    asked_set,
     changed_parameters,
     find_change,
+    signature_of,
 )
 from memray_eval.provider_http.replies import Edge
 from tests.servers.refusals import FORMS
@@ -311,7 +311,7 @@ def test_any_subset_is_refused_once_over_all_workers(form: str) -> None:
 
         async def one(worker: ParameterNegotiator) -> dict[str, Any]:
             return await worker.ask(
-                ASKED, asked_set(ASKED), lambda attempt: server.ask(ASKED, attempt)
+                ASKED, signature_of(ASKED), lambda attempt: server.ask(ASKED, attempt)
             )
 
         answers = await asyncio.gather(*(one(worker) for worker in workers for _ in range(8)))
@@ -341,7 +341,7 @@ def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
             before = server.n
             with suppress(JudgeError):
                 await worker.ask(
-                    ASKED, asked_set(ASKED), lambda attempt: server.ask(ASKED, attempt)
+                    ASKED, signature_of(ASKED), lambda attempt: server.ask(ASKED, attempt)
                 )
             assert server.n - before <= 2 * len(ASKED) + 3
 
@@ -351,7 +351,7 @@ def test_negotiation_ends_whatever_the_server_says(seed: int) -> None:
 def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() -> None:
     said: list[str] = []
     book = ParameterBook(said.append)
-    asked = asked_set(ASKED)
+    asked = signature_of(ASKED)
     assert book.take(Step("m at host", asked, "a", "asks")).finds_out
     assert not book.take(Step("m at host", asked, "b", "asks")).may_go
     book.take(Step("m at host", asked, "a", "refused", {"temperature": ""}))
@@ -373,7 +373,7 @@ def test_a_run_says_once_what_it_leaves_out_and_keeps_it_for_the_next_session() 
 def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
     now = [0.0]
     book = ParameterBook(lambda line: None, lambda: now[0])
-    asked = asked_set(ASKED)
+    asked = signature_of(ASKED)
     assert book.take(Step("m", asked, "a", "asks")).finds_out
     now[0] = HOLD_S - 1
     assert not book.take(Step("m", asked, "b", "asks")).may_go
@@ -385,12 +385,12 @@ def test_nobody_waits_for_a_first_answer_that_does_not_come() -> None:
 
 def test_calls_with_fewer_parameters_need_no_proof_of_their_own() -> None:
     book = ParameterBook(lambda line: None)
-    book.take(Step("m", asked_set(ASKED), "", "taken"))
+    book.take(Step("m", signature_of(ASKED), "", "taken"))
     fewer = {name: value for name, value in ASKED.items() if name != "stop"}
     longer = {**ASKED, "max_tokens": 4096}
     warmer = {**ASKED, "temperature": 1.0}
     found = [
-        book.take(Step("m", asked_set(one), "a", "asks")).finds_out
+        book.take(Step("m", signature_of(one), "a", "asks")).finds_out
         for one in (fewer, longer, warmer)
     ]
     assert found == [False, False, True]
