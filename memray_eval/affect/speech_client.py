@@ -73,10 +73,10 @@ class _Caller:
     ) -> T:
         """The reply, after as many tries as the policy gives. Raises JudgeError."""
 
-        async def attempt(turn: CallPermit) -> T:
+        async def attempt(permit: CallPermit) -> T:
             try:
                 reply = await send()
-                turn.used = spent(reply)
+                permit.used = spent(reply)
             except (
                 Exception
             ) as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
@@ -101,8 +101,8 @@ class _Caller:
 
     @asynccontextmanager
     async def _admit(self, tokens: float) -> AsyncIterator[CallPermit]:
-        async with self._slots, self._access.admission.turn(tokens) as turn:
-            yield turn
+        async with self._slots, self._access.admission.permit(tokens) as permit:
+            yield permit
 
 
 class OpenAIVoice:

@@ -33,7 +33,7 @@ from memray_eval.judges.accounts import (
 )
 from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
-from memray_eval.judges.batches.runner import BatchLane
+from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
@@ -115,15 +115,15 @@ def build_judges(
     }
 
 
-def build_batch_lanes(
+def build_batch_queues(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
-) -> list[BatchLane]:
+) -> list[BatchQueue]:
     """The judges that can be asked in batches, each once. Call it on the loop that will use
     them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
     juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in juries for name in judges)
-    return [lane for name in names if (lane := factory.build_lane(name)) is not None]
+    return [queue for name in names if (queue := factory.build_queue(name)) is not None]
 
 
 class _ProviderBuilder(Protocol):
@@ -189,7 +189,7 @@ class _JudgeFactory:
         admission = self._build_admission(JudgeEndpoint(name, identity), spec, config)
         return code_judge(spec, self._build_policy(name, admission, config), code)
 
-    def build_lane(self, name: str) -> BatchLane | None:
+    def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
         if not takes_batches(name, self._config, self._table):
             return None
@@ -203,7 +203,7 @@ class _JudgeFactory:
 
         limits = limits_of_batches(self._config.batch, provider, name)
         spool = Spool(limits, most_of)
-        return BatchLane(self._build(name), open_client(spec), spec.model, spool)
+        return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)

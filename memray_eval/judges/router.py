@@ -39,7 +39,7 @@ from memray_eval.judges.succession import (
     successors_of,
 )
 from memray_eval.metric import RULES, JudgedMetric, Metric
-from memray_eval.types import Frozen
+from memray_eval.types import Frozen, join_jurors, split_jurors
 
 AUTO = "auto"
 T = TypeVar("T")
@@ -95,7 +95,12 @@ class JudgeAssignment(Frozen):
             details.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
             details.append(f"without a verdict {self.on_failure}")
-        return f"{' + '.join(self.judges)} ({'; '.join(details)})"
+        return f"{join_jurors(self.judges)} ({'; '.join(details)})"
+
+
+def named_judges(assignment: str) -> list[str]:
+    """The judges of a JudgeAssignment in words, as manifests have it."""
+    return split_jurors(assignment.partition(" (")[0])
 
 
 def assign_judges(

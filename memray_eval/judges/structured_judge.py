@@ -52,7 +52,7 @@ class AdmissionPort(Protocol):
     """Lets calls through: see judges/limits/admission.py. Of the input, `cached_tokens` are likely
     to come from the provider's cache."""
 
-    def turn(
+    def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AbstractAsyncContextManager[CallPermit]: ...
 
@@ -63,7 +63,7 @@ class NoAdmission:
     """Lets every call through at once."""
 
     @asynccontextmanager
-    async def turn(
+    async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
@@ -222,7 +222,7 @@ class JudgeCall:
         if (calls := self._access.calls) is None:
             return None
         call = await calls.get(self.key)
-        observer.looked_up(call is not None)
+        observer.on_lookup(call is not None)
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
@@ -243,41 +243,41 @@ class JudgeCall:
             self.spent.put_on(error)
             _log_failed_call(self.judge.name, error)
             is_failed = not isinstance(error, Refused)
-            self.route.access.observer.settled(self.spent.sent, is_failed=is_failed)
+            self.route.access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
             raise
         finally:
             if self._attempt is not None:
                 await self._attempt.end("failed")
-        self.route.access.observer.settled(self.spent.sent, is_failed=False)
+        self.route.access.observer.on_verdict(self.spent.sent, is_failed=False)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
         """Waits until the call may go; in a pool, at the account that is chosen."""
         start_key = None if self.start is None else self.start.key
-        turn = (
-            self._turn_at(self.judge.name)
+        permission = (
+            self._permit_at(self.judge.name)
             if self.judge.pool is None
-            else self.judge.pool.turn(self._turn_at, start_key, self.failed_at)
+            else self.judge.pool.permit_at_member(self._permit_at, start_key, self.failed_at)
         )
-        async with turn as permit, self._retries.timed():
+        async with permission as permit, self._retries.timed():
             with self._observed():
                 yield permit
 
     @asynccontextmanager
-    async def _turn_at(self, account: str) -> AsyncIterator[CallPermit]:
-        """The call's turn at one account: behind the one that brings its start into the cache
+    async def _permit_at(self, account: str) -> AsyncIterator[CallPermit]:
+        """The call's permit at one account: behind the one that brings its start into the cache
         there."""
         self.route = self.judge.routes[account]
         admission = self.route.access.admission
         if self.start is None:
-            async with admission.turn(self.tokens) as permit:
+            async with admission.permit(self.tokens) as permit:
                 yield permit
             return
         key = self.start.key if self.judge.pool is None else f"{self.start.key} {account}"
         async with self.judge.starts.follow(key) as start:
             cached, answered = self.start.tokens if start.is_cached else 0.0, self.spent.answered
             try:
-                async with admission.turn(self.tokens, cached) as permit:
+                async with admission.permit(self.tokens, cached) as permit:
                     yield permit
             finally:
                 if self.spent.answered > answered:
@@ -287,7 +287,7 @@ class JudgeCall:
     def _observed(self) -> Iterator[None]:
         """Around a call: the observer hears that it was sent, and its outcome."""
         observer, spent = self.route.access.observer, self.spent
-        observer.sent(is_again=spent.sent > 0)
+        observer.on_sent(is_again=spent.sent > 0)
         spent.sent += 1
         before, uncounted, paid_usd = spent.usage, spent.uncounted, spent.cost_usd
         outcome: Outcome = "abandoned"
@@ -304,7 +304,7 @@ class JudgeCall:
             used = spent.usage - before
             cost_usd = None if used.unpriced_calls else spent.cost_usd - paid_usd
             is_counted = spent.uncounted == uncounted
-            observer.ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
+            observer.on_ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""

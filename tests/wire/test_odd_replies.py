@@ -156,7 +156,9 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(wire, server, CallPolicy(policy, calls=kept, observer=book.of("j")))
+        judge = judge_at(
+            wire, server, CallPolicy(policy, calls=kept, observer=book.observer_for("j"))
+        )
         throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
 
         async def ask(name: str) -> Any:
@@ -198,7 +200,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
     )
     # Thoughts that were not counted may be missing
-    assert book.take()["j"].calls.uncounted >= uncounted - 2
+    assert book.drain()["j"].calls.uncounted >= uncounted - 2
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:

@@ -64,7 +64,7 @@ class Asking:
             member="a",
             say=self.said.append,
             calls=self.store,
-            watch=self.metrics.of,
+            watch=self.metrics.observer_for,
         )
         choice = JudgeAssignment(metric="m", judge=self.judge, why="")
         ((self.asked,),) = build_judges({"m": choice}, self.config, services).values()
@@ -204,7 +204,7 @@ def test_costs_are_those_of_the_member_that_was_asked(west: Provider) -> None:
 
     with serving(lambda body: RATED, 0.02) as east:
         asking, verdicts = asyncio.run(main({"east": east.base_url, "west": west.base_url}))
-    told = {name: one.calls for name, one in asking.metrics.take().items()}
+    told = {name: one.calls for name, one in asking.metrics.drain().items()}
     assert (told["east/m"].sent, told["west/m"].sent) == (len(east.requests), len(west.requests))
     assert min(told["east/m"].sent, told["west/m"].sent) >= 10
     east_usd, west_usd = told["east/m"].cost_usd, told["west/m"].cost_usd

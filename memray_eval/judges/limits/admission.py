@@ -120,7 +120,7 @@ class AdmissionController:
         return self._member.calls_per_min(self._estimator.last)
 
     @asynccontextmanager
-    async def turn(
+    async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         """Waits for its turn, however long that takes, and holds a place in flight to the end of
@@ -217,7 +217,7 @@ class AdmissionController:
         try:
             yield
         except JudgeError as error:
-            self._breaker.failed(error)
+            self._breaker.record_failure(error)
             if self._options.in_pool and self._breaker.is_open:
                 self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
@@ -231,12 +231,12 @@ class AdmissionController:
             # Cancelled, or a reply that does not fit: whoever used tokens has answered.
             permit.is_answered = permit.used != NOTHING
             if permit.is_answered:
-                self._breaker.succeeded()
+                self._breaker.record_success()
             else:
-                self._breaker.abandoned()
+                self._breaker.record_abandoned()
             raise
         permit.is_answered = True
-        self._breaker.succeeded()
+        self._breaker.record_success()
 
     def _check_retry_after(self, retry_after_s: float | None) -> float | None:
         if retry_after_s is None or retry_after_s <= LONGEST_RETRY_AFTER_S:

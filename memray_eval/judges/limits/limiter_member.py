@@ -130,7 +130,7 @@ class LimiterMember:
         self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
-        self._owed, self._done, self._answered = NOTHING, 0, 0
+        self._correction, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
         self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
@@ -150,7 +150,7 @@ class LimiterMember:
         else:
             learnt = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
             limits |= learnt | of_provider
-        rates = (limit / max(1.0, cost.of(lane)) for lane, limit in limits.items())
+        rates = (limit / max(1.0, cost.in_lane(lane)) for lane, limit in limits.items())
         return min(rates, default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
@@ -205,7 +205,7 @@ class LimiterMember:
         failed the estimate stands: the provider may have counted it."""
         del self.in_flight[permit]
         if is_throttled or permit.used != NOTHING:
-            self._owed = self._owed.plus(permit.used.minus(permit.estimate))
+            self._correction = self._correction.plus(permit.used.minus(permit.estimate))
         self._done += not (is_throttled or permit.is_counted)
         self._answered += permit.is_answered
         if self._report is None or self._report.done():
@@ -215,7 +215,7 @@ class LimiterMember:
 
     def correct(self, more: CallCost) -> None:
         """Notes what a call takes beyond the cost that its slot was reserved for."""
-        self._owed = self._owed.plus(more)
+        self._correction = self._correction.plus(more)
 
     def close(self) -> None:
         if self._report is not None:
@@ -227,7 +227,7 @@ class LimiterMember:
         while True:
             if after_s:
                 await self._hooks.sleep(after_s)
-            if not self._done and not self._answered and self._owed == NOTHING:
+            if not self._done and not self._answered and self._correction == NOTHING:
                 return
             left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
@@ -240,8 +240,8 @@ class LimiterMember:
             after_s = REPORT_S
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
-        owed, done, answered = self._owed, self._done, self._answered
-        self._owed, self._done, self._answered = NOTHING, 0, 0
+        correction, done, answered = self._correction, self._done, self._answered
+        self._correction, self._done, self._answered = NOTHING, 0, 0
         self._reported_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
@@ -249,7 +249,7 @@ class LimiterMember:
             costs=costs,
             limits=self._options.limits,
             is_firm=self._options.is_firm,
-            owed=owed,
+            correction=correction,
             done=done,
             members=self._options.members,
             found_per_min=self._found_per_min,

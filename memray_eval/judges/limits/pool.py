@@ -48,13 +48,13 @@ class MemberPool:
         self._rested_since: float | None = None
 
     @asynccontextmanager
-    async def turn(
+    async def permit_at_member(
         self,
         enter: Callable[[str], AbstractAsyncContextManager[CallPermit]],
         start_key: str | None,
         failed_at: set[str],
     ) -> AsyncIterator[CallPermit]:
-        """A call's turn at one of the members, each of which `enter` lets it into. `start_key`
+        """Leave for a call at one of the members, each of which `enter` lets it into. `start_key`
         names the start of its prompt that other calls have too, `failed_at` the members where this
         call has failed before, which others go before.
 

@@ -84,7 +84,7 @@ class CallCost(NamedTuple):
     def plus(self, other: CallCost) -> CallCost:
         return CallCost(*(left + right for left, right in zip(self, other, strict=True)))
 
-    def of(self, lane: str) -> float:
+    def in_lane(self, lane: str) -> float:
         """How much of a lane one call takes. Tokens from a cache count where both kinds do
         together, OpenAI's way, and not where input counts apart, Anthropic's."""
         if lane == REQUESTS:
@@ -99,7 +99,7 @@ class CallCost(NamedTuple):
 class Reservation(NamedTuple):
     """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it
     come the limits that it began with and those of the provider, so that a limiter that was
-    restarted learns them again, and what its last calls really took (`owed`: actual minus
+    restarted learns them again, and what its last calls really took (`correction`: actual minus
     estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
     by an answer). `judge` is what the limits hold for: a model, at an address, on one account.
     `run` is the member's: it takes leave for all of its members."""
@@ -109,7 +109,7 @@ class Reservation(NamedTuple):
     costs: tuple[CallCost, ...]
     limits: RateLimits
     is_firm: bool
-    owed: CallCost = CallCost()
+    correction: CallCost = CallCost()
     done: int = 0
     members: int = 1
     found_per_min: float | None = None
@@ -176,7 +176,7 @@ class SlidingWindow:
         calls, total, at = self._calls + more, self._cost.plus(cost), -math.inf
         slots = iter(self._slots)
         while any(
-            (calls if lane == REQUESTS else total.of(lane)) > limit
+            (calls if lane == REQUESTS else total.in_lane(lane)) > limit
             for lane, limit in limits.items()
         ):
             if (slot := next(slots, None)) is None:
@@ -254,7 +254,7 @@ class RatePacer:
         while len(times) < len(costs):
             group = costs[len(times) : len(times) + size]
             cost = group[0] if len(group) == 1 else _sum_costs(group)
-            earliest = self._earliest(cost, caps, now, len(group))
+            earliest = self._earliest_if_free(cost, caps, now, len(group))
             due = max(earliest, *(self._free_at[lane] for lane in caps), now)
             # In order; what refunds have brought forward comes close together.
             start = max(due, self._last_slot)
@@ -267,7 +267,7 @@ class RatePacer:
             # minute is known to the full.
             since = earliest if due >= self._remembers_from else due
             for lane in caps:
-                amount = len(group) if lane == REQUESTS else cost.of(lane)
+                amount = len(group) if lane == REQUESTS else cost.in_lane(lane)
                 self._free_at[lane] = max(self._free_at[lane], since) + self._duration_s(
                     lane, amount, due
                 )
@@ -290,7 +290,7 @@ class RatePacer:
         n, total = len(costs), _sum_costs(costs)
         return min(
             (
-                limit / 60.0 * n / max(n, n if lane == REQUESTS else total.of(lane))
+                limit / 60.0 * n / max(n, n if lane == REQUESTS else total.in_lane(lane))
                 for lane, limit in self._per_min.items()
                 if limit
             ),
@@ -306,7 +306,7 @@ class RatePacer:
 
     def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""
-        return max(self._due(cost, self._caps(now), now), self._last_slot) - HORIZON_S
+        return max(self._earliest_send(cost, self._caps(now), now), self._last_slot) - HORIZON_S
 
     def blocked_until(self) -> float:
         return self._blocked_until
@@ -338,7 +338,7 @@ class RatePacer:
         self.is_proven = self.is_proven or firm is not None
         self._change_rates(now)
 
-    def settle(self, owed: CallCost, done: int, now: float, answered: int = 0) -> None:
+    def settle(self, correction: CallCost, done: int, now: float, answered: int = 0) -> None:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
         Fewer than none: some that were counted beforehand got a 429."""
         if answered:
@@ -357,10 +357,11 @@ class RatePacer:
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(
-                    self._duration_s(lane, abs(owed.of(lane)), now), owed.of(lane)
+                    self._duration_s(lane, abs(correction.in_lane(lane)), now),
+                    correction.in_lane(lane),
                 )
-        if any(owed):
-            self._last_minute.add(max(now, self._last_slot), 0, owed)
+        if any(correction):
+            self._last_minute.add(max(now, self._last_slot), 0, correction)
         self._n_failed += done - answered
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
@@ -456,11 +457,13 @@ class RatePacer:
             limits[REQUESTS] = self._learnt
         return limits | self._provider_limits | known_lanes(self._firm or RateLimits())
 
-    def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
+    def _earliest_send(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
-        return max(self._earliest(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
+        return max(
+            self._earliest_if_free(cost, caps, now), *(self._free_at[lane] for lane in caps), now
+        )
 
-    def _earliest(
+    def _earliest_if_free(
         self, cost: CallCost, caps: Mapping[str, float], now: float, calls: int = 1
     ) -> float:
         """The same, if every lane were free; for this many calls of this cost together."""
@@ -576,7 +579,7 @@ class Limiter:
         is limited."""
         pace, now = self._pace(wanted), self._clock()
         was_proven = pace.is_proven
-        pace.settle(wanted.owed, wanted.done, now, wanted.answered)
+        pace.settle(wanted.correction, wanted.done, now, wanted.answered)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if wanted.done and not was_proven:

@@ -152,19 +152,19 @@ class Calls:
         fails: BaseException | None = None,
         tokens: float = 1000,
     ) -> CallPermit:
-        async with gate.turn(tokens) as turn:
-            assert turn.sent_at == clock()
-            self.sent.append(turn.sent_at - EPOCH)
+        async with gate.permit(tokens) as permit:
+            assert permit.sent_at == clock()
+            self.sent.append(permit.sent_at - EPOCH)
             self.now += 1
             self.peak = max(self.peak, self.now)
             try:
                 await asyncio.sleep(takes_s)
             finally:
                 self.now -= 1
-            turn.used = used
+            permit.used = used
             if fails is not None:
                 raise fails
-        return turn
+        return permit
 
 
 async def settled(tasks: Sequence[asyncio.Task[Any]]) -> list[Any]:
@@ -388,7 +388,7 @@ def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> None:
         call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=1)
 
         async def first() -> None:
-            async with gate.turn(1000):
+            async with gate.permit(1000):
                 await asyncio.sleep(1)
             unlucky.cancel()
 
@@ -529,10 +529,10 @@ def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
         gate = gate_to(limiter)
 
         async def paid() -> CallPermit:
-            async with gate.turn(1000) as turn:
+            async with gate.permit(1000) as permit:
                 limiter.is_down = True
                 await gate.observe_headers(OPENAI)
-                return turn
+                return permit
 
         await paid()
         limiter.is_down = False
@@ -567,7 +567,7 @@ def test_estimates_follow_what_calls_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "used", "owed", "done"),
+    ("fails", "used", "correction", "done"),
     [
         (None, CallCost(1500, 100), CallCost(500, -200), 1),
         (Malformed("x"), CallCost(1500, 100), CallCost(500, -200), 1),
@@ -576,7 +576,7 @@ def test_estimates_follow_what_calls_take() -> None:
     ],
 )
 def test_estimates_are_settled_against_what_is_known_of_the_use(
-    fails: JudgeError | None, used: CallCost, owed: CallCost, done: int
+    fails: JudgeError | None, used: CallCost, correction: CallCost, done: int
 ) -> None:
     async def main() -> list[Reservation]:
         limiter, call = Scripted(), Calls()
@@ -585,8 +585,8 @@ def test_estimates_are_settled_against_what_is_known_of_the_use(
         await asyncio.sleep(REPORT_S)
         return limiter.reports
 
-    assert [(report.owed, report.done) for report in run(main())] == (
-        [(owed, done)] if any(owed) or done else []
+    assert [(report.correction, report.done) for report in run(main())] == (
+        [(correction, done)] if any(correction) or done else []
     )
 
 
@@ -614,7 +614,7 @@ def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
         await asyncio.sleep(REPORT_S)
         everything = [*limiter.asked, *limiter.reports]
         assert sum(wanted.done for wanted in everything) == 4
-        assert sum(sum(wanted.owed) for wanted in everything) == pytest.approx(0), (
+        assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
             "1000 and 300, as was estimated"
         )
 
@@ -816,12 +816,12 @@ def at_work(
     async def judge(gate: AdmissionController) -> None:
         while True:
             try:
-                async with gate.turn(1000) as turn:
+                async with gate.permit(1000) as permit:
                     if (retry_after_s := provider.ask()) is not None:
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
                     await gate.observe_headers(headers or {})
-                    turn.used = USED
+                    permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
@@ -856,13 +856,13 @@ class Shedding:
         self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
 
     async def ask(self, gate: AdmissionController) -> None:
-        async with gate.turn(1000) as turn:
+        async with gate.permit(1000) as permit:
             self.n_asked += 1
             if self.chance.random() < 0.1:
                 await asyncio.sleep(0.05)
                 raise Throttled("429", retry_after_s=1.0)
             await asyncio.sleep(self.chance.uniform(0.5, 1.5))
-            turn.used, self.n_answered = USED, self.n_answered + 1
+            permit.used, self.n_answered = USED, self.n_answered + 1
 
     async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
         """Until so many calls are answered; the refused are tried again."""

@@ -138,7 +138,7 @@ def test_calls_that_go_at_once_have_spare_slots_and_do_not_wait() -> None:
 
         async def one_call() -> None:
             began = clock()
-            async with gate.turn(1000) as permit:
+            async with gate.permit(1000) as permit:
                 took.append(clock() - began)
                 permit.used = CallCost(1000, 300)
                 await asyncio.sleep(1.0)
@@ -162,7 +162,7 @@ def test_what_a_call_takes_beyond_a_spare_slot_is_reported() -> None:
         gate, sizes = gate_to(limiter, max_in_flight=500), [1000.0, 9000.0]
 
         async def one_call(tokens: float) -> None:
-            async with gate.turn(tokens) as permit:
+            async with gate.permit(tokens) as permit:
                 permit.used = permit.estimate  # as was estimated
                 await asyncio.sleep(0.01)
 
@@ -173,12 +173,12 @@ def test_what_a_call_takes_beyond_a_spare_slot_is_reported() -> None:
         await gate.aclose()
         everything: Sequence[Reservation] = [*limiter.asked, *limiter.reports]
         reserved = sum(cost.input_tokens for wanted in limiter.asked for cost in wanted.costs)
-        owed = sum(wanted.owed.input_tokens for wanted in everything)
-        assert owed != 0
+        correction = sum(wanted.correction.input_tokens for wanted in everything)
+        assert correction != 0
         unused = sum(len(wanted.costs) for wanted in limiter.asked) - 200
         assert 0 <= unused <= 60
         # What is used, and at most the slots that came to nothing
-        assert 100 * 10_000 <= reserved + owed <= 100 * 10_000 + unused * 9000
+        assert 100 * 10_000 <= reserved + correction <= 100 * 10_000 + unused * 9000
 
     run(main())
 

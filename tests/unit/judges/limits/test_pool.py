@@ -82,7 +82,7 @@ class Pool:
         @asynccontextmanager
         async def enter(name: str) -> AsyncIterator[CallPermit]:
             at[0] = name
-            async with self.gates[name].turn(1000) as permit:
+            async with self.gates[name].permit(1000) as permit:
                 yield permit
 
         async def call(permit: CallPermit) -> str:
@@ -98,7 +98,9 @@ class Pool:
             self.answered[at[0]] += 1
             return at[0]
 
-        return await self._policy.run(call, lambda: self.pool.turn(enter, start_key, failed_at))
+        return await self._policy.run(
+            call, lambda: self.pool.permit_at_member(enter, start_key, failed_at)
+        )
 
     async def ask_many(
         self, count: int, per_s: float = 1e6, start_key: str | None = None

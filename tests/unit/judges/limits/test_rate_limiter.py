@@ -182,7 +182,7 @@ def test_no_stretch_has_more_tokens_than_the_limits(
         wanted = [next(costs) for _ in range(calls)]
         slots += map(Slot, pace.reserve(wanted, now), wanted)
     for lane, limit in limits.model_dump(exclude_none=True).items():
-        assert most(slots, lambda cost, lane=lane: cost.of(lane)) <= limit * (1 + TICK)
+        assert most(slots, lambda cost, lane=lane: cost.in_lane(lane)) <= limit * (1 + TICK)
 
 
 def test_a_call_that_is_larger_than_the_limit_goes_alone() -> None:
@@ -234,15 +234,15 @@ def settled_after(
         0.0,
     )
     for tick in range(int(10 * seconds)):
-        now, owed, done = EPOCH + tick / 10, CallCost(), 0
+        now, correction, done = EPOCH + tick / 10, CallCost(), 0
         while ends and ends[0][0] <= now:
             _, _, estimate, actual = heapq.heappop(ends)
-            owed, done, under_way = (
-                owed.plus(actual.minus(estimate)),
+            correction, done, under_way = (
+                correction.plus(actual.minus(estimate)),
                 done + 1,
                 under_way - sum(actual),
             )
-        pace.settle(owed, done, now)
+        pace.settle(correction, done, now)
         while times := pace.reserve([CALL] * 25, now):
             for at in times:
                 actual = actual_of(CALL)

@@ -69,14 +69,14 @@ class Judge:
     async def ask(self, reply: Callable[[], Awaitable[None]], member: int = 0) -> None:
         gate = self.gates[member]
 
-        async def call(turn: Any) -> None:
+        async def call(permit: Any) -> None:
             self.n_sent += 1
             await asyncio.sleep(0.2)
             await reply()
-            turn.used = USED
+            permit.used = USED
 
         policy = RetryPolicy(ceiling_s=CEILING_S, clock=clock)
-        await policy.run(call, lambda: gate.turn(1000))
+        await policy.run(call, lambda: gate.permit(1000))
 
     async def ask_many(
         self, count: int, reply: Callable[[], Awaitable[None]], spread: int = 1
@@ -449,7 +449,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
             gate = gates[number % members]
             while True:
                 try:
-                    async with gate.turn(100) as turn:
+                    async with gate.permit(100) as permit:
                         while let_in and let_in[0] <= clock() - 1.0:
                             let_in.popleft()
                         is_full = len(let_in) >= 50
@@ -458,7 +458,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
                         await gate.observe_headers(headers)
                         if is_full:
                             raise Throttled("429", retry_after_s=0.3)
-                        turn.used = USED
+                        permit.used = USED
                         return
                 except Throttled:
                     await asyncio.sleep(0.3)
