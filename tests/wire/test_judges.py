@@ -34,6 +34,7 @@ from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message
+from tests.fake_judges import Slept
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -52,19 +53,6 @@ class Rating(BaseModel):
 
 GOOD = json.dumps({"score": 4, "explanation": "fine words", "quotes": ["a"]})
 BAD = json.dumps({"score": 9, "explanation": "too high"})
-
-
-class Slept:
-    """A clock that only moves when somebody sleeps on it."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    async def sleep(self, delay_s: float) -> None:
-        self.delays.append(delay_s)
-
-    def clock(self) -> float:
-        return sum(self.delays)
 
 
 def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> StructuredJudge:

@@ -26,7 +26,6 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
@@ -37,6 +36,7 @@ from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.fake_judges import MemoryStore, Slept
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, Raw, serving, tone_wav
 from tests.wire.odd_replies import (
@@ -67,32 +67,6 @@ class Rating(BaseModel):
 
     score: int = Field(ge=1, le=5)
     explanation: str
-
-
-class Slept:
-    """A clock that only moves when somebody sleeps on it; every call has its own."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    async def sleep(self, delay_s: float) -> None:
-        self.delays.append(delay_s)
-
-    def clock(self) -> float:
-        return sum(self.delays)
-
-
-class Kept:
-    """Calls that are remembered, in a dict."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, CachedCall] = {}
-
-    async def get(self, key: str) -> CachedCall | None:
-        return self.calls.get(key)
-
-    async def put(self, call: CachedCall) -> None:
-        self.calls[call.key] = call
 
 
 @pytest.fixture(autouse=True)
@@ -149,7 +123,7 @@ def check_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("wire", BUILDERS)
 def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
-    cases, kept, book = TABLES[wire], Kept(), CallMetrics()
+    cases, kept, book = TABLES[wire], MemoryStore(), CallMetrics()
     assert len(cases) >= 60
 
     async def run(server: Provider) -> dict[str, Any]:
@@ -506,7 +480,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     kept, left = (
-        Kept(),
+        MemoryStore(),
         [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD],
     )
 

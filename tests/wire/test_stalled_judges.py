@@ -12,24 +12,18 @@ import pytest
 from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeStalled, QuotaExhausted
-from memray_eval.judges.judge_factory import Services, build_judges
-from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
+from memray_eval.provider_http.open_clients import closing_clients
+from tests.fake_judges import build_judge
 from tests.servers.provider import Fault, Provider, serving
 from tests.wire.test_environment import JUDGES, MESSAGES, Rating, url_of
 
 
 async def ask_many(judge: str, config: JudgingConfig, said: list[str], count: int) -> list[Any]:
-    services = Services(limiter=Limiter(), member="a", say=said.append)
-    ((one,),) = build_judges(
-        {"m": JudgeAssignment(metric="m", judge=judge, why="")}, config, services
-    ).values()
-    try:
+    async with closing_clients():
+        built = build_judge(judge, config, say=said.append)
         return await asyncio.gather(
-            *(one.judge(MESSAGES, Rating) for _ in range(count)), return_exceptions=True
+            *(built.judge(MESSAGES, Rating) for _ in range(count)), return_exceptions=True
         )
-    finally:
-        await one._judges[0]._judge.aclose()
 
 
 @pytest.fixture(autouse=True)

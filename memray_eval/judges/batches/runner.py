@@ -360,10 +360,10 @@ class BatchRunner:
         send: Callable[[], Awaitable[str]],
         search: Callable[[], Awaitable[str]],
     ) -> str | None:
-        """Sends, and returns the id. Where no answer came, the provider is searched before it is
-        sent again. None: not now (the provider is busy, the run is stopping), or never (the judge is
-        live). Raises JudgeStalled where the provider stays out of reach: what it has is not known,
-        so its calls may not be made in another way."""
+        """Sends, and returns the id. If no answer came, the provider is searched before it is sent
+        again. None: not now (the provider is busy, the run is stopping), or never (the judge is
+        asked live). Raises JudgeStalled if the provider stays out of reach: what it has is not
+        known, so its calls may not be made in another way."""
         for attempt in range(self._options.tries):
             try:
                 return await send()
