@@ -18,7 +18,7 @@ from memray_eval.provider_http.parameters import Changes, changed_parameters
 from memray_eval.provider_http.replies import Edge
 from memray_eval.types import Usage
 
-Prepared: TypeAlias = Mapping[str, Any]  # the part of a request that `prepare` made
+Request: TypeAlias = Mapping[str, Any]  # the part of a request that `prepare` made
 Turns: TypeAlias = Sequence[Mapping[str, str]]
 
 
@@ -59,7 +59,7 @@ class ProviderAdapter(Protocol):
         ...
 
     async def send(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> Any:
         """Sends the messages, system first, and returns the provider's completion. `start` is for
         the provider's cache."""
@@ -79,7 +79,7 @@ class BatchableAdapter(ProviderAdapter, Protocol):
     """An adapter whose provider takes batches."""
 
     async def batch_request(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """The body that `send` would send."""
         ...
@@ -101,7 +101,7 @@ class BodyAdapter:
         raise NotImplementedError
 
     def body(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """A request's whole body."""
         raise NotImplementedError
@@ -111,7 +111,7 @@ class BodyAdapter:
         return fixed | changed_parameters(self.negotiable, changes)
 
     async def batch_request(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         return self.body(prepared, messages, start)
 

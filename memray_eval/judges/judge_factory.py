@@ -80,11 +80,9 @@ MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should
-    read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the
-    embedded judge's server answers; `watch` gives who hears of a judge's calls; `secret` is that
-    of the cache folder, by which the nonces of prompts are made, or one of the run; `parameters` is
-    where they learn together what models refuse."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; calls that
+    wait when `is_stopping` are not made; `watch` gives a judge's observer; `secret` makes the
+    nonces of prompts; by `parameters` they learn together what models refuse."""
 
     limiter: LimiterPort
     member: str
@@ -148,7 +146,7 @@ class _JudgeFactory:
         for name in choice.judges:
             others = [line for other, line in lines.items() if other != name]
             for repeat in range(self._config.repeats):
-                ask = partial(self._build_repeated, repeat=repeat)
+                ask = partial(self._build, repeat=repeat)
                 first = ask(name)
                 if len(lines[name]) > 1:
                     first = SucceedingJudge(lines[name], others, self._gone, ask)
@@ -161,10 +159,11 @@ class _JudgeFactory:
         price = price_of(name, self._config, self._table)
         return self._services.budget is None or (price is not None and price.is_whole)
 
-    def _build_repeated(self, name: str, repeat: int) -> Judge:
-        return RepeatedJudge(self._build(name), repeat)
+    def _build(self, name: str, repeat: int) -> Judge:
+        return RepeatedJudge(self._client(name), repeat)
 
-    def _build(self, name: str) -> StructuredJudge:
+    def _client(self, name: str) -> StructuredJudge:
+        """The client of a judge, the same one for all metrics."""
         if name not in self._built:
             if is_embedded(name):
                 self._built[name] = self._build_embedded(name)
@@ -203,7 +202,7 @@ class _JudgeFactory:
 
         limits = limits_of_batches(self._config.batch, provider, name)
         spool = Spool(limits, most_of)
-        return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
+        return BatchQueue(self._client(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)

@@ -11,10 +11,9 @@ class Price(NamedTuple):
     """US dollars per million tokens, and `batch_factor`, the share of them that a batch's calls are
     billed. None: not known.
 
-    Tokens that were read from a prompt cache, or written into it for five minutes or an hour, are
-    reckoned as any other input where their price is not known, and a batch's calls as live ones.
-    Prompts of more than this many tokens have the price that is named with them in `above`, in
-    ascending order; None: it is not known."""
+    Tokens read from a prompt cache or written into it, for five minutes or an hour, cost what other
+    input does if their price is not known, and a batch's calls what live ones do. `above` has the
+    prices of prompts of more than this many tokens, in ascending order."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0

@@ -55,11 +55,9 @@ class Rubric(Frozen):
 
 class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
-    `others`; by which rubric, where the metric has several; and what stands in where no judge gives
-    a verdict. `withheld` says why the rules give no estimate, where they are to score it and cannot
-    tell: nobody scores it then. `successions` tell of judges in the place of models that are off;
-    `heirs` are who is asked, by judge, if it answers that it is no more. Metrics that ask the same,
-    and share a judgment, share the call of the first of them, `shares_call_of`."""
+    `others`. `withheld` says why the rules give no estimate, and nobody scores it. `successions`
+    are of judges in the place of models that are off, `heirs` who is asked, by judge, if it answers
+    that it is no more. Metrics that ask the same share the call of the first, `shares_call_of`."""
 
     metric: str
     judge: str

@@ -145,10 +145,9 @@ class Spent:
 
 @dataclass(eq=False)
 class JudgeCall:
-    """One verdict that is asked for: the messages, what calls like it have in common, the layout if
-    it is not the rubric first, and the start for the provider's cache (None: it goes without);
-    `remembered_by` are the messages without a secret nonce. `route` is the account that is asked,
-    one of several in a pool, and `failed_at` those that have failed.
+    """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
+    it goes without); `remembered_by` are the messages without a secret nonce. `route` is the
+    account that is asked, one of several in a pool, and `failed_at` those that have failed.
 
     Drivers: `run` asks at once, in a pool at the account that it chooses. A batch takes `key`,
     `tokens` and `request()`, and has `StructuredJudge.read_batched` read what comes back."""

@@ -271,9 +271,7 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
-        generator._client.max_retries = (
-            0  # what the SDK tries again is its own matter; it would take its time here
-        )
+        generator._client.max_retries = 0  # the SDK's own tries would take their time here
 
         async def ask(name: str) -> Response:
             prompt = Prompt(

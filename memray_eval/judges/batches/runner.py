@@ -12,7 +12,7 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
@@ -30,7 +30,7 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Claim, Spending
+from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
 from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
@@ -514,7 +514,9 @@ class BatchRunner:
         )
         queue.open.pop(entry.tag, None)
         self._go_on(queue, entry, left, status)
-        await self._delete_upload(queue, entry)
+        if entry.file_id:
+            with suppress(JudgeError):  # it goes by itself in some weeks
+                await queue.client.delete_upload(entry.file_id)
 
     async def _read(
         self, queue: BatchQueue, call: BatchedCall, result: BatchResult, sums: _Sums
@@ -578,13 +580,6 @@ class BatchRunner:
             "time"
         )
 
-    async def _delete_upload(self, queue: BatchQueue, entry: BatchEntry) -> None:
-        if entry.file_id:
-            try:
-                await queue.client.delete_upload(entry.file_id)
-            except JudgeError:
-                return  # it goes by itself in some weeks
-
     # Small change
 
     def _calls_of(self, entry: BatchEntry) -> Iterable[BatchedCall]:
@@ -606,8 +601,7 @@ class BatchRunner:
 
     async def _reserve(self, entry: BatchEntry, most: Spending) -> None:
         if self._budget is not None:
-            claim: Claim = "batch under way"
-            self._tickets[entry.tag] = await self._budget.reserve(most, claim)
+            self._tickets[entry.tag] = await self._budget.reserve(most, "batch under way")
 
     async def _settle(self, entry: BatchEntry, spent: Spending) -> None:
         if self._budget is not None:

@@ -123,9 +123,9 @@ class AdmissionController:
     async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
-        """Waits for its turn, however long that takes, and holds a place in flight to the end of
-        the block. `input_tokens`, and those of them that the provider's cache is likely to have,
-        are rough figures, corrected by what earlier calls turned out to take.
+        """Waits until the call may go, and holds a place in flight to the end of the block. The
+        tokens, and those of them that the provider's cache is likely to have, are rough figures,
+        corrected by what earlier calls took.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
         reach, Throttled that is marked as stalled if it lets no call through, MemberRests in
@@ -221,7 +221,9 @@ class AdmissionController:
             if self._options.in_pool and self._breaker.is_open:
                 self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
-                error.retry_after_s = self._check_retry_after(error.retry_after_s)
+                if (wait_s := error.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S:
+                    self._notices.report_implausible_retry_after(wait_s)
+                    error.retry_after_s = None
             else:
                 permit.is_answered = permit.used != NOTHING
                 is_quota = isinstance(error, QuotaExhausted)
@@ -237,12 +239,6 @@ class AdmissionController:
             raise
         permit.is_answered = True
         self._breaker.record_success()
-
-    def _check_retry_after(self, retry_after_s: float | None) -> float | None:
-        if retry_after_s is None or retry_after_s <= LONGEST_RETRY_AFTER_S:
-            return retry_after_s
-        self._notices.report_implausible_retry_after(retry_after_s)
-        return None
 
     def _apply_grant(self, grant: Grant) -> None:
         """Takes from a grant how many calls may be in flight and what they wait for, and reports an

@@ -130,7 +130,10 @@ class Breaker:
             return self.record_success()
         if self._outage is None:
             self._count(error)
-            self._open_if_due(error)
+            if self._fatals >= self._config.fatal:
+                self._open(error, self._clock(), is_fatal=True)
+            elif self._failures >= self._config.failures:
+                self._open(error, self._clock(), is_fatal=False)
         elif self._outage.is_probing:
             self._outage.probe_error = error
         self._end_call()
@@ -143,12 +146,6 @@ class Breaker:
         """Neither kind ends a row of the other: a 503 says nothing of the key."""
         self._failures += isinstance(error, Unavailable)
         self._fatals += isinstance(error, FATAL)
-
-    def _open_if_due(self, error: JudgeError) -> None:
-        if self._fatals >= self._config.fatal:
-            self._open(error, self._clock(), is_fatal=True)
-        elif self._failures >= self._config.failures:
-            self._open(error, self._clock(), is_fatal=False)
 
     def _open(self, cause: JudgeError, since_s: float, *, is_fatal: bool) -> None:
         longest_s = self._config.longest_probe_s

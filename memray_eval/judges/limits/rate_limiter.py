@@ -1,11 +1,9 @@
 """The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
 
-Pure: no Ray, the clock is given. Each judge has a `RatePacer`: per limited quantity (requests,
-input tokens, output tokens, both) the time from which there is room again, moved forward by every
-call's share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly,
-but lets a minute pass its limit by one call, which may be many tokens: what was let go in the last
-minute is counted too. A slot that is not used is lost; nothing has to be given back, so a member
-that dies costs at most the slots it held."""
+Each judge has a `RatePacer`: per limited quantity the time from which there is room again, moved
+forward by every call's share of a minute (the generic cell rate algorithm, GCRA). That alone lets a
+minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
+counted too. A slot that is not used is lost, so a member that dies costs at most those it held."""
 
 from __future__ import annotations
 
@@ -97,12 +95,10 @@ class CallCost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it
-    come the limits that it began with and those of the provider, so that a limiter that was
-    restarted learns them again, and what its last calls really took (`correction`: actual minus
-    estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
-    by an answer). `judge` is what the limits hold for: a model, at an address, on one account.
-    `run` is the member's: it takes leave for all of its members."""
+    """A member's (a judge actor's) request for slots of these costs. With it come all limits that
+    it knows, for a limiter that was restarted, and what its last calls took: `correction`, actual
+    minus estimated tokens; `done`, how many ended, those with a 429 apart; `answered`, how many of
+    them by an answer. `judge` is a model, at an address, on one account."""
 
     judge: str
     member: str
@@ -138,10 +134,9 @@ class StallStatus(NamedTuple):
 
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
-    many calls the member may have in flight (None: as many as it likes); the limit that 429s have
-    taught, for a limiter that is restarted; and the limit that these calls, or those behind them,
-    have to wait for. A member that asks again is to gather calls for `gather_s`, as far as its
-    slots are ahead."""
+    many calls the member may have in flight (None: any number); the limit that 429s have taught;
+    and the limit that these calls, or those behind them, wait for. The member is to gather calls
+    for `gather_s` before it asks again, as far as its slots are ahead."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
@@ -189,11 +184,9 @@ class RatePacer:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
     Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
-    What was learnt stays below firm limits, and holds again when those are lifted. After a 429 the
-    pace halves and grows back. A quantity without a limit is free until the first 429: then the
-    calls of the minute before it are taken for the limit, and from then on it is searched for: the
-    pace rises to a little below where the last 429 came, stays near it for a while, and rises on,
-    ever faster, to the next."""
+    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
+    429: then the calls of the minute before are taken for the limit, which is searched for from
+    there: the pace rises to a little below the last 429, stays for a while, and rises on."""
 
     def __init__(
         self,

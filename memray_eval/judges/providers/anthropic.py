@@ -9,7 +9,7 @@ import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Prepared, Reply, Turns, judge_key
+from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -66,7 +66,7 @@ class AnthropicAdapter(BodyAdapter):
         return arguments
 
     def body(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the
         context, which other queries have too, and up to the query."""
@@ -77,7 +77,7 @@ class AnthropicAdapter(BodyAdapter):
         return {**prepared, "messages": sent}
 
     async def send(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every

@@ -15,7 +15,7 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Prepared, Reply, Turns, judge_key
+from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, Close, StructuredJudge
@@ -90,12 +90,12 @@ class GoogleAdapter:
         return {"model": arguments["model"], "config": config}
 
     async def send(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         return await self._send(self._client, prepared, messages)  # Google finds starts itself
 
     async def batch_request(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         # The SDK has no other way to say what it would send
         bodies = list[bytes]()
@@ -116,7 +116,7 @@ class GoogleAdapter:
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return self._edge.refusal(status, None, body)
 
-    async def _send(self, client: genai.Client, prepared: Prepared, messages: Turns) -> HttpReply:
+    async def _send(self, client: genai.Client, prepared: Request, messages: Turns) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in messages

@@ -10,7 +10,7 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Prepared, Reply, Turns, judge_key
+from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
@@ -84,7 +84,7 @@ class OpenAIAdapter(BodyAdapter):
         return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
 
     def body(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """A request's whole body. At OpenAI calls with one start have one key, which brings them to
         the machine that keeps it; a model that takes marks gets one at the start's ends."""
@@ -99,7 +99,7 @@ class OpenAIAdapter(BodyAdapter):
         return body
 
     async def send(
-        self, prepared: Prepared, messages: Turns, start: SharedStart | None = None
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
