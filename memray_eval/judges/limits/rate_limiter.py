@@ -29,7 +29,7 @@ FREE_S = 2.0  # without a limit a member need not ask again for this long
 GROUP_S = 0.02
 # If more calls than that may go, members ask this often a second all together, each for the
 # calls that it makes meanwhile: an actor takes some 0.8 ms a message. None waits for longer.
-MESSAGES_PER_S, LONGEST_GATHER_S = 100.0, 2.5
+MESSAGES_PER_S, LONGEST_GATHER_S = 100.0, 0.5
 LEAST_TURN = 25  # slots that a member may have at a time, if nobody else waits
 # Until a judge has answered, one call goes at a time; another when it has not come back for so
 # long. After so many that failed, one at a time would only make an outage longer.
@@ -136,7 +136,7 @@ class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
     many calls the member may have in flight (None: any number); the limit that 429s have taught;
     and the limit that these calls, or those behind them, wait for. The member is to gather calls
-    for `gather_s` before it asks again, as far as its slots are ahead."""
+    for `gather_s` before it asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0

@@ -27,7 +27,7 @@ from memray_eval.judges.limits.admission import (
 )
 from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
-from memray_eval.judges.limits.limiter_member import CHUNK, REPORT_S
+from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -195,7 +195,7 @@ def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
 
     sent, asked = run(main())
     assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
-    assert asked == [CHUNK, 20], "five of the first were left"
+    assert asked == [40, 20], "half of the first were left"
 
 
 @pytest.mark.parametrize(
