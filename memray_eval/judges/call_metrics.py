@@ -159,27 +159,30 @@ class _JudgeCounters(CallObserver):
         self._outcomes: Counter[str] = Counter()
         self._took: Counter[int] = Counter()
         self._cost_usd, self._waits_s = 0.0, list[float]()
-        self.is_news = bool(self._in_flight or self._waiting)
+
+    @property
+    def is_news(self) -> bool:
+        """True if there is something to read out: what was counted, or is under way."""
+        counted = (self._counts, self._outcomes, self._took, self._waits_s)
+        return bool(any(counted) or self._in_flight or self._waiting)
 
     def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
         self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        began, self.is_news = self._clock(), True
+        began = self._clock()
         self._waiting += 1
         try:
             yield
         finally:
             self._waiting -= 1
             self._waits_s.append(self._clock() - began)
-            self.is_news = True
 
     def on_sent(self, is_again: bool) -> None:
         self._in_flight += 1
         self._counts["sent"] += 1
         self._counts["retried"] += is_again
-        self.is_news = True
 
     def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
@@ -191,16 +194,13 @@ class _JudgeCounters(CallObserver):
             self._counts[kind] += round(tokens)
         self._counts["unpriced_calls"] += cost_usd is None
         self._cost_usd += cost_usd or 0.0
-        self.is_news = True
 
     def on_lookup(self, is_hit: bool) -> None:
         self._counts["cached" if is_hit else "missed"] += 1
-        self.is_news = True
 
     def on_verdict(self, calls: int, is_failed: bool) -> None:
         self._took[calls] += 1
         self._counts["failed"] += is_failed
-        self.is_news = True
 
     def drain(self) -> CallMetricsSnapshot:
         calls = Calls(

@@ -71,12 +71,12 @@ def ask(member: str, calls: int, limits: RateLimits = LARGE) -> Reservation:
 def test_members_gather_as_long_as_all_their_messages_are_few() -> None:
     async def main() -> None:
         limiter, grants = Limiter(clock=clock), list[Grant]()
-        for number in range(64):
+        for number in range(32):
             grants.append(await limiter.reserve(ask(str(number), 1)))
-        assert grants[-1].gather_s == pytest.approx(64 / MESSAGES_PER_S)
+        assert grants[-1].gather_s == pytest.approx(32 / MESSAGES_PER_S)
         few = RateLimits(requests_per_min=60 * MESSAGES_PER_S)
         small = Limiter(clock=clock)
-        for number in range(64):
+        for number in range(32):
             grant = await small.reserve(ask(str(number), 1, few))
         assert grant.gather_s == 0.0, "there are few messages anyway"
         granted = await limiter.reserve(ask("1", 200))
