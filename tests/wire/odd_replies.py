@@ -26,7 +26,7 @@ from memray_eval.errors import (
 from tests.servers.provider import Raw
 
 SECRET = "sk-test-secret-0123456789"
-HALF, MOST_INT = "\ud83d", 2**64
+HALF, MOST_INT, CACHED = "\ud83d", 2**64, "cached_tokens"
 MISSING: Any = object()
 Expected: TypeAlias = type[JudgeError] | None
 Cases: TypeAlias = dict[str, tuple[Raw, Expected]]
@@ -187,6 +187,7 @@ def openai_cases(text: str) -> Cases:
         **of(content, None, half_written_out=text.replace("fine", r"fine \ud83d")),
         **counts(good, "usage", "prompt_tokens"),
         **counts(good, "usage", "completion_tokens"),
+        **of(("usage", "prompt_tokens_details"), None, null=None, text="x", many={CACHED: 11}),
         "good, with a mark at its start": (Raw(b"\xef\xbb\xbf" + body), None),
         "good, packed": (Raw(gzip.compress(body), headers={"content-encoding": "gzip"}), None),
         "good": (raw(good), None),
@@ -215,6 +216,7 @@ def anthropic_cases(text: str) -> Cases:
         **of(("stop_reason",), None, null=None, missing=MISSING),
         **counts(good, "usage", "input_tokens"),
         **counts(good, "usage", "output_tokens"),
+        **of(("usage", "cache_read_input_tokens"), None, text="many"),
         "good": (raw(good), None),
     }
 
@@ -245,6 +247,7 @@ def google_cases(text: str) -> Cases:
         **of(reason, None, null=None, novel="NOVEL"),
         **counts(good, "usageMetadata", "promptTokenCount"),
         **counts(good, "usageMetadata", "thoughtsTokenCount"),
+        **of(("usageMetadata", "cachedContentTokenCount"), None, negative=-1, more=11),
         "good": (raw(good), None),
     }
 

@@ -158,6 +158,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
             assert outcome.judgment.score == 4
             outcome.judgment.explanation.encode()
             assert 0 <= outcome.usage.input_tokens + outcome.usage.output_tokens <= 100
+            assert not outcome.usage.cached_input_tokens, name
             continue
         if "429" in name or "rate limit" in name:
             assert isinstance(outcome, JudgeError), (name, outcome)

@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_metrics import CallMetrics, Calls
 from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
-    JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
+from tests.unit.judges.limits.test_admission import gate_to
 
 GOOD, BAD = '{"score": 1}', "no JSON"
 IN, OUT = 100, 20
@@ -139,14 +136,9 @@ def test_a_wait_for_a_slot_is_measured() -> None:
             return Grant((now[0],) * len(wanted.costs))
 
     async def one_call() -> None:
-        gate = AdmissionController(
-            JudgeEndpoint("judge"),
-            Slow(),
-            Breaker("judge", BreakerConfig(), lambda line: None, lambda: now[0]),
-            AdmissionOptions(member="m", limits=RateLimits(requests_per_min=60)),
-            observer=book.observer_for("a/b"),
-            hooks=RunHooks(clock=lambda: now[0]),
-        )
+        hooks, limits = RunHooks(clock=lambda: now[0]), RateLimits(requests_per_min=60)
+        observer = book.observer_for("a/b")
+        gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=observer)
         async with gate.permit(10.0):
             pass
         await gate.aclose()

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
+from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     FIRST_OUTPUT_TOKENS,
     MEMORY,
@@ -120,17 +121,21 @@ def gate_to(
     limiter: LimiterPort,
     breaker: BreakerConfig = BreakerConfig(),
     *,
+    name: str = "judge",
     budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
+    others: str = "",
+    observer: CallObserver = NO_OBSERVER,
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(
-        JudgeEndpoint("judge"),
+        JudgeEndpoint(name),
         limiter,
-        Breaker("judge", breaker, lambda line: None, clock),
+        Breaker(name, breaker, hooks.say, hooks.clock, others),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
         budget=budget,
         price=FREE,
+        observer=observer,
         hooks=hooks,
     )
 
