@@ -142,6 +142,18 @@ class Spent:
         error.set_tokens(self.usage)
         error.cost_usd, error.saved_usd, error.calls = self.cost_usd, self.saved_usd, self.answered
 
+    def verdict(self, judgment: BaseModel, judge: str, **fields: Any) -> Verdict:
+        return Verdict(
+            judgment=judgment,
+            judge=judge,
+            served_model=self.served_model or None,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            saved_usd=self.saved_usd,
+            calls=self.answered,
+            **fields,
+        )
+
 
 @dataclass(eq=False)
 class JudgeCall:
@@ -347,16 +359,8 @@ class JudgeCall:
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
         if judgment is None:
             raise Refused("the judge or its content filter declined")
-        return Verdict(
-            judgment=judgment,
-            judge=self.judge.name,
-            served_model=self.spent.served_model or None,
-            usage=self.spent.usage,
-            cost_usd=self.spent.cost_usd,
-            saved_usd=self.spent.saved_usd,
-            latency_s=time.perf_counter() - self._began,
-            calls=self.spent.answered,
-        )
+        latency_s = time.perf_counter() - self._began
+        return self.spent.verdict(judgment, self.judge.name, latency_s=latency_s)
 
     async def _ask_again(self, invalid: InvalidVerdict) -> None:
         """Adds what was wrong to the messages. After REASKS times a judgment that could have been
@@ -509,25 +513,18 @@ class StructuredJudge:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,
         in the one score that counts it. Raises Refused if it brought none."""
         pays = bool(call.paid_for) and call.paid_for == f"{self.access.run} {CURRENT_UNIT.get()}"
-        usage = Usage.of(call) if pays else Usage()
-        cost_usd = call.cost_usd if pays else 0.0
-        saved_usd = 0.0 if self.price is None else self.price.saved_on(usage, is_batch=True)
+        spent = Spent(answered=int(pays), served_model=call.served_model)
+        if pays:
+            spent.usage, spent.cost_usd = Usage.of(call), call.cost_usd
+            if self.price is not None:
+                spent.saved_usd = self.price.saved_on(spent.usage, is_batch=True)
         if call.judgment is None:
             unreadable = ", or said nothing that could be read" * reads_text(judgment)
             refused = Refused(f"the judge or its content filter declined{unreadable}")
-            refused.set_tokens(usage)
-            refused.cost_usd, refused.saved_usd, refused.calls = cost_usd, saved_usd, int(pays)
+            spent.put_on(refused)
             raise refused
-        return Verdict(
-            judgment=judgment.model_validate_json(call.judgment),
-            judge=self.name,
-            served_model=call.served_model or None,
-            usage=usage,
-            cost_usd=cost_usd,
-            saved_usd=saved_usd,
-            cached=not pays,
-            calls=int(pays),
-        )
+        filled = judgment.model_validate_json(call.judgment)
+        return spent.verdict(filled, self.name, cached=not pays)
 
     def as_paid(
         self, key: str, judgment: BaseModel | None, spent: Spent, paid_for: str = ""

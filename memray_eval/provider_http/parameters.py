@@ -327,7 +327,7 @@ def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
     paths += [part for text in texts for match in _LOC.findall(text) for part in match.split(",")]
     for path in paths:
         parts = re.split(r"[.\[\]'\"\s]+", path.strip(" '\""))
-        if own := next((name for part in parts for name in sent if _is_name(part, name)), None):
+        if own := next((name for part in parts for name in sent if _names(part, name)), None):
             return own
     if paths:  # it names what is none of ours
         return None
@@ -366,7 +366,7 @@ def _patterns(name: str) -> list[tuple[str, tuple[re.Pattern[str], ...]]]:
     return patterns
 
 
-def _is_name(part: str, name: str) -> bool:
+def _names(part: str, name: str) -> bool:
     bare = re.sub(r"[^a-z0-9]", "", part.lower())
     return bool(bare) and any(
         bare == re.sub(r"[^a-z0-9]", "", spelt.lower()) for spelt in (name, *_ALIASES.get(name, ()))

@@ -61,16 +61,10 @@ class GoogleBatches(BatchClient):
         return self._name_of(resource)
 
     async def find_upload(self, entry: BatchEntry) -> str:
-        async def search() -> str:
-            listed = 0
-            async for file in await self._client.aio.files.list(config={"page_size": PAGE}):
-                if file.display_name == entry.tag and file.size_bytes == entry.n_bytes:
-                    return self._name_of(file)
-                if (listed := listed + 1) >= MOST_LISTED:
-                    break
-            return ""
+        def is_it(file: Any) -> bool:
+            return bool(file.display_name == entry.tag and file.size_bytes == entry.n_bytes)
 
-        return await self._ask(search)
+        return await self._find_first(self._client.aio.files.list, is_it)
 
     async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
         batches = self._client.aio.batches
@@ -83,14 +77,24 @@ class GoogleBatches(BatchClient):
     async def find(
         self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
-        async def search() -> FoundBatch:
-            listed = 0
-            async for job in await self._client.aio.batches.list(config={"page_size": PAGE}):
-                if job.display_name == entry.tag:
-                    return FoundBatch(self._name_of(job))
-                if (listed := listed + 1) >= MOST_LISTED:
+        batches = self._client.aio.batches.list
+        return FoundBatch(
+            await self._find_first(batches, lambda job: job.display_name == entry.tag)
+        )
+
+    async def _find_first(
+        self, list_all: Callable[..., Awaitable[Any]], is_it: Callable[[Any], bool]
+    ) -> str:
+        """The name of the first resource in a list that is it; "" if none is."""
+
+        async def search() -> str:
+            n_listed = 0
+            async for resource in await list_all(config={"page_size": PAGE}):
+                if is_it(resource):
+                    return self._name_of(resource)
+                if (n_listed := n_listed + 1) >= MOST_LISTED:
                     break
-            return FoundBatch()
+            return ""
 
         return await self._ask(search)
 

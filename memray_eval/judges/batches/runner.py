@@ -20,7 +20,7 @@ from pydantic import BaseModel
 
 from memray_eval.config.sections import BatchConfig
 from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
-from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal, State
 from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
@@ -214,7 +214,7 @@ class BatchRunner:
         if entry.state == "uploaded" and not self._hooks.is_stopping():
             await self._submit_entry(queue, entry, None)
         elif not self._hooks.is_stopping():
-            await self._drop(queue, entry, "it had not reached the provider")
+            await self._drop(queue, entry, "dropped", "it had not reached the provider")
 
     async def _search(self, queue: BatchQueue, entry: BatchEntry) -> str:
         """The id of a batch whose submission was not answered; "" once it is certain that there is
@@ -392,10 +392,7 @@ class BatchRunner:
         )
 
     async def _refuse(self, queue: BatchQueue, entry: BatchEntry, why: str) -> None:
-        await self._settle(entry, NOTHING)
-        await self._write(queue, entry, state="refused", note=why)
-        self._keys.free(call.key for call in self._calls_of(entry))
-        queue.open.pop(entry.tag, None)
+        await self._drop(queue, entry, "refused", why)
         self._go_live(queue, f"its provider takes no batches of it: {why}")
 
     def _go_live(self, queue: BatchQueue, why: str) -> None:
@@ -593,9 +590,10 @@ class BatchRunner:
             queue.open[entry.tag] = changed
         return changed
 
-    async def _drop(self, queue: BatchQueue, entry: BatchEntry, why: str) -> None:
+    async def _drop(self, queue: BatchQueue, entry: BatchEntry, state: State, why: str) -> None:
+        """Ends a batch that costs nothing: its calls may be noted again."""
         await self._settle(entry, NOTHING)
-        await self._write(queue, entry, state="dropped", note=why)
+        await self._write(queue, entry, state=state, note=why)
         self._keys.free(call.key for call in self._calls_of(entry))
         queue.open.pop(entry.tag, None)
 
