@@ -146,7 +146,7 @@ class _JudgeFactory:
         for name in choice.judges:
             others = [line for other, line in lines.items() if other != name]
             for repeat in range(self._config.repeats):
-                ask = partial(self._build, repeat=repeat)
+                ask = partial(self._build_repeated, repeat=repeat)
                 first = ask(name)
                 if len(lines[name]) > 1:
                     first = SucceedingJudge(lines[name], others, self._gone, ask)
@@ -159,11 +159,10 @@ class _JudgeFactory:
         price = price_of(name, self._config, self._table)
         return self._services.budget is None or (price is not None and price.is_whole)
 
-    def _build(self, name: str, repeat: int) -> Judge:
-        return RepeatedJudge(self._client(name), repeat)
+    def _build_repeated(self, name: str, repeat: int) -> Judge:
+        return RepeatedJudge(self._build(name), repeat)
 
-    def _client(self, name: str) -> StructuredJudge:
-        """The client of a judge, the same one for all metrics."""
+    def _build(self, name: str) -> StructuredJudge:
         if name not in self._built:
             if is_embedded(name):
                 self._built[name] = self._build_embedded(name)
@@ -202,7 +201,7 @@ class _JudgeFactory:
 
         limits = limits_of_batches(self._config.batch, provider, name)
         spool = Spool(limits, most_of)
-        return BatchQueue(self._client(name), open_client(spec), spec.model, spool)
+        return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)
