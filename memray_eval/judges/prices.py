@@ -55,15 +55,15 @@ class Price(NamedTuple):
         write_usd = self.cache_write_1h_usd if is_batch else self.cache_write_usd
         plain = spent.input_tokens - spent.cached_input_tokens - spent.cache_write_tokens
         usd = plain * self.input_usd + spent.output_tokens * self.output_usd
-        usd += spent.cached_input_tokens * _known(self.cached_input_usd, self.input_usd)
-        usd += spent.cache_write_tokens * _known(write_usd, self.input_usd)
+        usd += spent.cached_input_tokens * _or_else(self.cached_input_usd, self.input_usd)
+        usd += spent.cache_write_tokens * _or_else(write_usd, self.input_usd)
         return usd / 1e6
 
     def _share(self, is_batch: bool) -> float:
-        return _known(self.batch_factor, 1.0) if is_batch else 1.0
+        return _or_else(self.batch_factor, 1.0) if is_batch else 1.0
 
 
-def _known(price: float | None, otherwise: float) -> float:
+def _or_else(price: float | None, otherwise: float) -> float:
     return otherwise if price is None else price
 
 

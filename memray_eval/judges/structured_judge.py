@@ -606,10 +606,10 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
     """The tokens that limiter and budget count: the estimate for those that the provider did not
     give."""
-    known = CallCost.from_usage(reply.usage)
+    cost = CallCost.from_usage(reply.usage)
     if reply.is_counted:
-        return known
-    return known._replace(
-        input_tokens=known.input_tokens or estimate.input_tokens,
-        output_tokens=known.output_tokens or estimate.output_tokens,
+        return cost
+    return cost._replace(
+        input_tokens=cost.input_tokens or estimate.input_tokens,
+        output_tokens=cost.output_tokens or estimate.output_tokens,
     )

@@ -91,7 +91,7 @@ class AnthropicAdapter(BodyAdapter):
     def read(self, completion: HttpReply) -> Reply:
         edge = self.edge
         reply = edge.object(completion)
-        usage, known = read_usage(reply.get("usage"), _TOKENS)
+        usage, is_counted = read_usage(reply.get("usage"), _TOKENS)
         with edge.reading(completion, usage):
             blocks = mappings_in(reply, "content")
             text = "".join(
@@ -99,9 +99,9 @@ class AnthropicAdapter(BodyAdapter):
             )
             ending, served = text_in(reply, "stop_reason"), name_in(reply, "model")
             if ending == "refusal":
-                return Reply(text, usage, "refused", known, served)
+                return Reply(text, usage, "refused", is_counted, served)
             is_cut = ending == "max_tokens"
-            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
+            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         return self.edge.translate(error, anthropic.APIStatusError)

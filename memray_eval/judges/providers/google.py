@@ -128,13 +128,13 @@ class GoogleAdapter:
 
     def read(self, completion: HttpReply) -> Reply:
         reply = self._edge.object(completion)
-        usage, known = read_usage(reply.get("usageMetadata"), _TOKENS)
+        usage, is_counted = read_usage(reply.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
             served = name_in(reply, "modelVersion")
             feedback = None if reply.get("candidates") else reply.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
             if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
-                return Reply("", usage, "refused", known, served)
+                return Reply("", usage, "refused", is_counted, served)
             candidate = first_in(reply, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
@@ -145,9 +145,9 @@ class GoogleAdapter:
                 text = "".join(text_in(part, "text") for part in parts if not part.get("thought"))
             reason = text_in(candidate, "finishReason")
             if reason in _REFUSALS:
-                return Reply(text, usage, "refused", known, served)
+                return Reply(text, usage, "refused", is_counted, served)
             is_cut = reason == "MAX_TOKENS"
-            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
+            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, errors.APIError):
