@@ -12,16 +12,7 @@ from typing import Protocol, TypeVar
 
 # With OPENAI_LOG=debug and its kin they write whole requests to stderr, and a worker's stderr is a
 # file under Ray's temporary folder that others may read.
-_LOGGERS = (
-    "openai",
-    "anthropic",
-    "google_genai",
-    "instructor",
-    "httpx",
-    "httpx2",
-    "httpcore",
-    "httpcore2",
-)
+_LOGGERS = "openai anthropic google_genai instructor httpx httpx2 httpcore httpcore2".split()
 
 
 class Client(Protocol):

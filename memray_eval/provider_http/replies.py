@@ -54,14 +54,8 @@ _STATUS_OF = (
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
 _QUOTA_CODES = frozenset(
-    {
-        "insufficient_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "billing_error",
-        "insufficient_credits",
-        "insufficient_balance",
-    }
+    "insufficient_quota billing_hard_limit_reached billing_not_active billing_error "
+    "insufficient_credits insufficient_balance".split()
 )
 
 
@@ -84,12 +78,9 @@ class ErrorDetails(NamedTuple):
         return error
 
     def __str__(self) -> str:
-        named = [
-            f"{name} {value}" for name, value in (("code", self.code), ("type", self.kind)) if value
-        ]
-        return (f" ({', '.join(named)})" if named else "") + (
-            f"{SAID}{self.excerpt}" if self.excerpt else ""
-        )
+        named = [f"code {self.code}"] * bool(self.code) + [f"type {self.kind}"] * bool(self.kind)
+        words = f" ({', '.join(named)})" if named else ""
+        return words + (f"{SAID}{self.excerpt}" if self.excerpt else "")
 
 
 class HttpReply(NamedTuple):
@@ -371,18 +362,16 @@ def name_in(holder: Mapping[str, Any], name: str) -> str:
 
 def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
-    if value is None:
-        return "null"
-    for kind, name in (
-        (bool, "a boolean"),
-        (str, "a text"),
-        (int | float, "a number"),
-        (list, "a list"),
-        (dict, "an object"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return type(value).__name__
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), type(value).__name__)
 
 
 def _missing_or(holder: Mapping[str, Any], name: str) -> str:

@@ -169,8 +169,10 @@ _CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
         _is(httpx2.RemoteProtocolError, aiohttp.ClientResponseError),
         "no answer: {host} closed the connection, or sent no HTTP",
     ),
-    (_is(TimeoutError), "no answer: {host} did not answer in time (timed out)"),
-    (_is(httpx2.TimeoutException), "no answer: {host} did not answer in time (timed out)"),
+    (
+        _is(TimeoutError, httpx2.TimeoutException),
+        "no answer: {host} did not answer in time (timed out)",
+    ),
     (
         _is(httpx2.TransportError, aiohttp.ClientError, OSError),
         "no answer: the connection to {host} was lost ({detail})",

@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_7"
+LIMITER = "memray_eval_limiter_8"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 LEAVE_S = 5.0
 CALLS_ACTOR = f"{CALLS} (CallsActor)"
