@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.judges.call_cache import CachedCall
 from memray_eval.metric import ComputedMetric, Metric, score_by_code
 from memray_eval.metrics import all_metrics
 from memray_eval.results.run_folder import RunFolder
@@ -60,6 +61,13 @@ def build_score(metric: str = "empathy", value: float | None = 1.0, **fields: An
     """A score of that value, or a failed one without."""
     status = {"status": "scored"} if value is not None else {"status": "error", "error": "gone"}
     return Score.model_validate({"metric": metric, "value": value} | status | fields)
+
+
+def build_call(key: str, **fields: Any) -> CachedCall:
+    """A judge call that was paid."""
+    fixed = {"judge": "openai/gpt-4o", "judgment": '{"n": 1}', "cost_usd": 0.25, "created": 1e9}
+    tokens = {"input_tokens": 9, "output_tokens": 2}
+    return CachedCall.model_validate({"key": key} | fixed | tokens | fields)
 
 
 def build_summary(**fields: Any) -> Summary:

@@ -324,8 +324,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
 
 
 def _missing_columns(connection: sqlite3.Connection) -> list[str]:
-    there = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('calls')")}
-    return [name for name in _ADDED if name not in there]
+    names = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('calls')")}
+    return [name for name in _ADDED if name not in names]
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:

@@ -13,6 +13,7 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.text_processing.judge_prompts import JudgePrompt
+from tests.fake_judges import MemoryStore
 
 LONG = {"MEMORY": "x" * 40_000, "QUERY": "Why?", "RESPONSE": "Because \ud83d of rain."}
 PROMPT = JudgePrompt("Judge it.", LONG)
@@ -41,8 +42,8 @@ class Rating(BaseModel):
     score: float
 
 
-class Recorded:
-    """Remembers every call, and by what it was looked up."""
+class Recorded(MemoryStore):
+    """Remembers by what each call was looked up, and finds it."""
 
     def __init__(self) -> None:
         self.keys = list[str]()
@@ -50,18 +51,8 @@ class Recorded:
     async def get(self, key: str) -> CachedCall:
         self.keys.append(key)
         verdict = '{"reason": "r", "score": 1}'
-        return CachedCall(
-            key=key,
-            judge="j",
-            judgment=verdict,
-            input_tokens=1,
-            output_tokens=1,
-            cost_usd=0.0,
-            created=0.0,
-        )
-
-    async def put(self, call: CachedCall) -> None:
-        raise AssertionError("a call was made")
+        tokens = {"input_tokens": 1, "output_tokens": 1}
+        return CachedCall(key=key, judge="j", judgment=verdict, cost_usd=0.0, created=0.0, **tokens)
 
 
 @pytest.mark.parametrize("judge", KEYS)
