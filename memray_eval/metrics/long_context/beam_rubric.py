@@ -9,8 +9,9 @@ benchmarks/beam/rules.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
 
 from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
@@ -26,18 +27,23 @@ AS_CODE = "as_code"
 _MOST, _SOME = 0.8, 0.4  # shares of an item's words that the offline estimate wants
 
 
+STEPS = ("1.0", "0.5", "0.0")
+
+
+def _is_a_step(score: float) -> float:
+    if score not in map(float, STEPS):
+        raise ValueError("score must be 1.0, 0.5 or 0.0")
+    return score
+
+
 class ItemJudgment(BaseModel):
     """How far the response meets one item."""
 
     reason: str = Field(description="Why, in one or two sentences.")
-    score: float = Field(description="1.0, 0.5 or 0.0", json_schema_extra={"enum": [1.0, 0.5, 0.0]})
-
-    @field_validator("score")
-    @classmethod
-    def _is_a_step(cls, score: float) -> float:
-        if score not in (0.0, 0.5, 1.0):
-            raise ValueError("score must be 1.0, 0.5 or 0.0")
-        return score
+    # As texts: Google's schemas have no enumeration of numbers. A number is read too
+    score: Annotated[
+        float, AfterValidator(_is_a_step), WithJsonSchema({"type": "string", "enum": [*STEPS]})
+    ]
 
 
 class RubricJudgment(BaseModel):
@@ -118,6 +124,8 @@ METRIC = JudgedMetric(
         items=[ItemJudgment(reason="the response is empty", score=0.0) for _ in items_of(sample)]
     ),
     preferred_judge="openai/gpt-4o-mini",
+    version=2,
+    anchors={1.0: "the item is met", 0.5: "it is met in part", 0.0: "it is not met"},
     parts=(AS_CODE,),
     aggregate=aggregate,
     layout=(

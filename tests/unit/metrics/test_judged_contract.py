@@ -90,6 +90,7 @@ COMPANION = {
     "personalization_continuity": 0.6,
     "trust_boundaries": 0.5,
     "overall": 0.7,
+    "evidence": ["rest is is GOOD"],
     "reasoning": "warm",
 }
 
@@ -100,7 +101,7 @@ def companion(value: float, **parts: float) -> Case:
         *out_of_scale("helpfulness", 1.1, -0.1),
         {"overall": None},
     )
-    return Case(KNOWN, COMPANION, value, 0.0, wrong, parts)
+    return Case(KNOWN, COMPANION, value, 0.0, wrong, parts, pieces=1)
 
 
 CASES = {
@@ -285,7 +286,7 @@ CASES = {
             "ACCEPTED_ANSWERS": "an iron test",
             "RESPONSE": ANSWER.text,
         },
-        judgment={"reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
+        judgment={"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
         value=1.0,
         empty=0.0,
         wrong=(

@@ -23,7 +23,7 @@ from memray_eval.stages.judge import (
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
 
 METRICS = pick(["semantic_correctness"])
-RIGHT = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.8)
+RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
 
 
 class FakeJudge:
