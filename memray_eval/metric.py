@@ -616,7 +616,7 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
     if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
         return ""
-    return str(metric.estimate.measured) if metric.estimate else "withdrawn; score it anew"
+    return str(metric.estimate.measured) if metric.estimate else "withdrawn; score it again"
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:
