@@ -170,6 +170,12 @@ class Verified(NamedTuple):
     source: str = "the response"
     decides: bool = True
 
+    def joined_by(self, other: Verified) -> Verified:
+        """With the pieces of another check of the same judgment, in another text."""
+        return self._replace(
+            pieces=self.pieces + other.pieces, unverified=self.unverified + other.unverified
+        )
+
 
 class Measured(Frozen):
     """What an estimate was found to be worth on `n` labelled cases. `recall` of those that are

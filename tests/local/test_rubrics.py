@@ -58,7 +58,7 @@ def summary_text(done: RunResult) -> str:
 
 
 def correct(body: dict[str, Any]) -> str | Answer | Fault:
-    return json.dumps({"reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
+    return json.dumps({"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
 
 
 def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The versions of rubrics: a rubric or a judgment that changes makes runs incomparable, so it changes
-on purpose, and with its version.
+"""The versions of rubrics: a rubric or a judgment that changes makes runs incomparable, so it
+changes on purpose, and with its version.
 
 To change one: change it, raise its metric's `version`, run this test, and put the version and the
 digest that it prints here in the same commit; runs store both."""
@@ -14,17 +14,17 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.long_context._question_types import CRITERIA
 
 RUBRICS = {
-    "coherence": (0, "012eb210e00a84ef"),
-    "conversational_continuity": (0, "b0b3acd81edc10ba"),
-    "emotional_congruence": (0, "ab2743d1079c56cf"),
-    "empathy": (0, "0ec424da1ddb5edd"),
-    "groundedness": (0, "f068dc5817cce1a9"),
-    "helpfulness": (0, "08a7748b7e6fcd4f"),
-    "logical_consistency": (0, "86648d67b5c00ffe"),
-    "memory_utilization": (0, "c951a279b7052916"),
-    "persona_consistency": (0, "6034d259189af3f4"),
-    "politeness": (0, "a28adf6e29f1b878"),
-    "safety": (0, "256b7a7832141ffb"),
+    "coherence": (2, "d5d3358579410a14"),
+    "conversational_continuity": (2, "d6dd5a4c2234abf3"),
+    "emotional_congruence": (2, "8c7fa4d76f4f3c26"),
+    "empathy": (2, "a4a4182d38417ef4"),
+    "groundedness": (2, "dceee50bf550dbf8"),
+    "helpfulness": (2, "fdf0e0f7c91ce820"),
+    "logical_consistency": (2, "31b4c26de8ef661d"),
+    "memory_utilization": (2, "c01cc000dabe3d45"),
+    "persona_consistency": (2, "1e69a4bb0bf29787"),
+    "politeness": (2, "f0b578e99ec05971"),
+    "safety": (2, "a2b37f1e57a74ebd"),
     "appropriateness": (2, "392ebbcca9c792cb"),
     "companion_helpfulness": (2, "392ebbcca9c792cb"),
     "conversational_quality": (2, "392ebbcca9c792cb"),
