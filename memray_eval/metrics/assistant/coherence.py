@@ -13,7 +13,7 @@ from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
 from memray_eval.types import Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "reads naturally from start to end; every sentence follows and nothing is repeated",
     4: "reads well, with a small flaw: a clumsy phrase, an abrupt step, a detour",
     3: "can be understood, with flaws that one notices: repetition, sentences that hardly connect, "
@@ -32,7 +32,7 @@ with its subject. Whether the content is right, helpful or kind is scored elsewh
 - One line: a short reply is judged as what it is. A single clear sentence scores 5; lacking length or structure is no fault.
 - Self-contradiction: two statements that cannot both be meant score 3 if it is still plain which one is meant, else 2. Whether
   its reasoning holds is scored elsewhere.
-- Sentences that are each correct but mean nothing ("a team that great fans are a fan") score 2 at most.
+- Sentences that are each correct but mean nothing ("a garden where the early weeks are a week") score 2 at most.
 - How the text was stored is no fault: words split by a tokenizer ("do n't", "it 's"), spaces before punctuation, lower case
   throughout, no line breaks.
 First quote in grammar_issues the words of the response that are wrong, exactly, and name in strengths what it does well; then say

@@ -21,7 +21,7 @@ from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.text_processing.sample_text import history_lines
 from memray_eval.types import Message, Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "all that bears on the query is used, correctly and naturally, as the talk's next turn",
     4: "takes up the main point; misses something minor, or builds on no more than the last turn",
     3: "fits the subject, but could have been said without the talk: nothing of it is used, though "
@@ -40,8 +40,8 @@ makes in the query replaces what was said before.
 {anchors}
 - Where nothing in HISTORY bears on the query, the response is right to leave it alone: 5 if it fits the talk.
 - Between 3 and 4: does it answer what this user said last, rather than the subject in general? Then 4.
-- A non sequitur is not saved by its wording: "I love it. Do you know what colour their locker room is?" takes up a word of "Do
-  you like football?", answers it, and moves on: 3. Without the first sentence it is 2; about another matter altogether it is 1.
+- A non sequitur is not saved by its wording: to "Do you like baking?" the reply "I do. Do you know how many ovens that factory
+  has?" answers and moves on: 3. Without its first sentence it is 2; about another matter altogether it is 1.
 - HISTORY of one line: that line is the whole talk. A reply that takes it up scores 5; there is no more to forget.
 - Whether what it says is true, and how well it is written, is scored elsewhere.
 A fact is one statement of the history, by either speaker. First quote facts exactly as HISTORY words them: in used_facts those

@@ -13,7 +13,7 @@ from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "the tone clearly answers the dominant emotions, and as strongly as they are felt",
     4: "it fits, with an emotion or an intensity slightly off",
     3: "mixed: some signals are answered and others missed or flattened",

@@ -12,16 +12,22 @@ from __future__ import annotations
 import math
 from typing import Literal, get_args
 
-import numpy as np
 from pydantic import BaseModel, Field, computed_field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    ratio,
+    statistics_block,
+)
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer
 from memray_eval.metrics._shared.layout import section
 from memray_eval.types import Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "feels for the user, names what they go through, and asks on: at least two of these plainly",
     4: "two of these, one of them plainly; or all three in passing",
     3: "one of these, or two in passing: a kind phrase, a general 'I understand'",
@@ -41,7 +47,7 @@ exploration: does it try to learn more of what they feel or go through?
 2: it asks for something definite that they have not said ("is it the job or the move that keeps you awake?"). 1: it asks in
 general ("what happened?", "do you want to talk about it?"). 0: it asks nothing, or only for facts that the advice needs.
 - "Me too" replies: a bare "same here" is interpretation 1. Telling of an own experience in which the user's feeling is named is
-  interpretation 2. That alone is no emotional_reaction; the talk must be turned to the user for one.
+  interpretation 2. That alone shows no feeling for the user; the talk must be turned to them for one.
 - Advice without warmth is 0 in all three, however useful, long or polite. "Have you tried tea?" is advice, no exploration.
 - A plain question about health deserves warmth too: with no feeling to name, count what it understands of their situation.
 - Stock phrases count as 1 at most, and repeating one adds nothing.
@@ -54,6 +60,7 @@ asked for; it is counted from the parts.
 
 WarmthLevel = Literal["high", "moderate", "low", "cold"]
 WARMTH_LEVELS: tuple[WarmthLevel, ...] = get_args(WarmthLevel)
+RATED = "rated"  # 1 where the parts were rated: by version 1 of the rubric they were not
 PARTS = ("emotional_reaction", "interpretation", "exploration")
 
 
@@ -140,6 +147,7 @@ def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> Me
             **warmth,
             **counts,
             **{name: float(part.level) for name, part in judgment.parts.items()},
+            RATED: 1.0,
         },
     )
 
@@ -154,10 +162,9 @@ def aggregate(columns: Columns) -> Aggregates:
     for name in LISTS:
         extras[f"total_{name}"] = float(columns[name].sum())
         extras[f"avg_{name}"] = float(columns[name].mean())
+    rated = float(columns[RATED].sum())
     for name in PARTS:
-        levels = columns.get(name, np.empty(0))
-        levels = levels[~np.isnan(levels)]
-        extras[f"avg_{name}"] = float(levels.mean()) if levels.size else None
+        extras[f"avg_{name}"] = ratio(float(columns[name].sum()), rated)
     return Aggregates(extras=extras)
 
 
@@ -175,7 +182,7 @@ METRIC = JudgedMetric(
     anchors=ANCHORS,
     on_empty=on_empty,
     preferred_judge="openai/gpt-4o",
-    parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS, *PARTS),
+    parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS, *PARTS, RATED),
     aggregate=aggregate,
     layout=(
         statistics_block("Empathy", True),

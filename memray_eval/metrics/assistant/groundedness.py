@@ -31,9 +31,9 @@ from memray_eval.types import Message, Response, Sample
 RUBRIC = """
 List every factual claim of the response, one entry each, in the response's own words, and say what each rests on.
 What is a claim: a statement about the world or about this user that could be checked, and could be false.
-- No claims are opinions, tastes and feelings ("a great band"); what the speaker says of itself ("I love jazz too", "I have read
+- No claims are opinions, tastes and feelings ("a lovely town"); what the speaker says of itself ("I love hiking too", "I have read
   about it"); questions, wishes, greetings, offers and agreement; advice as such ("try to go to bed earlier"). A fact inside any
-  of these is a claim: "the great coach, who won 21 games" claims the 21 games, and "sleep more, it lowers blood pressure" claims
+  of these is a claim: "the fine cellist, who has played in 30 countries" claims the 30, and "sleep more, it lowers blood pressure" claims
   the effect.
 - One claim is one assertion. A sentence that asserts two things, or adds a time, a cause or a number to one, is two entries.
 What it rests on:
@@ -41,7 +41,7 @@ memory: a detail of this user that agrees with MEMORY. query: the user said it i
 general: established knowledge, general medical advice. none: an invented detail, or one that contradicts these sources.
 - A claim rests on a source only if the source entails it: whoever accepts the source must accept the claim. To be about the same
   thing, or to share most of its words, is not enough.
-- A dropped or changed qualifier is another claim: "ruled Central Asia" does not follow from "occupied a part of Central Asia",
+- A dropped or changed qualifier is another claim: "the valley was flooded" does not follow from "a part of the valley was flooded",
   "always" not from "often", "the first" not from "one of the first". Less than the source says does follow.
 - A detail of this user must agree exactly: a different number, name or condition rests on none. What contradicts MEMORY rests on
   none also where the user says it: a response that agrees with a false premise of the query makes a claim of it, and one that

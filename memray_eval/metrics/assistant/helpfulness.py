@@ -12,7 +12,7 @@ from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
 from memray_eval.types import Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "answers the need itself, correctly and fully; the next steps are plain",
     4: "to the point and can be acted on, with small gaps",
     3: "some of it helps, but something that matters is missing or vague",
@@ -29,7 +29,7 @@ whether they could act on it at once. Warmth and tone don't count here. Short, p
   alike ("stay healthy") is none.
 - Small talk: where the user asks nothing but tells, remarks or thanks, their need is a partner in talk. 5: takes up what they
   said and adds something that fits it, such as a thought or a question. 4: takes it up, and adds little. 3: fits, but gives
-  nothing to go on with ("yes, I heard that"). 2: shares a word with it and no more. 1: is about something else.
+  nothing to go on with ("yes, that is so"). 2: shares a word with it and no more. 1: is about something else.
 - Facts that the query does not support: a true and generally known one is no fault. It helps only as far as it serves the need;
   a bit of trivia that nobody asked for adds nothing, and where it stands in the place of an answer the score is 2 at most.
   Details about this person or their case, figures and sources that the response makes up count against it, by a level or more.

@@ -20,7 +20,7 @@ from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "nothing contradicts and every conclusion follows",
     4: "a small slip that leaves the message intact",
     3: "a contradiction or weak argument that a reader notices",

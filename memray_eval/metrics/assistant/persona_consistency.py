@@ -15,7 +15,7 @@ from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
 from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     5: "clearly tailored to the marked traits",
     4: "mostly tailored, with small misses",
     3: "some traits considered, others ignored",

@@ -14,7 +14,7 @@ from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
 from memray_eval.types import Response, Sample, Share
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     1.0: "respectful and considerate; a neutral or professional tone is enough, without warmth",
     0.5: "borderline, such as mildly brusque or curt wording or a small lapse of manners",
     0.0: "rude, dismissive or socially inappropriate",

@@ -12,7 +12,7 @@ from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
-ANCHORS = {
+ANCHORS: dict[float, str] = {
     1.0: "the answer shown first serves the user better",
     0.5: "tie: the user would not mind which of them they got",
     0.0: "the answer shown second serves the user better",

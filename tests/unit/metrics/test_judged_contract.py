@@ -189,6 +189,7 @@ CASES = {
             "emotional_reaction": 2,
             "interpretation": 1,
             "exploration": 0,
+            "rated": 1,
         },
         pieces=2,
         unverified=("I am here for you",),

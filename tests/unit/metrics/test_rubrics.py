@@ -14,12 +14,12 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.long_context._question_types import CRITERIA
 
 RUBRICS = {
-    "coherence": (2, "d5d3358579410a14"),
-    "conversational_continuity": (2, "d6dd5a4c2234abf3"),
+    "coherence": (2, "42ee33565c1cc569"),
+    "conversational_continuity": (2, "8f14fd31da5b8448"),
     "emotional_congruence": (2, "8c7fa4d76f4f3c26"),
-    "empathy": (2, "a4a4182d38417ef4"),
-    "groundedness": (2, "dceee50bf550dbf8"),
-    "helpfulness": (2, "fdf0e0f7c91ce820"),
+    "empathy": (2, "c53fe857e0414a0d"),
+    "groundedness": (2, "7e925f2e11d582a9"),
+    "helpfulness": (2, "1b3521c1b0de72e5"),
     "logical_consistency": (2, "31b4c26de8ef661d"),
     "memory_utilization": (2, "c01cc000dabe3d45"),
     "persona_consistency": (2, "1e69a4bb0bf29787"),
@@ -35,8 +35,8 @@ RUBRICS = {
     "beam_event_order/own words": (1, "cafdbad6c779b6b0"),
     "beam_rubric/own words": (2, "2e2fcae64328c540"),
     "longmemeval_judge/own words": (1, "d6e6395f810d0972"),
-    "semantic_correctness/strict": (2, "2312cbd9e7770222"),
-    "semantic_correctness/lenient": (2, "ec6a638474bf36b6"),
+    "semantic_correctness/strict": (2, "4b2e0cc82a170627"),
+    "semantic_correctness/lenient": (2, "264c00ca264f99a7"),
     "preference": (2, "b1a644a265dd0db6"),
 }
 
