@@ -12,7 +12,7 @@ from __future__ import annotations
 from typing import Literal
 
 import numpy as np
-from pydantic import BaseModel, Field, computed_field
+from pydantic import BaseModel, Field
 
 from memray_eval.metric import (
     Aggregates,
@@ -65,20 +65,9 @@ class FactualClaim(BaseModel):
 
 
 class GroundednessJudgment(BaseModel):
-    """Every claim with its source. The two figures follow from the claims; None if there are
-    none."""
+    """Every claim with its source. The two figures are counted from them."""
 
     claims: list[FactualClaim]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def groundedness_score(self) -> float | None:
-        return ratio(sum(claim.is_grounded for claim in self.claims), len(self.claims))
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def hallucination_rate(self) -> float | None:
-        return None if self.groundedness_score is None else 1 - self.groundedness_score
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:

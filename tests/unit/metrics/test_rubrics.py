@@ -18,7 +18,7 @@ RUBRICS = {
     "conversational_continuity": (2, "8f14fd31da5b8448"),
     "emotional_congruence": (2, "8c7fa4d76f4f3c26"),
     "empathy": (2, "c53fe857e0414a0d"),
-    "groundedness": (2, "7e925f2e11d582a9"),
+    "groundedness": (2, "9694a9479b19f756"),
     "helpfulness": (2, "1b3521c1b0de72e5"),
     "logical_consistency": (2, "31b4c26de8ef661d"),
     "memory_utilization": (2, "c01cc000dabe3d45"),
