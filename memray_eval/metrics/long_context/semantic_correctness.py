@@ -21,10 +21,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from memray_eval.metric import (
     Aggregates,
     Columns,
-    Estimate,
     JudgedMetric,
     Measured,
     MetricValue,
+    OfflineEstimate,
 )
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
@@ -32,6 +32,7 @@ from memray_eval.metrics.long_context._correctness import Kind, is_given, option
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.languages import is_foreign
 from memray_eval.types import Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
@@ -229,6 +230,13 @@ def _judged_by_code(why: str, is_correct: bool, confidence: float) -> Correctnes
     return CorrectnessJudgment(answer="", reasoning=why, verdict=verdict, confidence=confidence)
 
 
+def why_not(sample: Sample, response: Response) -> str | None:
+    """An answer is found in any language, and what declines to answer in English."""
+    if sample.metadata.get("unanswerable") is True and is_foreign(response.text):
+        return "the rules know in English alone what declines to answer"
+    return None
+
+
 def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
     """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
     surrounding space."""
@@ -275,8 +283,9 @@ METRIC = JudgedMetric(
         1.0: "CORRECT: it gives an accepted answer, under whatever name and beside whatever else",
         0.0: "INCORRECT: another answer, an incomplete one, or none",
     },
-    estimate=Estimate(
+    estimate=OfflineEstimate(
         rules=rules,
+        why_not=why_not,
         measured=Measured(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
     ),
     parts=("confidence",),
