@@ -9,9 +9,9 @@ benchmarks/beam/rules.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import AfterValidator, BaseModel, Field, WithJsonSchema
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
@@ -25,10 +25,11 @@ AS_CODE = "as_code"
 STEPS = ("1.0", "0.5", "0.0")
 
 
-def _is_a_step(score: float) -> float:
-    if score not in map(float, STEPS):
+def _read_step(said: Any) -> Any:
+    step = float(said) if isinstance(said, str) else said
+    if step not in map(float, STEPS):
         raise ValueError("score must be 1.0, 0.5 or 0.0")
-    return score
+    return step
 
 
 class ItemJudgment(BaseModel):
@@ -37,7 +38,7 @@ class ItemJudgment(BaseModel):
     reason: str = Field(description="Why, in one or two sentences.")
     # As texts: Google's schemas have no enumeration of numbers. A number is read too
     score: Annotated[
-        float, AfterValidator(_is_a_step), WithJsonSchema({"type": "string", "enum": [*STEPS]})
+        float, BeforeValidator(_read_step), WithJsonSchema({"type": "string", "enum": [*STEPS]})
     ]
 
 
