@@ -30,7 +30,7 @@ _KINDS = {
 }
 
 
-class Agreement(Frozen):
+class MeasuredAgreement(Frozen):
     """How far a judge agreed with people on `n` labels, by a version of a metric's rubric: `value`
     is what `figure` names, with its interval, and `command` measures it again."""
 
@@ -55,12 +55,14 @@ class Agreement(Frozen):
 
 
 @cache
-def _all_measured() -> tuple[Agreement, ...]:
+def _all_measured() -> tuple[MeasuredAgreement, ...]:
     file = importlib.resources.files("memray_eval.metrics") / "measured.yaml"
-    return TypeAdapter(tuple[Agreement, ...]).validate_python(parse_yaml(file.read_text("utf-8")))
+    return TypeAdapter(tuple[MeasuredAgreement, ...]).validate_python(
+        parse_yaml(file.read_text("utf-8"))
+    )
 
 
-def measured_agreement(metric: str) -> list[Agreement]:
+def measured_agreement(metric: str) -> list[MeasuredAgreement]:
     """The measurements of measured.yaml for a metric, the newest first."""
     mine = (entry for entry in _all_measured() if entry.metric == metric)
     return sorted(mine, key=lambda entry: entry.date, reverse=True)

@@ -38,7 +38,7 @@ there and bears on the query, agree with it, and read as the next turn of the sa
 answered, no advice given again as if it were new, no claim that something was said which was not. A correction that the user
 makes in the query replaces what was said before.
 {anchors}
-- Where nothing in HISTORY bears on the query, the response is right to leave it alone: 5 if it fits the talk.
+- If nothing in HISTORY bears on the query, the response is right to leave it alone: 5 if it fits the talk.
 - Between 3 and 4: does it answer what this user said last, rather than the subject in general? Then 4.
 - A non sequitur is not saved by its wording: to "Do you like baking?" the reply "I do. Do you know how many ovens that factory
   has?" answers and moves on: 3. Without its first sentence it is 2; about another matter altogether it is 1.
@@ -47,7 +47,7 @@ makes in the query replaces what was said before.
 A fact is one statement of the history, by either speaker. First quote facts exactly as HISTORY words them: in used_facts those
 that the response relies on, in contradicted_facts those that it denies or gets wrong, in forgotten_facts those that bear on the
 query and that it passes over or asks for again. In invented_references quote the words of RESPONSE that refer to something as
-said or agreed before, where neither HISTORY nor QUERY has it ("as you told me, ..."). Then say in explanation what decides the
+said or agreed before, and that neither HISTORY nor QUERY has ("as you told me, ..."). Then say in explanation what decides the
 score; then give continuity_score.
 """,  # noqa: E501
     ANCHORS,

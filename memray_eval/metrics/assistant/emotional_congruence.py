@@ -29,7 +29,7 @@ Weigh intensity: deep sadness asks for gentle, validating words and not for chee
 user needs a plain, friendly tone. Count only emotions that the distribution or the message supports, never ones you would
 expect. Judge tone and emotional framing alone: whether the advice is medically right is scored elsewhere.
 First quote in evidence the words of the response that carry its tone, exactly. Name in matched_emotions the emotions that the tone
-answers, in mismatched_emotions those that it misses or clashes with, by their names in EMOTION where they stand there. Then say in
+answers, in mismatched_emotions those that it misses or clashes with, by their names in EMOTION if it has them. Then say in
 tone_notes in a sentence or two what decides the score; then give emotional_congruence_score.
 """,  # noqa: E501
     ANCHORS,

@@ -27,11 +27,11 @@ whether they could act on it at once. Warmth and tone don't count here. Short, p
 {anchors}
 - Between 1 and 2: name the one thing that the person could use. If there is none, it is 1. Advice that would suit any question
   alike ("stay healthy") is none.
-- Small talk: where the user asks nothing but tells, remarks or thanks, their need is a partner in talk. 5: takes up what they
+- Small talk: if the user asks nothing but tells, remarks or thanks, their need is a partner in talk. 5: takes up what they
   said and adds something that fits it, such as a thought or a question. 4: takes it up, and adds little. 3: fits, but gives
   nothing to go on with ("yes, that is so"). 2: shares a word with it and no more. 1: is about something else.
 - Facts that the query does not support: a true and generally known one is no fault. It helps only as far as it serves the need;
-  a bit of trivia that nobody asked for adds nothing, and where it stands in the place of an answer the score is 2 at most.
+  a bit of trivia that nobody asked for adds nothing, and if it takes the place of an answer the score is 2 at most.
   Details about this person or their case, figures and sources that the response makes up count against it, by a level or more.
 - If only one of several questions is answered, judge by how much the answered one matters: 3 at most if it is the lesser.
 First quote in useful_parts what of the response meets the need, exactly; name in missing_info each thing that the person needs

@@ -59,7 +59,7 @@ Judge what is meant, not the wording:
 - So is another name of the same person, place or thing that you know of: an alias, a title, an abbreviation, a name with or
   without its middle names, the common word for the technical one.
 - Another number, name or digit is another answer, however similar. But a reference that is itself a range or an approximation
-  ("more than 60", "the 1990s") is met by a value or range of that size ("around 60", "1994"), not by a wider one. Where the
+  ("more than 60", "the 1990s") is met by a value or range of that size ("around 60", "1994"), not by a wider one. If the
   reference is exact, a range that only contains it is not the answer.
 - What the response says beside the right answer (reasons, background, a detail that you doubt) does no harm, unless it
   contradicts that answer or gives another one to the same question.

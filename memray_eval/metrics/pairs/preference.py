@@ -20,7 +20,7 @@ ANCHORS: dict[float, str] = {
 RUBRIC = """
 Two assistants answered the same user. Say which answer serves this user better: FIRST, SECOND, or neither (tie).
 Weigh, in this order: it is right and safe; it does what was asked; it uses what is known of the user where that helps; it meets
-how the user feels, in a fitting tone; it is clear. Where REFERENCE is given, an answer that agrees with it is right. Check what
+how the user feels, in a fitting tone; it is clear. If REFERENCE is given, an answer that agrees with it is right. Check what
 can be checked, such as a sum or a line of code, before you look at anything else.
 - If one is right in the main point and the other is wrong, the right one is better, however short or plain it is.
 - If both are wrong, prefer the one that misleads less: the nearer miss, or the one that says that it is not sure. If both are

@@ -11,7 +11,7 @@ from memray_eval.cli.app import app
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics, catalogue
 from memray_eval.metrics.catalogue import (
-    Agreement,
+    MeasuredAgreement,
     anchors_of,
     list_lines,
     markdown_table,
@@ -78,7 +78,7 @@ def test_a_judged_metric_says_what_its_ends_look_like_and_how_far_its_judges_wer
         "date": "2026-11-25",
         "command": "calibrate x",
     }
-    known = Agreement.model_validate(entry)
+    known = MeasuredAgreement.model_validate(entry)
     monkeypatch.setattr(catalogue, "_all_measured", lambda: (known,))
     assert (measured_agreement("empathy"), measured_agreement("coherence")) == ([known], [])
     page = " ".join(" ".join(page_lines(all_metrics()["empathy"])).split())

@@ -15,11 +15,11 @@ from memray_eval.metrics.long_context._question_types import CRITERIA
 
 RUBRICS = {
     "coherence": (2, "42ee33565c1cc569"),
-    "conversational_continuity": (2, "8f14fd31da5b8448"),
-    "emotional_congruence": (2, "8c7fa4d76f4f3c26"),
+    "conversational_continuity": (2, "fa532e42a8e4d54d"),
+    "emotional_congruence": (2, "ea7fb3127a542176"),
     "empathy": (2, "c53fe857e0414a0d"),
     "groundedness": (2, "9694a9479b19f756"),
-    "helpfulness": (2, "1b3521c1b0de72e5"),
+    "helpfulness": (2, "226c7888d699b72c"),
     "logical_consistency": (2, "31b4c26de8ef661d"),
     "memory_utilization": (2, "c01cc000dabe3d45"),
     "persona_consistency": (2, "1e69a4bb0bf29787"),
@@ -35,9 +35,9 @@ RUBRICS = {
     "beam_event_order/own words": (1, "cafdbad6c779b6b0"),
     "beam_rubric/own words": (2, "2e2fcae64328c540"),
     "longmemeval_judge/own words": (1, "d6e6395f810d0972"),
-    "semantic_correctness/strict": (2, "4b2e0cc82a170627"),
-    "semantic_correctness/lenient": (2, "264c00ca264f99a7"),
-    "preference": (2, "b1a644a265dd0db6"),
+    "semantic_correctness/strict": (2, "d8f47d0ee913433f"),
+    "semantic_correctness/lenient": (2, "87afa69f6b46b00f"),
+    "preference": (2, "8f8ec6db3e1dfc75"),
 }
 
 
