@@ -13,6 +13,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.metric import ComputedMetric, Metric, score_by_code
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.assistant.empathy import PARTS
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.stages.judge import judge_record
@@ -115,6 +117,22 @@ def judge_metrics(
 ) -> Record:
     """The record with its scores by these judges."""
     return asyncio.run(judge_record(record, metrics, judges, *options))
+
+
+def empathy_verdict(*levels: int, quotes: Sequence[str] = (), **fields: Any) -> dict[str, Any]:
+    """A judge's empathy judgment with these levels of its three parts; the first has the quotes."""
+    parts: dict[str, Any] = {
+        name: {"evidence": [], "reason": "r", "level": level}
+        for name, level in zip(PARTS, levels, strict=True)
+    }
+    parts[PARTS[0]]["evidence"] = [*quotes]
+    rest = {"dismissive_words": [], "empathy_gaps": [], "explanation": "warm"}
+    return parts | rest | fields
+
+
+def cited(*keys: str, evidence: Sequence[KeyCitation] = ()) -> MemoryUtilizationJudgment:
+    """A judgment that the response uses these keys."""
+    return MemoryUtilizationJudgment(evidence=[*evidence], reasoning="r", cited_keys=[*keys])
 
 
 def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:

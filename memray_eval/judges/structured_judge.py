@@ -158,7 +158,8 @@ class Spent:
 @dataclass(eq=False)
 class JudgeCall:
     """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
-    it goes without); `remembered_by` are the messages without a secret nonce. `route` is the
+    it goes without); `remembered_by` are the messages without a secret nonce, `version` is the
+    rubric's. `route` is the
     account that is asked, one of several in a pool, and `failed_at` those that have failed.
 
     Drivers: `run` asks at once, in a pool at the account that it chooses. A batch takes `key`,
@@ -172,6 +173,7 @@ class JudgeCall:
     repeat: int = 0
     layout: str = ""
     start: SharedStart | None = None
+    version: int = 0
     spent: Spent = field(default_factory=Spent)
     failed_at: set[str] = field(default_factory=set)
 
@@ -193,6 +195,7 @@ class JudgeCall:
             self.judge.adapter.parameters,
             self.repeat,
             self.layout,
+            self.version,
         )
 
     @property
@@ -467,7 +470,8 @@ class StructuredJudge:
         system = valid[0].content if valid[0].role == "system" else ""
         prepared = self._prepare(judgment, system, shared_first=False)
         sent = [message.model_dump() for message in valid]
-        return JudgeCall(self, judgment, sent, valid, prepared, repeat)
+        version = messages.version if isinstance(messages, JudgePrompt) else 0
+        return JudgeCall(self, judgment, sent, valid, prepared, repeat, version=version)
 
     def _call_shared_first(
         self, prompt: JudgePrompt, judgment: type[BaseModel], repeat: int, is_batch: bool
@@ -484,7 +488,17 @@ class StructuredJudge:
             )
         prepared = self._prepare(judgment, laid.system, shared_first=True)
         sent = [message.model_dump() for message in laid.messages]
-        return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, SHARED_FIRST, start)
+        return JudgeCall(
+            self,
+            judgment,
+            sent,
+            laid.question,
+            prepared,
+            repeat,
+            SHARED_FIRST,
+            start,
+            prompt.version,
+        )
 
     def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
         if (judgment, system) not in self._prepared:

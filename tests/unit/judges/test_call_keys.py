@@ -57,6 +57,22 @@ class Recorded(MemoryStore):
 
 @pytest.mark.parametrize("judge", KEYS)
 def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keys_of(judge, PROMPT, monkeypatch) == KEYS[judge]
+
+
+@pytest.mark.parametrize("judge", KEYS)
+def test_a_rubric_s_version_is_in_the_key_from_the_second_on(
+    judge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (
+        keys_of(judge, PROMPT.of_version(version), monkeypatch) for version in (1, 2, 3)
+    )
+    assert first == KEYS[judge]
+    assert len({*first, *second, *third}) == 6
+
+
+def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a verdict and a repeat are looked up by."""
     for provider in ("OPENAI", "ANTHROPIC", "GOOGLE", "SECOND"):
         monkeypatch.setenv(f"{provider}_API_KEY", "k")
     servers: dict[str, Any] = {
@@ -78,7 +94,7 @@ def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.Monk
         )
         choice = JudgeAssignment(metric="m", judge=judge, why="")
         for juror in build_judges({"m": choice}, config, services)["m"]:
-            await juror.judge(PROMPT.read_by(9), Rating)
+            await juror.judge(prompt.read_by(9), Rating)
         return calls.keys
 
-    assert asyncio.run(look_up()) == KEYS[judge]
+    return asyncio.run(look_up())
