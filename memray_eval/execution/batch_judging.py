@@ -26,7 +26,7 @@ from memray_eval.execution.block_stages import (
     shard_rows,
 )
 from memray_eval.execution.progress import STAGES
-from memray_eval.execution.run_counter import LocalCounter, RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.services import JudgeServices
@@ -37,8 +37,9 @@ from memray_eval.judges.batches.rehearsal import NotYet, RehearsedJudge
 from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import build_batch_lanes
+from memray_eval.judges.judge_factory import Services, build_batch_lanes
 from memray_eval.judges.limits.budget import NOTHING
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -61,7 +62,7 @@ async def pay_in_batches(
     plan: RunPlan,
     folder: RunFolder,
     services: JudgeServices,
-    counter: RunReports,
+    counter: RunCounter,
     waiting: Waiting,
     hooks: BatchHooks | None = None,
 ) -> None:
@@ -115,7 +116,7 @@ def pay_in_batches_here(
     plan: RunPlan,
     folder: RunFolder,
     services: JudgeServices,
-    counter: RunReports,
+    counter: RunCounter,
     waiting: Waiting,
 ) -> None:
     """The same from a thread that has no event loop."""
@@ -148,12 +149,12 @@ class Rehearsal:
         metrics: Sequence[Metric],
         lanes: Sequence[BatchLane],
         runner: BatchRunner,
-        counter: RunReports,
+        counter: RunCounter,
     ) -> None:
         self._plan, self._folder, self._metrics = plan, folder, metrics
         self._counter = counter
         # What is read here is read again when it is judged, and counts then
-        self._context = StageContext(folder.path, LocalCounter(STAGES, math.inf))
+        self._context = StageContext(folder.path, RunCounter(STAGES, math.inf))
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
         in_batches = {lane.name: lane for lane in lanes}
 
@@ -254,11 +255,10 @@ def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
 
 
 async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry]) -> int:
-    from memray_eval.execution.services import no_services
-
     n_cancelled = 0
     async with closing_clients():
-        lanes = build_batch_lanes(plan.spec.judges, plan.spec.judging, no_services())
+        services = Services(limiter=Limiter(), member="", say=lambda line: None)  # none is asked
+        lanes = build_batch_lanes(plan.spec.judges, plan.spec.judging, services)
         clients = {lane.name: lane.client for lane in lanes}
         for entry in entries:
             client = clients.get(entry.judge)

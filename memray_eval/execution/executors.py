@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager
 from typing import Literal, Protocol, TypeAlias
 
 from memray_eval.errors import ConfigError
-from memray_eval.execution.run_counter import RunReports
-from memray_eval.execution.run_plan import ExecutorChoice, ExecutorName, RunPlan, RunSpec
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_plan import ExecutorChoice, RunPlan, RunSpec
 from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
 
@@ -17,7 +17,7 @@ Phase: TypeAlias = Literal["generate", "judge"]
 
 
 class Executor(Protocol):
-    """What drives the stages of a run's session."""
+    """What drives the stages of one session of a run."""
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         """Tells `on_death` why the session must end at once, while the block runs."""
@@ -27,32 +27,25 @@ class Executor(Protocol):
         """An error of the executor as one of ours; any other as it is."""
         ...
 
-    def start_counter(
-        self, run_id: str, stages: Sequence[str], most_caught: float
-    ) -> RunReports: ...
+    def start_counter(self, stages: Sequence[str]) -> RunCounter: ...
 
     def run(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        counter: RunReports,
-        enter_phase: Callable[[Phase], None],
-        waiting: Waiting,
+        self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
-        """Takes what is left of the plan's units through its stages; `waiting` is told what else it
+        """Takes the plan's unfinished units through its stages; `waiting` is told what else it
         waits for. Raises EvalError when a stage could not be started or a service died; a unit that
         fails is a record."""
         ...
 
 
-def new_executor(name: ExecutorName) -> Executor:
-    if name == "ray":  # a second to import
+def new_executor(plan: RunPlan, folder: RunFolder) -> Executor:
+    if plan.executor == "ray":  # a second to import
         from memray_eval.execution.ray.executor import RayExecutor
 
-        return RayExecutor()
+        return RayExecutor(plan, folder)
     from memray_eval.execution.local import LocalExecutor
 
-    return LocalExecutor()
+    return LocalExecutor(plan, folder)
 
 
 def choose_executor(

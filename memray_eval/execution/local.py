@@ -33,11 +33,10 @@ from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
 from memray_eval.execution.resume_state import find_waiting
-from memray_eval.execution.run_counter import LocalCounter, RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.schedule import Group, count_siblings, engine_groups
-from memray_eval.execution.services import LocalServices, calls_setting
-from memray_eval.execution.spending import live_spending_before
+from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
@@ -54,93 +53,68 @@ class LocalExecutor:
     """An Executor (executors.py) that needs no Ray. It generates and judges at the same time, and
     asks one group of candidates after another."""
 
+    def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
+        self._plan, self._spec, self._folder = plan, plan.spec, folder
+        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
+        self._pool = judge_pool(alone, 1.0, plan.block_rows)
+        self._services: JudgeServices | None = None
+
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         return nullcontext()
 
     def translate(self, error: BaseException) -> BaseException:
         return error
 
-    def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
-        return LocalCounter(stages, most_caught)
+    def start_counter(self, stages: Sequence[str]) -> RunCounter:
+        return RunCounter(stages, self._spec.tolerated(self._plan.n_units))
 
     def run(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        counter: RunReports,
-        enter_phase: Callable[[Phase], None],
-        waiting: Waiting,
+        self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
+        self._counter, self._waiting = counter, waiting
+        self._context = StageContext(
+            self._folder.path, counter, stops_on_failure=self._spec.stops_on_failure
+        )
         try:
-            _run_on_a_loop(_LocalRun(plan, folder, counter, waiting).run())
+            _run_on_a_loop(self._run())
         except EvalError:
             raise
         except Exception as error:
             logger.exception("a stage failed")
             raise GenerationError(f"a stage stopped: {describe_error(error)}") from error
 
-
-def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs it here or, where this thread has a loop already (a notebook), in another thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work)
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
-        thread.submit(asyncio.run, work).result()
-
-
-class _LocalRun:
-    def __init__(
-        self, plan: RunPlan, folder: RunFolder, counter: RunReports, waiting: Waiting
-    ) -> None:
-        self._plan, self._spec, self._folder = plan, plan.spec, folder
-        self._waiting, self._counter = waiting, counter
-        self._context = StageContext(
-            folder.path, counter, stops_on_failure=plan.spec.stops_on_failure
-        )
-        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
-        self._pool = judge_pool(alone, 1.0, plan.block_rows)
-        self._services: LocalServices | None = None
-
-    async def run(self) -> None:
-        async with closing_clients():
-            await self._run()
-
     async def _run(self) -> None:
-        spec, state = self._spec, self._plan.resume_state
-        if spec.calls_judges:
-            self._services = LocalServices(
-                spec.budget,
-                calls_setting(spec.judging, self._folder),
-                self._folder.path,
-                live_spending_before(self._folder, self._plan.n_before, spec.budget),
-                self._plan.n_before + 1,
-                self._pool.max_in_flight,
-                self._context.counter.add_line,
-            )
-        try:
-            if judges_in_batches(spec, self._folder):
-                return await self._run_in_batches()
-            for group in engine_groups(spec.candidates):
-                if state.waiting and not self._context.is_stopping():
-                    await self._write(self._score(self._read_waiting(group)))
-                is_generated = len(state.finished) + len(state.generated) >= self._plan.n_units
-                if not is_generated and not self._context.is_stopping():
-                    await self._run_group(group)
-        finally:
-            if self._services is not None:
-                await self._services.end()
+        async with closing_clients():
+            if self._spec.calls_judges:
+                self._services = start_services(
+                    *service_options(self._plan, self._folder),
+                    self._pool.max_in_flight,
+                    self._counter.add_line,
+                )
+            try:
+                if judges_in_batches(self._spec, self._folder):
+                    await self._run_in_batches()
+                else:
+                    await self._run_live()
+            finally:
+                if self._services is not None:
+                    await self._services.end()
+
+    async def _run_live(self) -> None:
+        """Judges each response as soon as it is there, those of earlier sessions first."""
+        for group in engine_groups(self._spec.candidates):
+            if self._plan.resume_state.waiting and not self._context.is_stopping():
+                await self._write(self._score(self._read_waiting(group)))
+            if not self._plan.is_generated and not self._context.is_stopping():
+                await self._run_group(group)
 
     async def _run_in_batches(self) -> None:
         """Generates everything, has the judge calls paid in batches, then judges."""
         spec, context, before = self._spec, self._context, self._plan.resume_state
-        n_done = len(before.finished) + len(before.generated)
         at_judge, at_embed = spec.by_stage()
         names = [*at_judge, *at_embed]
         stages = [*(["judge"] if at_judge else []), *(["embed"] if at_embed else []), "write"]
-        if not spec.has_responses and n_done < self._plan.n_units:
+        if not spec.has_responses and not self._plan.is_generated:
             for group in engine_groups(spec.candidates):
                 if not context.is_stopping():
                     async for table in self._generate(group):
@@ -284,6 +258,17 @@ class _LocalRun:
         for table in tables:
             yield table
             await asyncio.sleep(0)  # what waits for a reply goes first
+
+
+def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs it here or, if this thread has a loop already (a notebook), in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
+        thread.submit(asyncio.run, work).result()
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:

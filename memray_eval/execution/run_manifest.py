@@ -26,7 +26,6 @@ from memray_eval.judges.accounts import (
 from memray_eval.judges.router import asked_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.provider_http.parameters import Changes, changed_parameters
-from memray_eval.results.run_folder import FORMAT
 from memray_eval.types import Summary
 
 _VERSIONS = (
@@ -63,7 +62,6 @@ def build_manifest(
         "package": package_digest(),
     }
     manifest: dict[str, Any] = {
-        "format": FORMAT,
         "run_id": run_id,
         "status": status,
         "error": error,

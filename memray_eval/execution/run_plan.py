@@ -295,6 +295,11 @@ class RunPlan:
         return self.found.n_samples * len(self.spec.candidates)
 
     @property
+    def is_generated(self) -> bool:
+        """Whether earlier sessions generated all units."""
+        return len(self.resume_state.finished) + len(self.resume_state.generated) >= self.n_units
+
+    @property
     def block_rows(self) -> int:
         return self.spec.read.block_rows(self.found.n_samples)
 

@@ -1,5 +1,6 @@
-"""What all judges of a run share: the limiter, the memory of paid calls, the money. In this process
-here; as actors of a cluster in ray/services.py."""
+"""The services that all judges of a run share: the limiter, the memory of paid calls, the money.
+Each is an object of this process, or an actor of a cluster with the same methods
+(ray/services.py)."""
 
 from __future__ import annotations
 
@@ -7,13 +8,14 @@ import secrets
 import shutil
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
-from memray_eval.errors import EvalError, JudgeError
-from memray_eval.execution.spending import SpendingBook
+from memray_eval.errors import JudgeError, ServiceLost
+from memray_eval.execution.spending import SpendingBook, live_spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
@@ -25,18 +27,29 @@ from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
 from memray_eval.results.run_folder import BATCHES, RunFolder
 
+if TYPE_CHECKING:  # it imports what no worker needs
+    from memray_eval.execution.run_plan import RunPlan
+
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
-class JudgeServices(Protocol):
-    """The services of a run, as its stages get them."""
+@dataclass(frozen=True)
+class JudgeServices:
+    """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
+    actors that answer as these do; None: the run has none. `max_in_flight` calls may be under way
+    from one set of judges to one judge, of which there are `members`. `run` is what the limiter
+    knows this session by, `secret` is that of the cache folder."""
 
-    @property
-    def max_in_flight(self) -> int:
-        """How many calls one set of judges may have under way to one judge."""
-        ...
+    limiter: Any
+    calls: Any | None
+    ledger: Any | None
+    max_in_flight: int
+    members: int = 1
+    run_id: str = ""
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def connect(
         self,
@@ -46,75 +59,78 @@ class JudgeServices(Protocol):
         watch: Callable[[str], CallObserver],
     ) -> Services:
         """The services as one set of judges sees them. Call it on the loop that will use them."""
-        ...
-
-
-class LocalServices:
-    """The services of a run whose stages are in this process. The limiter is the process's own:
-    another process that calls the same provider is not counted."""
-
-    def __init__(
-        self,
-        budget: Budget,
-        cache: str,
-        folder: str,
-        spent: Spending,
-        session: int,
-        max_in_flight: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self.max_in_flight = max_in_flight
-        self._run, self._limiter = uuid.uuid4().hex, Limiter()
-        self._run_id = folder.rstrip("/").rpartition("/")[2]
-        self._book = SpendingBook(folder, session) if budget.is_set else None
-        save = self._book.write if self._book is not None else None
-        self._ledger = BudgetLedger(budget, spent, save=save) if budget.is_set else None
-        self._calls = None if cache == OFF else StoredCalls(*calls_location(cache, folder), say=say)
-        self._secret = prompt_secret(cache, folder)
-
-    def connect(
-        self,
-        say: Callable[[str], None],
-        is_stopping: Callable[[], bool],
-        embedded_url: str | None,
-        watch: Callable[[str], CallObserver],
-    ) -> Services:
         return Services(
-            limiter=self._limiter,
+            limiter=self.limiter,
             member=uuid.uuid4().hex,
             say=say,
             is_stopping=is_stopping,
-            run=self._run,
-            run_id=self._run_id,
+            run=self.run,
+            run_id=self.run_id,
+            members=self.members,
             max_in_flight=self.max_in_flight,
-            calls=None if self._calls is None else BatchedCalls(self._get_calls, self._put_calls),
-            ledger=None if self._ledger is None else _LocalLedger(self._ledger),
+            calls=None if self.calls is None else _BatchedCalls(self.calls),
+            ledger=None if self.ledger is None else _BatchedLedger(self.ledger),
             embedded_url=embedded_url,
             watch=watch,
-            secret=self._secret,
+            secret=self.secret,
         )
 
-    async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
-        assert self._calls is not None
-        try:
-            return await self._calls.get(keys)
-        except (OSError, EvalError) as error:
-            raise calls_error("read", error) from None
-
-    async def _put_calls(self, calls: list[CachedCall]) -> None:
-        assert self._calls is not None
-        try:
-            await self._calls.put(calls)
-        except (OSError, EvalError) as error:
-            raise calls_error("written", error) from None
-
     async def end(self) -> None:
-        """After the last call: merges the small segments of paid calls, and writes down what was
-        spent."""
-        if self._calls is not None:
-            await self._calls.finish()
-        if self._book is not None and self._ledger is not None:
-            await self._book.write(self._ledger.committed())
+        """After the last call, in this process: merges the small segments of paid calls, and writes
+        down what was spent."""
+        if self.calls is not None:
+            await self.calls.finish()
+        if self.ledger is not None:
+            await self.ledger.close()
+
+
+def start_services(
+    budget: Budget,
+    cache: str,
+    folder: str,
+    spent: Spending,
+    session: int,
+    max_in_flight: int,
+    say: Callable[[str], None],
+    *,
+    members: int = 1,
+    limiter: Any = None,
+    start: Callable[..., Any] = lambda service, *options: service(*options),
+) -> JudgeServices:
+    """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
+    person should know of them. The limiter of a run without a cluster is the process's own: another
+    process that calls the same provider is not counted."""
+    return JudgeServices(
+        limiter=Limiter() if limiter is None else limiter,
+        calls=None if cache == OFF else start(StoredCalls, *calls_location(cache, folder), say),
+        ledger=start(RunLedger, budget, spent, folder, session) if budget.is_set else None,
+        max_in_flight=max_in_flight,
+        members=members,
+        run_id=folder.rstrip("/").rpartition("/")[2],
+        secret=prompt_secret(cache, folder),
+    )
+
+
+def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
+    """The first arguments of start_services for a session of a run."""
+    spec = plan.spec
+    spent = live_spending_before(folder, plan.n_before, spec.budget)
+    cache = calls_setting(spec.judging, folder)
+    return spec.budget, cache, folder.path, spent, plan.n_before + 1
+
+
+class RunLedger(BudgetLedger):
+    """The run's money, written down in its folder as it is spent."""
+
+    def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
+        self._book = SpendingBook(folder, session) if folder else None
+        super().__init__(budget, spent, save=self._book.write if self._book is not None else None)
+
+    async def close(self) -> None:
+        """Writes down what was spent, to the token; a call that is not settled may have been
+        paid."""
+        if self._book is not None:
+            await self._book.write(self.committed())
 
 
 class StoredCalls:
@@ -152,64 +168,57 @@ class StoredCalls:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-class BatchedCalls:
+class _BatchedCalls:
     """A CallStore that looks up and keeps calls in batches. `put` returns when the call outlives a
-    kill."""
+    kill. Calls that cannot be read or written are a JudgeError each."""
 
-    def __init__(
-        self,
-        get: Callable[[list[str]], Awaitable[Sequence[CachedCall | None]]],
-        put: Callable[[list[CachedCall]], Awaitable[None]],
-    ) -> None:
-        self.get = Batcher[str, CachedCall | None](get)
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+        self.get = Batcher[str, CachedCall | None](self._get_all)
         # A put takes as long as a write: those that come meanwhile need not wait for two
-        self._puts = Batcher[CachedCall, None](self._put_all, at_once=PUTS)
-        self._keep = put
+        self.put = Batcher[CachedCall, None](self._put_all, at_once=PUTS)
 
-    async def put(self, call: CachedCall) -> None:
-        await self._puts(call)
+    async def _get_all(self, keys: list[str]) -> Sequence[CachedCall | None]:
+        try:
+            return list(await self._calls.get(keys))
+        except ServiceLost:
+            raise
+        except Exception as error:
+            raise JudgeError(f"{CALLS} cannot be read: {error}") from None
 
     async def _put_all(self, calls: list[CachedCall]) -> Sequence[None]:
-        await self._keep(calls)
+        try:
+            await self._calls.put(calls)
+        except ServiceLost:
+            raise
+        except Exception as error:
+            raise JudgeError(f"{CALLS} cannot be written: {error}") from None
         return [None] * len(calls)
 
 
-def calls_error(action: Literal["read", "written"], reason: object) -> JudgeError:
-    """What a call gets whose memory is out of reach."""
-    return JudgeError(f"{CALLS} cannot be {action}: {reason}")
+class _BatchedLedger:
+    """A LedgerPort that draws and settles in batches. A draw that waits for money holds up those
+    after it, as it would at the ledger, and no settlement."""
 
-
-class _LocalLedger:
-    """The ledger takes batches; the calls of one process come one by one."""
-
-    def __init__(self, ledger: BudgetLedger) -> None:
+    def __init__(self, ledger: Any) -> None:
         self._ledger = ledger
-
-    async def draw(self, most: Spending) -> int:
-        (ticket,) = await self._ledger.draw([most])
-        return ticket
+        self.draw = Batcher[Spending, int](ledger.draw)
+        self._settles = Batcher[tuple[int, Spending], None](self._settle_all)
+        self.hold, self.settle_held = ledger.hold, ledger.settle_held
 
     async def settle(self, ticket: int, spent: Spending) -> None:
-        await self._ledger.settle([(ticket, spent)])
+        await self._settles((ticket, spent))
 
-    async def hold(self, most: Spending, is_made: bool = False) -> bool:
-        return await self._ledger.hold(most, is_made)
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None:
-        await self._ledger.settle_held(held, spent)
+    async def _settle_all(self, ended: list[tuple[int, Spending]]) -> Sequence[None]:
+        await self._ledger.settle(ended)
+        return [None] * len(ended)
 
 
 def check_calls(cache: str, folder: str) -> None:
-    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
-    could not be remembered."""
+    """Raises ConfigError or ResourceError if calls could not be remembered."""
     file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
-
-
-def no_services() -> Services:
-    """Services for judges that are not asked."""
-    return Services(limiter=Limiter(), member=uuid.uuid4().hex, say=lambda line: None)
 
 
 def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:

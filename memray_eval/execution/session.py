@@ -17,7 +17,7 @@ from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
 from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
-from memray_eval.execution.run_counter import RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
@@ -27,9 +27,8 @@ from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
-from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import import_ahead, send_run
+from memray_eval.sinks import import_ahead, send_run, write_summary
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -58,7 +57,7 @@ class RunSession:
 
     def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
-        self._executor = new_executor(plan.executor)
+        self._executor = new_executor(plan, folder)
         self._phase: Phase | None = None
 
     def run(self, quiet: bool) -> RunResult:
@@ -93,9 +92,7 @@ class RunSession:
             return self._send(result, quiet, ending)
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
-        counter = self._executor.start_counter(
-            self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
-        )
+        counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs)
         if (watch := self.plan.stop_watch) is not None:
@@ -124,7 +121,7 @@ class RunSession:
             stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_missing = 0 if stopped else max(0, self.plan.n_units - summary.n_units)
-        self.folder.write_summary(summary, render(summary))
+        write_summary(self.folder, summary)
         self._write_manifest(
             "stopped" if stopped else "finished",
             error=stopped,
@@ -206,13 +203,11 @@ class RunSession:
         log.close()
         os._exit(ServiceLost.exit_code)
 
-    def _run_stages(self, counter: RunReports, quiet: bool) -> None:
+    def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
         try:
             with display.showing(quiet):
-                self._executor.run(
-                    self.plan, self.folder, counter, self._enter_phase, display.waiting
-                )
+                self._executor.run(counter, self._enter_phase, display.waiting)
         finally:
             if self.spec.calls_judges and not self.spec.budget.is_set:
                 self._book_spending(counter, self.plan.n_before)
@@ -249,7 +244,7 @@ class RunSession:
         self._phase = phase
         self._write_manifest("running")
 
-    def _book_spending(self, counter: RunReports, n_before: int) -> None:
+    def _book_spending(self, counter: RunCounter, n_before: int) -> None:
         """Adds up what a session without a budget paid: a later one may have one. A session that is
         killed adds nothing."""
         # Ray has ended, or the folder is out of reach: the error that ended the session counts

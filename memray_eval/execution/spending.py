@@ -51,8 +51,8 @@ def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
 
 
 def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
-    """What of it was paid call by call. Where no book was kept (a session of an older version, or
-    one without a budget that was killed), at least what the scores tell."""
+    """The part of it that was paid call by call. If no book was kept (as of a session without a
+    budget that was killed), at least what the scores cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if book.get("sessions", 0) >= sessions:

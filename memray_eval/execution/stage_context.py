@@ -15,7 +15,7 @@ from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
 from memray_eval.execution.exported_metrics import answer_usage
 from memray_eval.execution.progress import FailedUnit
-from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
@@ -46,7 +46,7 @@ class StageContext:
     counter, and whether the first failed unit ends the run."""
 
     folder: str
-    counter: StageReports
+    counter: RunCounter
     stops_on_failure: bool = False
     told: list[FailedUnit] = field(default_factory=list, compare=False)  # the first one, once known
 

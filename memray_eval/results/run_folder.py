@@ -55,7 +55,7 @@ from memray_eval.results.parts import (
     new_part_name,
     unit_numbers,
 )
-from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, with_all_columns
+from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import hold_lease, taken_over_error
 from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
@@ -122,8 +122,10 @@ class RunFolder:
         """Writes the run's resolved config, as plain values."""
         self._write("run.yaml", yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
-        self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest, which names the folder's format first."""
+        values = {"format": FORMAT, **manifest}
+        self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
         """The values that write_config wrote. Raises DataError where there are none, or they are no
@@ -175,7 +177,7 @@ class RunFolder:
             manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
-        if (stored := manifest.get("format", FORMAT)) != FORMAT:
+        if (stored := manifest.get("format", "none")) != FORMAT:
             raise DataError(
                 f"{self.path} is a run folder of format {stored}, and this version reads format "
                 f"{FORMAT}; use the version of memray-eval that wrote it"
@@ -332,16 +334,14 @@ class RunFolder:
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        """Reads a part: all of it in one request, in the columns of RECORD_SCHEMA (those that an
-        older version did not write are null), or some of its columns, named as in Parquet
+        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
         (scores.list.element.status)."""
         with (
             translate_cloud_errors(self.path),
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
-            table = pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
-        return with_all_columns(table) if columns is None else table
+            return pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
 
     def read_parts(
         self, names: Sequence[str], kind: Kind = RECORDS, columns: list[str] | None = None

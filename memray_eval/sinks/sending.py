@@ -153,10 +153,15 @@ def send_run(
         summary = folder.read_summary()
         noted = with_notes(summary, replaced, now)
         if noted.notes != summary.notes:
-            folder.write_summary(noted, render(noted))
+            write_summary(folder, noted)
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Writes a summary to its run's folder, as JSON and as text."""
+    folder.write_summary(summary, render(summary))
 
 
 def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:

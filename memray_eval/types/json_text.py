@@ -62,15 +62,7 @@ def is_plain_json(value: Any) -> bool:
 @lru_cache(256)  # few candidates answer many rows
 def candidate_from_json(text: str) -> Candidate:
     """A candidate that a run stored. Raises ValidationError."""
-    return as_now(Candidate.model_validate_json(text))
-
-
-def as_now(stored: Candidate) -> Candidate:
-    """A stored candidate: before there was `extra`, max_tokens null meant what auto means."""
-    if "extra" in stored.model_fields_set or stored.sampling.max_tokens is not None:
-        return stored
-    sampling = stored.sampling.model_copy(update={"max_tokens": "auto"})
-    return stored.model_copy(update={"sampling": sampling})
+    return Candidate.model_validate_json(text)
 
 
 @lru_cache(256)

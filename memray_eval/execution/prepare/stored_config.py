@@ -15,7 +15,6 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-from memray_eval.types.json_text import as_now
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
@@ -38,8 +37,7 @@ def read_config(folder: RunFolder) -> RunConfig:
         values = folder.read_config()
         if isinstance(values, dict):
             values = {key: value for key, value in values.items() if key != "kind"}
-        config = RunConfig.model_validate(values)
-        return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
+        return RunConfig.model_validate(values)
     except ValidationError as error:
         raise DataError(
             f"{folder.path}/run.yaml is not a config of this version: {error}"
@@ -49,8 +47,7 @@ def read_config(folder: RunFolder) -> RunConfig:
 def is_pairwise(folder: RunFolder) -> bool:
     """Tells if the folder is of a pairwise run. Raises DataError as read_config."""
     values = folder.read_config()
-    # Folders that were written before there was a kind have the pairs alone
-    return isinstance(values, dict) and bool(values.get("kind") == PAIRWISE or values.get("pairs"))
+    return isinstance(values, dict) and values.get("kind") == PAIRWISE
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:

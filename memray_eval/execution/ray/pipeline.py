@@ -57,9 +57,9 @@ from memray_eval.execution.ray.ray_compat import (
     is_restarted_actor,
     set_repartition_options,
 )
-from memray_eval.execution.ray.services import RayServices
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.schedule import count_siblings
+from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
@@ -98,7 +98,7 @@ class PipelineSetup:
     context: StageContext
     device: Device
     engine: EngineConfig
-    services: RayServices | None = None
+    services: JudgeServices | None = None
     embedded_url: str | None = None
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None

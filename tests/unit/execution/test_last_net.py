@@ -252,7 +252,7 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
     assert counter.telemetry().caught == 4
     told = [
         line
-        for line in counter.look(0).lines
+        for line in counter.snapshot(0).lines
         if line.startswith("The stage judge failed on sample")
     ]
     assert len(told) == 3  # the first ones

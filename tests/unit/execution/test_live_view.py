@@ -218,11 +218,11 @@ def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> Non
     for member in ("n", "o"):
         busy = CallMetricsSnapshot(in_flight=8, waiting=5, limit=places)
         counter.record_calls(member, {"openai/b": busy})
-    found = counter.look(0)
+    found = counter.snapshot(0)
     assert found.first_failure is not None
     assert found.first_failure.unit_id == "u0"
     assert [line for line in found.lines if "u0" in line] == list(found.lines)
-    assert counter.look(1).lines == ()
+    assert counter.snapshot(1).lines == ()
     assert found.n_failed == 2
     judge = found.judges["openai/gpt-4o"]
     assert (judge.in_flight, judge.waiting, judge.verdicts, judge.limit) == (3, 4, 8, LIMIT)

@@ -26,7 +26,7 @@ from memray_eval.execution.block_stages import (
 )
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
@@ -93,7 +93,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     monkeypatch.setattr(block_stages, "pick", all_metrics)
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    return StageContext(folder.path, LocalCounter())
+    return StageContext(folder.path, RunCounter())
 
 
 def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAnswers:
@@ -127,7 +127,7 @@ def test_rows_and_scores_are_those_of_the_stages_apart(
     table: pa.Table, context: StageContext
 ) -> None:
     at_once = by_unit(score_of(context)(table))
-    one_by_one = by_unit(apart(table, replace(context, counter=LocalCounter())))
+    one_by_one = by_unit(apart(table, replace(context, counter=RunCounter())))
     assert len(at_once) == len(ROWS)
     assert "surrogates not allowed" in at_once["q14"]["error"]
     assert json.dumps(at_once, sort_keys=True) == json.dumps(one_by_one, sort_keys=True)
@@ -143,11 +143,11 @@ def test_a_block_is_one_part_and_its_first_failure_is_told(
     folder = RunFolder(context.folder)
     assert [part.num_rows for part in folder.each_part()] == [len(ROWS)]
     counter = context.counter
-    assert isinstance(counter, LocalCounter)
+    assert isinstance(counter, RunCounter)
     stages = counter.telemetry().stages
     assert [stages[name].rows for name in ("read", "judge", "write")] == [len(ROWS)] * 3
     assert stages["judge"].failed >= 4
-    assert any("The first unit has failed" in line for line in counter.look(0).lines)
+    assert any("The first unit has failed" in line for line in counter.snapshot(0).lines)
 
 
 def test_a_failed_unit_stops_a_run_that_is_to_stop(table: pa.Table, context: StageContext) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from memray_eval.datasets.ordering import SampleOrder, sample_number
 from memray_eval.errors import ConfigError
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stopping import (
     ScoredUnits,
     StopMonitor,
@@ -130,14 +130,14 @@ def test_several_candidates_are_all_to_be_known() -> None:
 
 
 def test_the_counter_stops_the_run_unless_something_else_did() -> None:
-    counter = LocalCounter()
+    counter = RunCounter()
     counter.record_scores(units(range(400), 4.0))
     counter.watch_for(watch("m ±0.5"), [units(range(10), 4.0)])
     assert counter.stopping() is None
     counter.record_scores(units(range(10, 400), 4.0))
     assert (counter.stopping() or "").startswith("decided: m ±0.5")
     assert counter.telemetry().decided is not None
-    spent = LocalCounter()
+    spent = RunCounter()
     spent.watch_for(watch("m ±0.5"))
     spent.stop("the budget")
     spent.record_scores(units(range(400), 4.0))

@@ -11,9 +11,8 @@ import pytest
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.ray import executor
-from memray_eval.execution.ray.executor import _RayRun
+from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.schedule import OnEngineEnd
-from memray_eval.execution.waiting import no_waiting
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.stages.generate import new_record
@@ -60,8 +59,7 @@ def fail(
     monkeypatch.setattr(executor, "run_pipeline", run_pipeline)
     monkeypatch.setattr(executor, "judge_waiting", judge_waiting)
     plan: Any = Plan()
-    counter: Any = SimpleNamespace()
-    run = _RayRun(plan, folder, counter, lambda phase: None, no_waiting)
+    run = RayExecutor(plan, folder)
     setup: Any = Setup(plan, SimpleNamespace(is_stopping=lambda: is_stopping))
     told = list[bool]()
     try:

@@ -18,7 +18,7 @@ from memray_eval.execution.prompt_stage import (
     TOKENS,
 )
 from memray_eval.execution.ray.second_asking import ask_again
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
@@ -80,7 +80,7 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: An
     table, asked = asked_again(rows(64, 5), first, second)
     assert [(unit, sampling["max_tokens"]) for unit, sampling in asked] == [("1", 64), ("3", 64)]
     assert [one is None for one in table[SECOND].to_pylist()] == [True, False, True, False, True]
-    context = StageContext(str(tmp_path), LocalCounter())
+    context = StageContext(str(tmp_path), RunCounter())
     said = [one.response for one in from_table(collect_engine_answers(table, context))]
     assert [one and (one.text, one.no_answer, one.raised_max_tokens) for one in said] == [
         ("Paris.", None, None),
@@ -101,7 +101,7 @@ def test_without_the_key_nothing_is_asked_again() -> None:
 def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(tmp_path: Any) -> None:
     refused = answer("") | {"__inference_error__": "too long"}
     table, _ = asked_again(rows(64, 1), [answer("", "length", 7)], [refused])
-    context = StageContext(str(tmp_path), LocalCounter())
+    context = StageContext(str(tmp_path), RunCounter())
     (one,) = from_table(collect_engine_answers(table, context))
     assert one.response is not None
     assert (one.response.no_answer, one.response.error) == ("limit", None)
