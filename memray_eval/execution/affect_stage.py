@@ -8,6 +8,7 @@ import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -38,8 +39,24 @@ from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample, unit_id
 
+if TYPE_CHECKING:  # it imports what no worker needs
+    from memray_eval.execution.run_plan import RunPlan
+
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
 LISTEN_S = 1.0
+
+
+def affect_arguments(
+    plan: RunPlan,
+    candidates: Sequence[Candidate],
+    services: JudgeServices | None,
+    url: str | None,
+    context: StageContext,
+) -> tuple[Any, ...]:
+    """The arguments of EnrichSamples for a run."""
+    spec = plan.spec
+    how = spec.read.reader, candidates, plan.resume_state, spec.affect, spec.judging
+    return *how, spec.affect_judges, services, url, context
 
 
 class EnrichSamples:
@@ -58,19 +75,9 @@ class EnrichSamples:
         url: str | None,
         context: StageContext,
     ) -> None:
-        self._reading, self._candidates, self._resume_state, self._config, self._context = (
-            reading,
-            candidates,
-            resume_state,
-            config,
-            context,
-        )
-        self._judging, self._choices, self._services, self._embedded_url = (
-            judging,
-            choices,
-            services,
-            url,
-        )
+        self._reading, self._candidates, self._resume_state = reading, candidates, resume_state
+        self._config, self._judging, self._choices = config, judging, choices
+        self._services, self._embedded_url, self._context = services, url, context
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
         self._is_stopping = False

@@ -28,7 +28,6 @@ from memray_eval.execution.block_stages import (
 from memray_eval.execution.progress import STAGES
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
@@ -168,8 +167,7 @@ class Rehearsal:
             else []
             for key, choice in spec.judges.items()
         }
-        siblings = count_siblings(spec.candidates)
-        self._asking = judging_options(spec.judges, spec.judging, siblings)
+        self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
 
     async def run(self) -> None:
         """Notes every call that is missing. Raises what concerns the whole run."""

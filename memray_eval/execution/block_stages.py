@@ -59,7 +59,7 @@ from memray_eval.types import ComputedScore, Prompt, Record, Response, Score
 from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
+    from memray_eval.execution.run_plan import RunPlan, RunSpec
 
 LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
@@ -413,6 +413,14 @@ class JudgeRecords:
             judged = fail_unjudged(record, self._metrics, error)
         self._is_stopping = self._context.note_failures([judged]) or self._is_stopping
         return judged
+
+
+def judging_arguments(
+    spec: RunSpec, services: JudgeServices | None, url: str | None, context: StageContext
+) -> tuple[Any, ...]:
+    """The arguments of JudgeRecords for the metrics of a run."""
+    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.judging
+    return *how, services, url, context, spec.siblings
 
 
 class EmbedRecords:

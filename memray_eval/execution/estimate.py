@@ -24,12 +24,11 @@ from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.engine_time import engine_work
 from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
-from memray_eval.execution.phases import StageSeconds, choose_phases
+from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import LONG_CHARS, Device, JudgePool, engine_device, fit_engine
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
-from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
@@ -184,50 +183,42 @@ def estimate(
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     *,
     samples: int | None = None,
-    site: Placement | None = None,
+    placement: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
-    these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
-    one after the other. Judges' prices are those of the table, nodes' those given. Raises
-    ConfigError for a price of no group."""
+    these; on a cluster if it has a `placement`. The candidates of a wave answer side by side, waves
+    one after the other. Judges' prices are those of the table, nodes' those in
+    `node_usd_per_hour`. Raises ConfigError for a price of no group."""
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, found, reader))
     records = [unit.record for unit in sampled]
     units = (samples or found.n_samples) * len(spec.candidates)
     scale = units / max(1, len(sampled))
-    load = _judge_load(spec, records, scale)
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
-    # By candidate; given responses have those that they came from
-    answered = defaultdict[str, float](float)
-    for record in records:
-        answered[record.candidate.name] += (
-            _tokens(record.response.text if record.response else "") * scale
-        )
+    answered = _answer_tokens(records, scale)
     device = engine_device(spec, capacity.gpus)
     mean_chars = found.context_chars / max(1, found.n_samples)
     asked = _EngineQuestion(spec, sampled, _count_blocks(spec, found, samples), mean_chars, device)
-    cpus = site.judge_cpus if site is not None else capacity.cpus
-    judges, bounds = _estimate_judges(spec, load, pool)
+    cpus = placement.judge_cpus if placement is not None else capacity.cpus
+    judges, bounds = _estimate_judges(spec, _judge_load(spec, records, scale), pool)
     bounds += [
         *_judge_cpus(judges, pool, cpus),
-        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates), asked),
+        *_bound_generation(spec, waves, placement, answered, units / len(spec.candidates), asked),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    engine = spec.assumptions.engine
-    starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
-    startup_s = sum(max(starts[group[0].backend] for group in wave) for wave in waves)
+    startup_s = _startup_s(spec, waves)
     stages = tuple(_slowest_by_stage(bounds))
     order, reason = choose_phases(
         spec,
         device,
-        has_cpu_nodes=has_cpu_nodes(spec, capacity, site),
+        has_cpu_nodes=has_cpu_nodes(spec, capacity, placement),
         seconds=lambda: stage_seconds(stages),
     )
-    uses = tuple(_phase_uses(stages, startup_s, site))
+    uses = tuple(_phase_uses(stages, startup_s, placement))
     use = next(use for use in uses if use.order == order)
     return Estimate(
         units=units,
@@ -249,9 +240,28 @@ def estimate(
         phase_order=order,
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
-        cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, sampled, units, judges, site, reader.counted)),
+        cluster=_cluster_use(placement, use, node_usd_per_hour or {})
+        if placement is not None
+        else None,
+        assumptions=tuple(
+            _list_assumptions(spec, sampled, units, judges, placement, reader.counted)
+        ),
     )
+
+
+def _answer_tokens(records: Iterable[Record], scale: float) -> dict[str, float]:
+    """The tokens of all answers, by candidate; given responses have those that they came from."""
+    tokens = defaultdict[str, float](float)
+    for record in records:
+        text = record.response.text if record.response else ""
+        tokens[record.candidate.name] += _tokens(text) * scale
+    return tokens
+
+
+def _startup_s(spec: RunSpec, waves: Sequence[Sequence[tuple[Candidate, ...]]]) -> float:
+    engine = spec.assumptions.engine
+    starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
+    return sum(max(starts[group[0].backend] for group in wave) for wave in waves)
 
 
 def _estimate_judges(
@@ -300,11 +310,11 @@ def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
     return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
 
 
-def has_cpu_nodes(spec: RunSpec, capacity: Capacity, site: Placement | None = None) -> bool:
-    """Whether a cluster, or a site that may grow, has nodes without GPUs to judge on, or may get
-    some. A single machine cannot give its GPUs back."""
-    if site is not None:
-        groups = site.cluster_spec.groups
+def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None = None) -> bool:
+    """Whether a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
+    A single machine cannot give its GPUs back."""
+    if placement is not None:
+        groups = placement.cluster_spec.groups
         return any(group.cpus and group.max_nodes and not group.gpus for group in groups)
     return bool(capacity.nodes) and (
         bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
@@ -312,7 +322,7 @@ def has_cpu_nodes(spec: RunSpec, capacity: Capacity, site: Placement | None = No
 
 
 def _phase_uses(
-    stages: Sequence[StageEstimate], startup_s: float, site: Placement | None
+    stages: Sequence[StageEstimate], startup_s: float, placement: Placement | None
 ) -> Iterator[PhaseUse]:
     """What each order of the phases takes. Nodes without GPUs are up to the end in both."""
     alone = {stage.stage: stage.seconds for stage in stages}
@@ -321,9 +331,9 @@ def _phase_uses(
     together_s, generated_s = startup_s + max(generating_s, scoring_s), startup_s + generating_s
     apart_s = generated_s + STARTUP_S[EXISTING] + scoring_s
     nodes = Counter[bool]()  # workers, by whether they have GPUs
-    if site is not None:
-        for group in site.cluster_spec.groups:
-            nodes[group.gpus > 0] += 0 if group.is_head else site.nodes[group.name]
+    if placement is not None:
+        for group in placement.cluster_spec.groups:
+            nodes[group.gpus > 0] += 0 if group.is_head else placement.nodes[group.name]
     orders: tuple[tuple[PhaseOrder, float, float], ...] = (
         ("together", together_s, together_s),
         ("apart", apart_s, generated_s),
@@ -339,17 +349,17 @@ def _phase_uses(
 
 
 def _cluster_use(
-    site: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
+    placement: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
 ) -> ClusterUse:
-    names = [group.name for group in site.cluster_spec.groups]
+    names = [group.name for group in placement.cluster_spec.groups]
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
         raise ConfigError(
-            f"a node price for {unknown[0]!r}, which {site.cluster_spec.where} does not have; it "
-            f"has {', '.join(names)}"
+            f"a node price for {unknown[0]!r}, which {placement.cluster_spec.where} does not have; "
+            f"it has {', '.join(names)}"
         )
     groups = []
-    for group in site.cluster_spec.groups:
-        nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
+    for group in placement.cluster_spec.groups:
+        nodes, a_node = placement.nodes[group.name], node_usd_per_hour.get(group.name)
         hours = nodes * (use.gpus_up_s if group.gpus else use.wall_s) / 3600.0
         groups.append(
             GroupUse(
@@ -361,12 +371,12 @@ def _cluster_use(
         )
     prices = [use.usd for use in groups if use.nodes]
     return ClusterUse(
-        where=site.cluster_spec.where,
-        kind=site.cluster_spec.kind,
+        where=placement.cluster_spec.where,
+        kind=placement.cluster_spec.kind,
         groups=tuple(groups),
-        engines=site.engines,
+        engines=placement.engines,
         usd=None if None in prices else sum(price or 0.0 for price in prices),
-        problems=site.problems,
+        problems=placement.problems,
     )
 
 
@@ -409,7 +419,7 @@ def _judge_load(
         for key, choice in spec.judges.items()
     }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
-    options = JudgingOptions(rubrics=rubrics, siblings=count_siblings(spec.candidates))
+    options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
     judgments = {
         metric.name: metric.judgment for metric in spec.metrics if isinstance(metric, JudgedMetric)
     }
@@ -561,7 +571,7 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
 def _bound_generation(
     spec: RunSpec,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
-    site: Placement | None,
+    placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
     asked: _EngineQuestion,
@@ -570,7 +580,7 @@ def _bound_generation(
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_bound_group(spec, group, site, answered, samples, asked) for group in wave]
+        [_bound_group(spec, group, placement, answered, samples, asked) for group in wave]
         for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
@@ -591,7 +601,7 @@ def _bound_generation(
 def _bound_group(
     spec: RunSpec,
     group: tuple[Candidate, ...],
-    site: Placement | None,
+    placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
     asked: _EngineQuestion,
@@ -615,7 +625,7 @@ def _bound_group(
         least_of(spec.engine_of(group[0].model).replicas),
         "engine.replicas, or a faster engine",
     )
-    for use in site.engines if site is not None else ():
+    for use in placement.engines if placement is not None else ():
         if use.model == group[0].model:
             engines, room = min(engines, max(1, use.fit)), use.fit - engines
             change = (
@@ -705,7 +715,7 @@ def _list_assumptions(
     sampled: Sequence[SampledUnit],
     units: int,
     judges: Sequence[JudgeEstimate],
-    site: Placement | None,
+    placement: Placement | None,
     counted: Mapping[str, tuple[int, int]],
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
@@ -724,7 +734,7 @@ def _list_assumptions(
     if "vllm" in backends and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)
     elif "vllm" in backends:
-        is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
+        is_default = placement is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
             "(assumptions.engine_tokens_per_s)"
@@ -744,7 +754,7 @@ def _list_assumptions(
     yield "calls that the cache holds are counted as if they were paid"
     if any(judge.cacheable_tokens for judge in judges):
         yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
-    if site is not None:
+    if placement is not None:
         yield (
             "nodes are up from the start to the end of the run, or of generating where phases are "
             "apart; the time that a cloud takes to start or end them is not counted"

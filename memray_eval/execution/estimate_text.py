@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.execution.estimate import ClusterUse, Estimate, GroupUse
-from memray_eval.execution.phases import duration_text
+from memray_eval.execution.executors import duration_text
 from memray_eval.judges.prices import cost_text
 
 SHOWN_BOUNDS = 4

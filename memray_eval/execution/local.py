@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
-from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
 from memray_eval.execution.block_stages import (
     PART,
@@ -23,6 +23,7 @@ from memray_eval.execution.block_stages import (
     EmbedRecords,
     JudgeRecords,
     finish_ungenerated,
+    judging_arguments,
     read_answers,
     read_waiting,
     score_answers,
@@ -34,8 +35,7 @@ from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
 from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.schedule import Group, count_siblings, engine_groups
+from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
@@ -102,7 +102,7 @@ class LocalExecutor:
 
     async def _run_live(self) -> None:
         """Judges each response as soon as it is there, those of earlier sessions first."""
-        for group in engine_groups(self._spec.candidates):
+        for group in self._spec.groups:
             if self._plan.resume_state.waiting and not self._context.is_stopping():
                 await self._write(self._score(self._read_waiting(group)))
             if not self._plan.is_generated and not self._context.is_stopping():
@@ -115,7 +115,7 @@ class LocalExecutor:
         names = [*at_judge, *at_embed]
         stages = [*(["judge"] if at_judge else []), *(["embed"] if at_embed else []), "write"]
         if not spec.has_responses and not self._plan.is_generated:
-            for group in engine_groups(spec.candidates):
+            for group in spec.groups:
                 if not context.is_stopping():
                     async for table in self._generate(group):
                         finish_ungenerated(table, names, spec.metric_options, stages, context)
@@ -200,17 +200,8 @@ class LocalExecutor:
         shards = self._in_turn(map(self._shard, shard_rows(self._plan.found.shards)))
         if not self._spec.adds_affect:
             return map_blocks(shards, ask)
-        spec = self._spec
         enrich = EnrichSamples(
-            spec.read.reader,
-            group,
-            self._plan.resume_state,
-            spec.affect,
-            spec.judging,
-            spec.affect_judges,
-            self._services,
-            None,
-            self._context,
+            *affect_arguments(self._plan, group, self._services, None, self._context)
         )
         return map_blocks(map_blocks(shards, enrich), ask)
 
@@ -218,16 +209,7 @@ class LocalExecutor:
         spec = self._spec
         at_judge, at_embed = spec.by_stage()
         if at_judge:
-            judge = JudgeRecords(
-                at_judge,
-                spec.metric_options,
-                spec.judges,
-                spec.judging,
-                self._services,
-                None,
-                self._context,
-                count_siblings(spec.candidates),
-            )
+            judge = JudgeRecords(*judging_arguments(spec, self._services, None, self._context))
             records = map_blocks(records, judge, self._pool.tasks)
         if at_embed:
             # Its model takes seconds to load: meanwhile judges are asked

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import LISTENING_MODEL
@@ -65,6 +66,7 @@ class PhaseChoice(NamedTuple):
 
 
 TOGETHER = PhaseChoice("together", "")
+Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 ExecutorName: TypeAlias = Literal["local", "ray"]
 
 
@@ -180,6 +182,17 @@ class RunSpec:
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
         return retiring_lines(names, self.judging, self.judge_table, today)
 
+    @property
+    def groups(self) -> list[Group]:
+        """The candidates by pipeline: those of one vLLM model, and all those behind servers."""
+        return engine_groups(self.candidates)
+
+    @property
+    def siblings(self) -> dict[str, int]:
+        """By candidate, how many answer a sample in one pipeline, so that their records meet at the
+        judges."""
+        return {candidate.name: len(group) for group in self.groups for candidate in group}
+
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""
         return self.engines.get(model, self.engine)
@@ -248,6 +261,15 @@ class RunSpec:
     def tolerated(self, n_units: int) -> float:
         """How many of so many units may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+
+
+def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
+    """As RunSpec.groups."""
+
+    def pipeline(candidate: Candidate) -> tuple[str, str]:
+        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
+
+    return [tuple(group) for _, group in groupby(sorted(candidates, key=pipeline), key=pipeline)]
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,6 @@ from memray_eval.execution.prepare.checks import (
     check_stop_rule,
 )
 from memray_eval.execution.prepare.resolve import check_affect, resolve
-from memray_eval.execution.prepare.same_run import changed_layouts, check_measures_the_same
 from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.prepare.stored_config import (
@@ -37,7 +36,12 @@ from memray_eval.execution.prepare.stored_config import (
     write_config,
 )
 from memray_eval.execution.resume_state import load_resume_state
-from memray_eval.execution.run_manifest import judges_of, with_ended_sessions
+from memray_eval.execution.run_manifest import (
+    changed_layouts,
+    check_measures_the_same,
+    judges_of,
+    with_ended_sessions,
+)
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from itertools import groupby
 from threading import Event, Thread
 from typing import TypeAlias
 
@@ -22,32 +21,14 @@ from memray_eval.execution.plan import (
     pipeline_pools,
     tail_pools,
 )
-from memray_eval.execution.run_plan import PhaseOrder, RunSpec
-from memray_eval.types import Candidate
+from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 
-Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
 # To be called when the first engine of a group has ended; None where no wave waits for that
 OnEngineEnd: TypeAlias = Callable[[], None] | None
 Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 
 LOOK_S = 0.5  # between two looks whether the next wave may begin
-
-
-def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Candidates that share one pipeline: those of one vLLM model, and all those behind servers."""
-
-    def shared(candidate: Candidate) -> tuple[str, str]:
-        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
-
-    return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
-
-
-def count_siblings(candidates: Sequence[Candidate]) -> dict[str, int]:
-    """By candidate, how many answer a sample in one pipeline, so that their records meet at the
-    judges."""
-    groups = engine_groups(candidates)
-    return {candidate.name: len(group) for group in groups for candidate in group}
 
 
 def schedule(
@@ -59,7 +40,7 @@ def schedule(
     asked = spec.cluster.models_at_once
     most = asked if asked != "auto" else 1 if device == "cpu" else len(spec.candidates)
     waves: list[tuple[Group, ...]] = []
-    for group in engine_groups(spec.candidates):
+    for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
         fits = asked != "auto" or explain_lack(pools, capacity) is None

@@ -12,8 +12,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError, ResourceError
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.cluster import wait_for_room
 from memray_eval.execution.ray.placement_groups import NodeReservation
-from memray_eval.execution.ray.room import wait_for_room
 from memray_eval.execution.runs import run
 from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until

@@ -19,13 +19,14 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
-from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.engine_start import MOST_STARTS
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
     NodeReservation,
+    group_of_engine,
 )
 from memray_eval.types import Candidate
 from tests.clusters.conftest import Nodes, Seen, Starts

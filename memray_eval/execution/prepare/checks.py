@@ -15,7 +15,7 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
-from memray_eval.execution.phases import StageSeconds, choose_phases
+from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device, judge_pool
 from memray_eval.execution.ray.placement import Placement
 from memray_eval.execution.resume_state import ResumeState
@@ -51,7 +51,7 @@ def estimate_run(
         pool,
         schedule(spec, counted, engine_device(spec, capacity.all_gpus)),
         samples=samples,
-        site=placement,
+        placement=placement,
         node_usd_per_hour=node_usd_per_hour,
         today=today,
     )

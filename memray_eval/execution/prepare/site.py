@@ -49,7 +49,7 @@ class RunSite:
         check_device(spec)
         self.connect()
         if is_new and not spec.cluster.wait_s:
-            from memray_eval.execution.ray.room import free_capacity
+            from memray_eval.execution.ray.cluster import free_capacity
 
             order: PhaseOrder = "together" if phases == "together" else "apart"
             self._first = free_capacity(spec, self.capacity, order)
@@ -85,8 +85,8 @@ class RunSite:
             return self._wait_for_room(replace(plan, phases=phases), say)
 
     def _wait_for_room(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
+        from memray_eval.execution.ray.cluster import wait_for_room
         from memray_eval.execution.ray.placement_groups import NodeReservation
-        from memray_eval.execution.ray.room import wait_for_room
 
         reservation = self._stack.enter_context(NodeReservation())
         capacity = wait_for_room(plan.spec, plan.capacity, plan.phases.order, reservation, say)

@@ -8,21 +8,30 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psutil
 import ray
 
-from memray_eval.config.sections import ClusterConfig
+from memray_eval.config.sections import ClusterConfig, least_of
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
-from memray_eval.execution.plan import ENGINES, SLACK, Pool, explain_lack, first_homeless
+from memray_eval.execution.plan import (
+    ENGINES,
+    SLACK,
+    Pool,
+    engine_device,
+    explain_lack,
+    first_homeless,
+)
 from memray_eval.execution.ray.placement_groups import (
     ACCELERATOR,
     GroupSpec,
     NodeReservation,
     accelerator_share,
+    group_of_engine,
 )
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
@@ -34,11 +43,14 @@ from memray_eval.execution.ray.ray_compat import (
     living_jobs,
     local_node,
 )
+from memray_eval.execution.run_plan import PhaseOrder, RunSpec
+from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
 
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
 QUIET_VLLM = "ERROR"  # VLLM_LOGGING_LEVEL of a driver whose user sets none
+SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -279,6 +291,44 @@ def _node(has: Mapping[str, float]) -> Node:
         accelerator_type=kinds[0] if kinds else None,
         memory_gib=has.get("memory", 0.0) / _GIB,
     )
+
+
+def wait_for_room(
+    spec: RunSpec,
+    capacity: Capacity,
+    order: PhaseOrder,
+    reservation: NodeReservation,
+    say: Callable[[str], None],
+) -> Capacity:
+    """The capacity that the run starts with. A cluster that is let grow need hold the first models
+    only, whose nodes `reservation` holds from then on; for those that come later it grows while
+    they wait."""
+    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
+    if not wait_s:
+        return free_capacity(spec, capacity, order)
+    engines: list[GroupSpec] = []
+    if order != "judge":
+        for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
+            if candidate.backend == "vllm":
+                engine = spec.engine_of(candidate.model)
+                engines += [group_of_engine(engine, device)] * least_of(engine.replicas)
+    pools = pools_in_turn(spec, capacity, device, order)[0]
+    return wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
+
+
+def free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
+    """The capacity, looked at again for some seconds where others hold what the run needs: tasks
+    come and go. Raises ResourceError where the run does not fit."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            check_turns(spec, capacity, order)
+            return capacity
+        except ResourceError:
+            if not capacity.holdings or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.5)
+        capacity = cluster_capacity(capacity.where)
 
 
 def wait_for_nodes(

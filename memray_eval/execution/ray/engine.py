@@ -35,8 +35,9 @@ from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
-    GroupSpec,
-    accelerator_share,
+    executor_backend,
+    group_of_engine,
+    is_over_ray,
 )
 from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
@@ -81,34 +82,11 @@ def add_engines(
     """
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
-    logger.info(
-        "starting %d engines of %s on the %s%s",
-        at_first,
-        model,
-        device,
-        f", up to {most} as the cluster grows" if most > at_first else "",
-    )
-    # The driver is quieter than its engines, whose warnings the run's log takes
-    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
-    environment = engine_environment(config, model, device)
-    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
-    stage = {
-        "batch_size": config.batch_size,
-        "max_concurrent_batches": config.concurrent_batches,
-        "model": resolve_model(model),
-        "engine_kwargs": {
-            **engine_kwargs(config, device),
-            "distributed_executor_backend": _executor_backend(config),
-        },
-        "should_continue_on_error": True,
-        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
-    }
+    grows = f", up to {most} as the cluster grows" if most > at_first else ""
+    logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
+    stage = _stage_options(config, model, device)
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
-    where = {
-        "accelerator_type": config.accelerator_type,
-        "runtime_env": {"env_vars": environment},
-        **_actor_resources(config, device),
-    }
+    options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
     compute = ActorPoolStrategy(
         min_size=least,
@@ -119,8 +97,7 @@ def add_engines(
     )
 
     def start(placed: Mapping[str, Any]) -> Any:
-        forever = {"max_restarts": -1, "max_task_retries": -1}
-        return ray.remote(EngineActor).options(**forever, **where, **placed).remote(*engine)
+        return ray.remote(EngineActor).options(**options, **placed).remote(*engine)
 
     return map_batches_placed(
         dataset,
@@ -135,6 +112,36 @@ def add_engines(
         label_selector=label_selector,
         **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
     )
+
+
+def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
+    """What Ray Data LLM's stage is made with."""
+    return {
+        "batch_size": config.batch_size,
+        "max_concurrent_batches": config.concurrent_batches,
+        "model": resolve_model(model),
+        "engine_kwargs": {
+            **engine_kwargs(config, device),
+            "distributed_executor_backend": executor_backend(config),
+        },
+        "should_continue_on_error": True,
+        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
+    }
+
+
+def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
+    """Ray's options of an engine's actor, which is restarted for ever."""
+    # The driver is quieter than its engines, whose warnings the run's log takes
+    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
+    environment = engine_environment(config, model, device)
+    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
+    return {
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "accelerator_type": config.accelerator_type,
+        "runtime_env": {"env_vars": environment},
+        **_actor_resources(config, device),
+    }
 
 
 class EngineActor:
@@ -241,39 +248,13 @@ def engine_dtype(dtype: str, device: Device) -> str:
     return "bfloat16" if "avx512_bf16" in flags else "float32"
 
 
-def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """What the placement group of one engine asks for: a bundle for each worker (tensor x pipeline
-    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
-    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
-    may lie on several."""
-    workers = config.tensor_parallel * config.pipeline_parallel
-    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
-    bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
-    if not _is_over_ray(config):
-        bundles = [{name: amount * workers for name, amount in bundle.items()}]
-    if config.accelerator_type is not None:
-        bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
-    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
-
-
 def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
     """What the engine's actor itself takes of its group; workers behind Ray take theirs."""
-    if _is_over_ray(config):
+    if is_over_ray(config):
         return {"num_gpus": 0}
     (bundle,) = group_of_engine(config, device).bundles
     taken = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0)}
     return {name: amount for name, amount in taken.items() if amount}
-
-
-def _is_over_ray(config: EngineConfig) -> bool:
-    """Whether the engine's workers are actors of Ray's, on as many nodes as they need."""
-    return bool(_executor_backend(config) == "ray")
-
-
-def _executor_backend(config: EngineConfig) -> Any:
-    """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
-    is_one = config.tensor_parallel * config.pipeline_parallel == 1
-    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")
 
 
 def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:

@@ -42,9 +42,8 @@ from memray_eval.execution.ray.services import (
 )
 from memray_eval.execution.resume_state import find_unscored, find_waiting
 from memray_eval.execution.run_counter import RunCounter
-from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.schedule import (
-    Group,
     OnEngineEnd,
     Wave,
     Work,

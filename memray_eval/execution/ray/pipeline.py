@@ -20,7 +20,7 @@ from memray_eval import errors
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.block_stages import (
     PART,
     AskServers,
@@ -28,6 +28,7 @@ from memray_eval.execution.block_stages import (
     JudgeRecords,
     collect_engine_answers,
     finish_ungenerated,
+    judging_arguments,
     read_answers,
     read_waiting,
     score_and_write,
@@ -49,16 +50,19 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_engine,
     prompts_for_servers,
 )
-from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.engine_start import LOG_HEADING
-from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    NodeReservation,
+    group_of_engine,
+)
 from memray_eval.execution.ray.ray_compat import (
     is_repeated_task,
     is_restarted_actor,
     set_repartition_options,
 )
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
@@ -348,17 +352,11 @@ def add_affect(
 ) -> Dataset:
     """Shards as samples with emotion and traits."""
     affect = setup.plan.spec.affect
-    known = (
-        setup.plan.spec.read.reader,
-        candidates,
-        setup.plan.resume_state,
-        affect,
-        setup.plan.spec.judging,
-        setup.plan.spec.affect_judges,
-    )
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=(*known, setup.services, setup.embedded_url, setup.context),
+        fn_constructor_args=affect_arguments(
+            setup.plan, candidates, setup.services, setup.embedded_url, setup.context
+        ),
         compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.found.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
@@ -435,15 +433,8 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
-            fn_constructor_args=(
-                at_judge,
-                spec.metric_options,
-                spec.judges,
-                spec.judging,
-                setup.services,
-                setup.embedded_url,
-                setup.context,
-                count_siblings(spec.candidates),
+            fn_constructor_args=judging_arguments(
+                spec, setup.services, setup.embedded_url, setup.context
             ),
             compute=ActorPoolStrategy(
                 min_size=min(setup.judge_actors, inputs),

@@ -17,6 +17,9 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from memray_eval.config.sections import EngineConfig
+from memray_eval.execution.plan import Device
+
 POLL_S = 1.0
 PATIENCE_S = 30.0  # with some of the nodes and not all, before a run lets an older one go first
 YIELD_S = 60.0  # how long it does at most: the other may wait for nodes of another kind
@@ -283,3 +286,29 @@ def _waits_since_before(began: float) -> bool:
         if group["state"] in ("PENDING", "RESCHEDULING")
     ]
     return any(words[:1] == [_NAME] and float(words[1]) < began for words in names)
+
+
+def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
+    """What the placement group of one engine asks for: a bundle for each worker (tensor x pipeline
+    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
+    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
+    may lie on several."""
+    workers = config.tensor_parallel * config.pipeline_parallel
+    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
+    bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
+    if not is_over_ray(config):
+        bundles = [{name: amount * workers for name, amount in bundle.items()}]
+    if config.accelerator_type is not None:
+        bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
+    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
+
+
+def is_over_ray(config: EngineConfig) -> bool:
+    """Whether the engine's workers are actors of Ray's, on as many nodes as they need."""
+    return bool(executor_backend(config) == "ray")
+
+
+def executor_backend(config: EngineConfig) -> Any:
+    """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
+    is_one = config.tensor_parallel * config.pipeline_parallel == 1
+    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")

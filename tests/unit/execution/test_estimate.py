@@ -22,7 +22,7 @@ from memray_eval.execution.estimate import (
     parse_sample_count,
 )
 from memray_eval.execution.estimate_text import estimate_lines
-from memray_eval.execution.phases import duration_text
+from memray_eval.execution.executors import duration_text
 from memray_eval.execution.prepare.estimates import estimate_of
 from memray_eval.execution.ray.cluster_spec import ClusterSpec, NodeGroup
 from tests.bench.prompt_cache import samples

@@ -10,7 +10,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.estimate import has_cpu_nodes
-from memray_eval.execution.phases import StageSeconds, choose_phases, duration_text
+from memray_eval.execution.executors import StageSeconds, choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.resolve import resolve

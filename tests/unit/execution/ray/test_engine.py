@@ -8,7 +8,8 @@ import pytest
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import Device
-from memray_eval.execution.ray.engine import engine_environment, engine_kwargs, group_of_engine
+from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
+from memray_eval.execution.ray.placement_groups import group_of_engine
 
 WORKER = {"CPU": 2.0, "GPU": 1.0}
 

@@ -17,7 +17,7 @@ from memray_eval.execution.prompt_stage import (
     SECOND,
     TOKENS,
 )
-from memray_eval.execution.ray.second_asking import ask_again
+from memray_eval.execution.ray.engine_client import ask_again
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import from_table, to_table
