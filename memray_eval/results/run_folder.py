@@ -179,7 +179,7 @@ class RunFolder:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
         if (stored := manifest.get("format", "none")) != FORMAT:
             raise DataError(
-                f"{self.path} is a run folder of format {stored}, and this version reads format "
+                f"{self.path}/manifest.json is of format {stored}, and this version reads format "
                 f"{FORMAT}; use the version of memray-eval that wrote it"
             )
         return manifest

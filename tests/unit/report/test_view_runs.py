@@ -286,20 +286,21 @@ def test_a_run_s_own_suite_and_metric_are_named_though_their_code_is_not_run(
 
 DAMAGED = {
     "manifest.json is not JSON": {"manifest.json": "{"},
-    "manifest.json is not one of a run": {"manifest.json": '{"sessions": 5}'},
+    "manifest.json is not one of a run": {"manifest.json": '{"format": 1, "sessions": 5}'},
     "manifest.json is not JSON of a run": {"manifest.json": "[1, 2]"},
-    "which is none of a run": {"manifest.json": '{"status": "asleep"}'},
+    "is of format none": {"manifest.json": "{}"},
+    "which is none of a run": {"manifest.json": '{"format": 1, "status": "asleep"}'},
     "summary.json is not a summary": {"summary.json": "{}"},
     "it has no summary.json": {"summary.json": None},
     "it has no manifest.json": {"manifest.json": None},
     "run.yaml is not": {
         "summary.json": None,
-        "manifest.json": '{"status": "failed"}',
+        "manifest.json": '{"format": 1, "status": "failed"}',
         "run.yaml": "a: [",
     },
     "cannot be read": {
         "summary.json": None,
-        "manifest.json": '{"status": "failed"}',
+        "manifest.json": '{"format": 1, "status": "failed"}',
         "run.yaml": "suite: x",
         "records/part-0.parquet": "PAR1",
     },
