@@ -82,7 +82,7 @@ class EnrichSamples:
         self._counted: Counter[str] = Counter()
         self._is_stopping = False
         self._watch: asyncio.Task[None] | None = None
-        self._told: set[str] = set()
+        self._shown_failures: set[str] = set()
         self._reporter = CallReporter(context.counter)
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
@@ -126,11 +126,9 @@ class EnrichSamples:
                 self._context.record_stage_failure(AFFECT, samples[0].id, error)
                 return [uniform_emotion(samples[0], error)]
         alone = [await self._enrich([sample], folder, backends) for sample in samples]
-        return (
-            None
-            if any(one is None for one in alone)
-            else [one for found in alone for one in found or ()]
-        )
+        if any(enriched is None for enriched in alone):
+            return None
+        return [sample for enriched in alone for sample in enriched or ()]
 
     async def _watch_for_the_end(self) -> None:
         """Notices that the run is stopping while calls still wait for their turn."""
@@ -152,11 +150,11 @@ class EnrichSamples:
             counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
             counts["degraded"] += bool(failed.keys() - {TRAITS})
             counts[DEGRADED_TRAITS] += TRAITS in failed
-            for what in failed.keys() - self._told:
-                self._told.add(what)
+            for what in failed.keys() - self._shown_failures:
+                self._shown_failures.add(what)
                 stands = "unknown" if what == TRAITS else "uniform"
-                told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
-                self._context.counter.add_line(told)
+                line = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._context.counter.add_line(line)
         store = Counter(
             self._backends.store.counts.model_dump()
             if self._backends and self._backends.store

@@ -75,7 +75,7 @@ async def pay_in_batches(
     connected = replace(connected, parameters=counter)
     lanes = build_batch_lanes(spec.judges, spec.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
-    judged = {one.name: one for one in metrics if isinstance(one, JudgedMetric)}
+    judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
 
     def judgment_of(metric: str) -> type[BaseModel]:
         if metric not in judged:
@@ -130,10 +130,10 @@ def pay_in_batches_here(
 def _say_who_stays_live(
     spec: RunSpec, lanes: Sequence[BatchLane], say: Callable[[str], None]
 ) -> None:
-    asked = {
+    judges = {
         name for choice in spec.judges.values() if choice.judge != RULES for name in choice.judges
     }
-    others = sorted(asked - {lane.name for lane in lanes})
+    others = sorted(judges - {lane.name for lane in lanes})
     if others and spec.judging.mode != "live":
         say(f"Asked call by call, as they take no batches: {', '.join(others)}.")
 
@@ -179,25 +179,28 @@ class Rehearsal:
                 await self._rehearse(records)
 
     async def _rehearse(self, records: Sequence[Record]) -> None:
-        found = await asyncio.gather(
-            *(judge_record(one, self._metrics, self._judges, self._asking) for one in records),
+        outcomes = await asyncio.gather(
+            *(
+                judge_record(record, self._metrics, self._judges, self._asking)
+                for record in records
+            ),
             return_exceptions=True,
         )
-        for one in found:  # a metric that fails on a record fails again when that is judged
-            if isinstance(one, EvalError) and not isinstance(one, JudgeError):
-                raise one
+        for outcome in outcomes:  # a metric that fails on a record fails again when that is judged
+            if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
+                raise outcome
 
     def _tables(self) -> Iterator[pa.Table]:
         """All records that wait to be judged, a part or shard at a time."""
         plan, state = self._plan, self._plan.resume_state
-        names = [one.name for one in plan.spec.candidates]
+        names = [candidate.name for candidate in plan.spec.candidates]
         for part in state.waiting:
             table = pa.Table.from_pylist([{PART: part}])
             yield read_waiting(
                 table, state.generated, state.elsewhere, names, self._context, is_earlier=False
             )
         if plan.spec.has_responses:
-            for row in shard_rows(plan.found.shards):
+            for row in shard_rows(plan.scan.shards):
                 shard = pa.Table.from_pylist([row])
                 yield read_answers(shard, plan.spec.read.reader, state, self._context)
 
@@ -224,8 +227,11 @@ def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
     """What goes on at the providers when a session ends, and what that costs."""
     if not entries:
         return ""
-    n_calls, most = sum(one.n_calls for one in entries), sum((one.most for one in entries), NOTHING)
-    judges = ", ".join(sorted({one.judge for one in entries}))
+    n_calls, most = (
+        sum(entry.n_calls for entry in entries),
+        sum((entry.most for entry in entries), NOTHING),
+    )
+    judges = ", ".join(sorted({entry.judge for entry in entries}))
     return (
         f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
         f"{judges}; "
@@ -237,17 +243,17 @@ def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
     """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
     Returns what was done, "" where there are none."""
     entries = open_batches(folder)
-    told = describe_open_batches(entries)
+    described = describe_open_batches(entries)
     if not entries or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return told
+        return described
     print(
-        f"{told}. Cancelled, what is done by now is paid, and the rest would be paid again by a "
-        "resumed run.",
+        f"{described}. Cancelled, what is done by now is paid, and the rest would be paid again by "
+        "a resumed run.",
         file=sys.stderr,
     )
     print("Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        return told
+        return described
     cancelled = asyncio.run(_cancel(plan, folder, entries))
     return f"{cancelled} of {len(entries)} batches are being cancelled; what they did is paid"
 

@@ -84,7 +84,9 @@ def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
         except Exception as error:
             context.record_stage_failure("generate", row["sample_id"], error)
             responses.append(Response(error=describe_error(error)))
-    longest = max((one.duration_s or 0.0 for one in responses if one is not None), default=0.0)
+    longest = max(
+        (response.duration_s or 0.0 for response in responses if response is not None), default=0.0
+    )
     now, answered = time.time(), context.add_answers(rows, responses)
     context.counter.add("generate", rows.num_rows, now - longest, now, _n_ungenerated(answered))
     return answered
@@ -135,8 +137,8 @@ def _read_new(
         for shard in shards
         for record in read_records(shard, reading, context.record_unreadable)
     ]
-    known = resume_state.hold([record.unit_id for record in records]).tolist()
-    new = [record for record, is_known in zip(records, known, strict=True) if not is_known]
+    is_old = resume_state.hold([record.unit_id for record in records]).tolist()
+    new = [record for record, is_in_state in zip(records, is_old, strict=True) if not is_in_state]
     context.counter.add("read", len(new), started, time.time())
     return new
 
@@ -168,7 +170,9 @@ class ScoreAnswers:
                         break  # the rest is scored when the run is resumed
                     heard = time.monotonic()
                 outcomes.append(self._score(record, metrics))
-                if any(isinstance(one, Score) and one.status == "error" for one in outcomes[-1]):
+                if any(
+                    isinstance(score, Score) and score.status == "error" for score in outcomes[-1]
+                ):
                     failed.append(number)
             n = len(outcomes)
             done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
@@ -224,12 +228,12 @@ def read_waiting(
         rows, others = folder.read_part(part, RESPONSES), elsewhere.get(part, UnitIdSet())
         # A unit that failed may stand in one part, and what a later session made of it in another
         rows = rows.filter(pc.is_null(rows.column("error")))
-        mine = zip(
+        units = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
         )
         is_mine = [
             (candidates is None or name in candidates) and unit in generated and unit not in others
-            for unit, name in mine
+            for unit, name in units
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
@@ -459,7 +463,7 @@ class EmbedRecords:
             raise
         except Exception as error:
             if len(records) > 1:
-                return [one for record in records for one in await self._embedded([record])]
+                return [scored for record in records for scored in await self._embedded([record])]
             self._context.record_stage_failure("embed", records[0].sample.id, error)
             return [fail_unjudged(records[0], self._metrics, error)]
 

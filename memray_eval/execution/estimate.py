@@ -65,7 +65,7 @@ class _Load(NamedTuple):
     cache_write_tokens: float = 0.0
 
     def plus(self, other: _Load) -> _Load:
-        return _Load(*(mine + others for mine, others in zip(self, other, strict=True)))
+        return _Load(*(own + others for own, others in zip(self, other, strict=True)))
 
 
 class Bound(Frozen):
@@ -177,7 +177,7 @@ class Estimate(Frozen):
 
 def estimate(
     spec: RunSpec,
-    found: Scan,
+    scan: Scan,
     capacity: Capacity,
     pool: JudgePool,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
@@ -192,20 +192,24 @@ def estimate(
     one after the other. Judges' prices are those of the table, nodes' those in
     `node_usd_per_hour`. Raises ConfigError for a price of no group."""
     reader = PromptReader(spec)
-    sampled = list(sample_units(spec, found, reader))
+    sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]
-    units = (samples or found.n_samples) * len(spec.candidates)
+    units = (samples or scan.n_samples) * len(spec.candidates)
     scale = units / max(1, len(sampled))
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     answered = _answer_tokens(records, scale)
     device = engine_device(spec, capacity.gpus)
-    mean_chars = found.context_chars / max(1, found.n_samples)
-    asked = _EngineQuestion(spec, sampled, _count_blocks(spec, found, samples), mean_chars, device)
+    mean_chars = scan.context_chars / max(1, scan.n_samples)
+    question = _EngineQuestion(
+        spec, sampled, _count_blocks(spec, scan, samples), mean_chars, device
+    )
     cpus = placement.judge_cpus if placement is not None else capacity.cpus
     judges, bounds = _estimate_judges(spec, _judge_load(spec, records, scale), pool)
     bounds += [
         *_judge_cpus(judges, pool, cpus),
-        *_bound_generation(spec, waves, placement, answered, units / len(spec.candidates), asked),
+        *_bound_generation(
+            spec, waves, placement, answered, units / len(spec.candidates), question
+        ),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
@@ -272,8 +276,8 @@ def _estimate_judges(
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(load.items()):
-        one = reduce(_Load.plus, parts)
-        in_batches = one.calls >= least and takes_batches(name, judging, spec.judge_table)
+        total = reduce(_Load.plus, parts)
+        in_batches = total.calls >= least and takes_batches(name, judging, spec.judge_table)
         of_judge = (
             [
                 Bound(
@@ -284,7 +288,7 @@ def _estimate_judges(
                 )
             ]
             if in_batches
-            else _judge_bounds(name, one, spec, pool)
+            else _judge_bounds(name, total, spec, pool)
         )
         price = price_of(name, judging, spec.judge_table)
         judges.append(_estimate_judge(name, parts, of_judge[0], price, in_batches))
@@ -380,14 +384,14 @@ def _cluster_use(
     )
 
 
-def _count_blocks(spec: RunSpec, found: Scan, samples: int | None) -> float:
+def _count_blocks(spec: RunSpec, scan: Scan, samples: int | None) -> float:
     """How many blocks so many samples come in; None: those that were found."""
-    count, shards = samples or found.n_samples, found.shards
+    count, shards = samples or scan.n_samples, scan.shards
     if any(shard.is_read_from_start for shard in shards):
         return max(1.0, count / spec.read.batch_size)
     if spec.read.reader.by_context or samples is None:
-        return max(1.0, len(shards) * count / max(1, found.n_samples))
-    size = sum(shard.size for shard in shards) / max(1, found.n_samples)
+        return max(1.0, len(shards) * count / max(1, scan.n_samples))
+    size = sum(shard.size for shard in shards) / max(1, scan.n_samples)
     rows = min(spec.read.block_rows(count), max(1, int(SHARD_BYTES / max(1.0, size))))
     return max(1.0, count / rows)
 
@@ -428,18 +432,20 @@ def _judge_load(
     }
     loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
-        made = set[tuple[object, ...]]()
-        asked = prompts_of_record(record, spec.metrics, juries, options)
-        for metric, each in asked.items():
-            for place, (judge, prompts) in enumerate(() if isinstance(each, Score) else each):
+        counted = set[tuple[object, ...]]()
+        prompts_by_metric = prompts_of_record(record, spec.metrics, juries, options)
+        for metric, jurors in prompts_by_metric.items():
+            for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
                 for prompt in prompts:
                     # Metrics that share a judgment ask the same call, which is made once
-                    if (question := (judgments[metric], place, tuple(prompt))) in made:
+                    if (question := (judgments[metric], juror, tuple(prompt))) in counted:
                         continue
-                    made.add(question)
-                    tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
+                    counted.add(question)
+                    tokens = schema_tokens[metric] + sum(
+                        _tokens(message.content) for message in prompt
+                    )
                     call = _Load(
                         1.0,
                         tokens,
@@ -491,9 +497,9 @@ def _estimate_judge(
 
 def _sum_known(costs: Iterable[float | None]) -> float | None:
     """The sum of the costs that are known; None where there are some, and none is."""
-    each = list(costs)
-    known = [cost for cost in each if cost is not None]
-    return sum(known) if known or not each else None
+    amounts = list(costs)
+    sums = [cost for cost in amounts if cost is not None]
+    return sum(sums) if sums or not amounts else None
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
@@ -507,7 +513,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         if is_firm
         else "judging.limits, if your account has more than the table assumes"
     )
-    known = [
+    limited = [
         (f"{limit:,.10g} {lane}", seconds, f"{more}; {least}")
         for lane, limit, seconds in _known_limits(limits, load)
     ]
@@ -517,7 +523,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     is_chosen = spec.judging.max_in_flight is not None or not is_firm
     # Else they follow from the limit
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
-        known.append(
+        limited.append(
             (
                 f"{in_flight:,} calls in flight of {latency_s:g} s",
                 load.calls * latency_s / in_flight,
@@ -526,7 +532,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         )
     bounds = [
         Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way)
-        for what, seconds, way in known
+        for what, seconds, way in limited
     ]
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
@@ -574,13 +580,13 @@ def _bound_generation(
     placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
-    asked: _EngineQuestion,
+    question: _EngineQuestion,
 ) -> Iterator[Bound]:
     """What the candidates take: of a wave the slowest group, one wave after the other."""
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_bound_group(spec, group, placement, answered, samples, asked) for group in wave]
+        [_bound_group(spec, group, placement, answered, samples, question) for group in wave]
         for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
@@ -604,7 +610,7 @@ def _bound_group(
     placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
-    asked: _EngineQuestion,
+    question: _EngineQuestion,
 ) -> Bound:
     """What the candidates of one pipeline take: those of one model's engines, or those behind
     servers."""
@@ -634,7 +640,7 @@ def _bound_group(
                 else "larger groups of nodes: no further engine fits"
             )
     name = f"{engines} {'engine' if engines == 1 else 'engines'}"
-    if (seconds_and_what := asked.bound(group, engines, samples)) is not None:
+    if (seconds_and_what := question.bound(group, engines, samples)) is not None:
         seconds, how = seconds_and_what
         return Bound(stage="generate", what=f"{name} {how}", seconds=seconds, change=change)
     what = f"{name} of {assumed.engine_tokens_per_s:,.10g} tokens/s"

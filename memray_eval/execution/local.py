@@ -137,7 +137,7 @@ class LocalExecutor:
         """All stages for candidates that are asked together."""
         if self._plan.scores_at_once:
             score = score_answers(self._plan, self._context)
-            shards = map(self._shard, shard_rows(self._plan.found.shards))
+            shards = map(self._shard, shard_rows(self._plan.scan.shards))
             return await self._write(self._in_turn(map(score, shards)))
         if group[0].backend == EXISTING:
             return await self._write(self._score(self._read_answers()))
@@ -147,9 +147,9 @@ class LocalExecutor:
         """The responses of candidates that are asked together, once they are kept."""
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
-        asked = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
+        answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
-        return map_blocks(asked, kept, BLOCKS_AT_ONCE)
+        return map_blocks(answered, kept, BLOCKS_AT_ONCE)
 
     async def _write(self, records: Blocks) -> None:
         watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
@@ -162,13 +162,13 @@ class LocalExecutor:
         spec, state = self._spec, self._plan.resume_state
         return self._split(
             read_answers(self._shard(row), spec.read.reader, state, self._context)
-            for row in shard_rows(self._plan.found.shards)
+            for row in shard_rows(self._plan.scan.shards)
         )
 
     def _read_waiting(self, group: Group, is_earlier: bool = True) -> Blocks:
         """Responses that nobody has judged; `is_earlier`: earlier sessions generated them."""
         state, is_given = self._plan.resume_state, group[0].backend == EXISTING
-        names = None if is_given else [one.name for one in group]
+        names = None if is_given else [candidate.name for candidate in group]
         return self._split(
             read_waiting(
                 pa.Table.from_pylist([{PART: part}]),
@@ -193,11 +193,11 @@ class LocalExecutor:
         )
 
         async def ask(table: pa.Table) -> Blocks:
-            for made in prompts_for_servers(table, asking):
-                yield made
+            for block in prompts_for_servers(table, asking):
+                yield block
                 await asyncio.sleep(0)
 
-        shards = self._in_turn(map(self._shard, shard_rows(self._plan.found.shards)))
+        shards = self._in_turn(map(self._shard, shard_rows(self._plan.scan.shards)))
         if not self._spec.adds_affect:
             return map_blocks(shards, ask)
         enrich = EnrichSamples(
@@ -220,8 +220,8 @@ class LocalExecutor:
             )
 
             async def embed(table: pa.Table) -> Blocks:
-                async for made in (await loading)(table):
-                    yield made
+                async for block in (await loading)(table):
+                    yield block
 
             records = map_blocks(records, embed)
         return records
@@ -257,30 +257,30 @@ async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:
     """What the stage makes of the blocks, `at_once` of them at the same time, as it comes. The
     stages before go on meanwhile, until they are so many blocks ahead. Raises the first error of
     any stage."""
-    made: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
-    places = asyncio.Semaphore(at_once)
+    results: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
+    seats = asyncio.Semaphore(at_once)
 
     async def work(block: pa.Table) -> None:
         try:
             async for table in stage(block):
-                await made.put(table)
+                await results.put(table)
         finally:
-            places.release()
+            seats.release()
 
     async def feed() -> None:
         try:
             async with asyncio.TaskGroup() as group, aclosing(blocks) as source:  # type: ignore[type-var]
                 async for block in source:
-                    await places.acquire()
+                    await seats.acquire()
                     group.create_task(work(block))
         except* Exception as errors:
-            await made.put(errors.exceptions[0])
+            await results.put(errors.exceptions[0])
         else:
-            await made.put(None)
+            await results.put(None)
 
     feeder = asyncio.create_task(feed())
     try:
-        while (table := await made.get()) is not None:
+        while (table := await results.get()) is not None:
             if isinstance(table, BaseException):
                 raise table
             yield table

@@ -87,8 +87,8 @@ def judge_actors(spec: RunSpec, cpus: float) -> int:
 
 def most_judge_actors(spec: RunSpec, cpus: float) -> int:
     """How many judge actors a run has at most, as its cluster grows."""
-    asked = spec.judging.actors
-    return judge_actors(spec, cpus) if asked is None else most_of(asked)
+    configured = spec.judging.actors
+    return judge_actors(spec, cpus) if configured is None else most_of(configured)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -329,9 +329,9 @@ def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
             capacity.memory_gib,
         ),
     }
-    for unit, (needed, there) in needs.items():
-        if needed > there + SLACK:
-            return _too_little(pools, unit, needed, there, capacity) + _others(capacity)
+    for unit, (needed, available) in needs.items():
+        if needed > available + SLACK:
+            return _too_little(pools, unit, needed, available, capacity) + _others(capacity)
     homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
 
@@ -356,10 +356,10 @@ def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     left = sorted(nodes, key=lambda node: node.gpus)
     for pool in placement_order(pools):
         for _ in range(pool.actors):
-            place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
-            if place is None:
+            index = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
+            if index is None:
                 return pool
-            left[place] = without(left[place], pool)
+            left[index] = without(left[index], pool)
     return None
 
 
@@ -414,7 +414,7 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
 
 
 def _too_little(
-    pools: Sequence[Pool], unit: str, needed: float, there: float, capacity: Capacity
+    pools: Sequence[Pool], unit: str, needed: float, available: float, capacity: Capacity
 ) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
     users = sorted(
@@ -429,7 +429,7 @@ def _too_little(
         "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
     }[unit]
     held = sum(getattr(holding, field) for holding in capacity.holdings)
-    has = f"{there:.4g} free of {there + held:.4g}" if held else f"{there:.4g}"
+    has = f"{available:.4g} free of {available + held:.4g}" if held else f"{available:.4g}"
     return (
         f"the plan needs {needed:.4g} {unit} and {capacity.where} has {has}; it would wait for "
         f"ever, so it is not started.\n"

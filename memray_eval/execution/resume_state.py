@@ -39,9 +39,9 @@ class UnitIdSet:
 
     @classmethod
     def of_numbers(cls, numbers: UnitNumbers) -> UnitIdSet:
-        made = cls()
-        made._ids = np.unique(numbers)
-        return made
+        ids = cls()
+        ids._ids = np.unique(numbers)
+        return ids
 
     def __len__(self) -> int:
         return len(self._ids)
@@ -52,8 +52,8 @@ class UnitIdSet:
 
     def __contains__(self, unit_id: str) -> bool:
         wanted = np.uint64(unit_number(unit_id))
-        place = int(np.searchsorted(self._ids, wanted))
-        return place < len(self._ids) and bool(self._ids[place] == wanted)
+        index = int(np.searchsorted(self._ids, wanted))
+        return index < len(self._ids) and bool(self._ids[index] == wanted)
 
 
 @dataclass(frozen=True)
@@ -108,15 +108,15 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
     chosen_waiting[is_waiting] = index.filter(is_waiting).first_of_each()
     waiting, idle = list[str](), list[str]()
     elsewhere = dict[str, UnitIdSet]()
-    for part, units, waits, mine in zip(
+    for part, units, waits, chosen in zip(
         responses.parts,
         responses.split(index.units),
         responses.split(is_waiting),
         responses.split(chosen_waiting),
         strict=True,
     ):
-        (waiting if mine.any() else idle).append(part.name)
-        if mine.any() and (others := units[waits & ~mine]).size:
+        (waiting if chosen.any() else idle).append(part.name)
+        if chosen.any() and (others := units[waits & ~chosen]).size:
             elsewhere[part.name] = UnitIdSet.of_numbers(others)
     folder.delete_parts(idle, RESPONSES)
     return ResumeState(
@@ -151,7 +151,9 @@ class _IndexedParts:
     def read(cls, folder: RunFolder, kind: Kind) -> _IndexedParts:
         parts = folder.list_parts(kind)
         indexes = list(folder.read_indexes(parts, kind))
-        return cls(kind, parts, [len(one.units) for one in indexes], UnitIndex.concatenate(indexes))
+        return cls(
+            kind, parts, [len(index.units) for index in indexes], UnitIndex.concatenate(indexes)
+        )
 
     def split(self, column: npt.NDArray[_Entry]) -> list[npt.NDArray[_Entry]]:
         """A column with an entry for each row, cut into those of the parts."""
@@ -167,7 +169,7 @@ class _IndexedParts:
         touched = [(name, keeps, retries) for name, keeps, retries in rows if not keeps.all()]
         for first in range(0, len(touched), REWRITTEN_AT_ONCE):
             group = touched[first : first + REWRITTEN_AT_ONCE]
-            read = [one for one in group if one[1].any() or one[2].any()]
+            read = [part for part in group if part[1].any() or part[2].any()]
             tables = list(folder.read_parts([name for name, *_ in read], self.kind))
             responses = (
                 _responses_of(table.filter(pa.array(retries)))
@@ -188,9 +190,9 @@ def _responses_of(table: pa.Table) -> pa.Table:
         pc.and_(pc.is_null(table.column("error")), pc.is_valid(table.column("response")))
     )
     scores = table.column("scores").combine_chunks()
-    each, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
-    is_kept = pc.not_equal(pc.struct_field(each, "status"), "error")
+    score, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
+    is_kept = pc.not_equal(pc.struct_field(score, "status"), "error")
     per_row = np.bincount(row[is_kept.to_numpy(zero_copy_only=False)], minlength=len(scores))
     offsets = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int32)
-    kept = pa.ListArray.from_arrays(pa.array(offsets), each.filter(is_kept))
+    kept = pa.ListArray.from_arrays(pa.array(offsets), score.filter(is_kept))
     return table.set_column(table.schema.get_field_index("scores"), "scores", kept)

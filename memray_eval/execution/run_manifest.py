@@ -77,9 +77,9 @@ def build_manifest(
         "capacity": plan.capacity.model_dump(),
         "dataset": {
             "path": spec.read.dataset,
-            "fingerprint": plan.found.fingerprint,
-            "n_samples": plan.found.n_samples,
-            "n_invalid": plan.found.n_invalid,
+            "fingerprint": plan.scan.fingerprint,
+            "n_samples": plan.scan.n_samples,
+            "n_invalid": plan.scan.n_invalid,
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
@@ -115,13 +115,13 @@ def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
         name: count.model_dump() | {"span_s": count.span_s}
         for name, count in telemetry.stages.items()
     }
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "stages": stages,
         "timeline": telemetry.timeline,
         "calls": telemetry.calls,
     }
-    found |= {"affect": telemetry.counts, "caught": telemetry.caught}
-    return {name: figures for name, figures in found.items() if figures}
+    fields |= {"affect": telemetry.counts, "caught": telemetry.caught}
+    return {name: figures for name, figures in fields.items() if figures}
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
@@ -137,7 +137,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
     """Raises ConfigError where the dataset, a judge, a rubric or a prompt file is not what the run
     began with."""
-    if plan.found.fingerprint != before["dataset"]["fingerprint"]:
+    if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
             f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
             "new run"
@@ -163,7 +163,7 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
     then, now = dict(before["judges"]), judges_of(spec)
     for key in spec.judges.keys() & then.keys():
         choice, names = spec.judges[key], then[key].partition(" (")[0].split(JURORS)
-        heirs = {one.role: one.judge for one in choice.successions}
+        heirs = {succession.role: succession.judge for succession in choice.successions}
         is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
             choice.judges
         )
@@ -230,12 +230,14 @@ def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
 
 def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str, str]:
     """At which temperature each judge was asked, in words."""
-    told = {}
-    for name, asked in judge_parameters_of(spec).items():
-        sent = changed_parameters(asked, left_out.get(parameter_target(name, spec.judging), {}))
-        known = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
-        told[name] = known or "the server's default temperature"
-    return told
+    temperatures = {}
+    for name, parameters in judge_parameters_of(spec).items():
+        sent = changed_parameters(
+            parameters, left_out.get(parameter_target(name, spec.judging), {})
+        )
+        temperature = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
+        temperatures[name] = temperature or "the server's default temperature"
+    return temperatures
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:
@@ -258,7 +260,7 @@ def prompts_of(spec: RunSpec) -> dict[str, str]:
 def own_code_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every file and module that the run brings, by name."""
     objects = [*(own.code for own in spec.metric_options.own), spec.suite_source.code]
-    sources = [one.source for one in objects if one is not None]
+    sources = [code.source for code in objects if code is not None]
     sources += [server.source for server in spec.judging.servers.values() if server.source]
     return {source.name: source.digest for source in sources}
 

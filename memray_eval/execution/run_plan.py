@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
-from itertools import groupby
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import LISTENING_MODEL
@@ -101,12 +101,12 @@ class ReadSpec:
         reader = self.reader
         if any(source.published for source in sources_of(self.dataset, reader.files)):
             return self
-        found = find_columns(
+        columns = find_columns(
             self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
         )
-        if found.guessed:
-            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
-        return replace(self, reader=replace(reader, columns=found.map))
+        if columns.guessed:
+            say(columns.tell(self.dataset.rstrip("/").rpartition("/")[2]))
+        return replace(self, reader=replace(reader, columns=columns.map))
 
     def block_rows(self, n_samples: int) -> int:
         """How many rows travel together: an engine's batch for small datasets, so that they flow;
@@ -163,16 +163,16 @@ class RunSpec:
     @property
     def successions(self) -> list[Succession]:
         """The judges that answer in the place of models that are off, each once."""
-        found = [one for choice in self.all_judges.values() for one in choice.successions]
-        return list(dict.fromkeys([*found, *self.fallback_successions]))
+        assigned = (choice.successions for choice in self.all_judges.values())
+        return list(dict.fromkeys([*chain(*assigned), *self.fallback_successions]))
 
     def retiring(self, today: date) -> list[str]:
         """A line for each model that the run asks and that its provider soon switches off."""
         names = asked_judges(self.all_judges.values(), self.judging)
         names += [
-            f"openai/{one.model}"
-            for one in self.candidates
-            if one.backend == "openai" and one.base_url is None
+            f"openai/{candidate.model}"
+            for candidate in self.candidates
+            if candidate.backend == "openai" and candidate.base_url is None
         ]
         names += [self.embedding.model] if self.by_stage()[1] else []
         affect = self.affect
@@ -294,7 +294,7 @@ class RunPlan:
     `order` is that of the samples, where the run may be decided before its end."""
 
     spec: RunSpec
-    found: Scan
+    scan: Scan
     capacity: Capacity
     started: float
     scanned_at: float | None = None
@@ -314,7 +314,7 @@ class RunPlan:
 
     @property
     def n_units(self) -> int:
-        return self.found.n_samples * len(self.spec.candidates)
+        return self.scan.n_samples * len(self.spec.candidates)
 
     @property
     def is_generated(self) -> bool:
@@ -323,13 +323,13 @@ class RunPlan:
 
     @property
     def block_rows(self) -> int:
-        return self.spec.read.block_rows(self.found.n_samples)
+        return self.spec.read.block_rows(self.scan.n_samples)
 
     @property
     def scores_at_once(self) -> bool:
         """Whether responses are scored where they are read: nobody is asked, and each task has rows
         of its own to read."""
-        is_one = any(shard.is_read_from_start for shard in self.found.shards)
+        is_one = any(shard.is_read_from_start for shard in self.scan.shards)
         return self.spec.read.scores_at_once and not is_one
 
     @property

@@ -78,8 +78,8 @@ def _summarise_records(
     summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
-        n_samples=plan.found.n_samples,
-        n_invalid=plan.found.n_invalid,
+        n_samples=plan.scan.n_samples,
+        n_invalid=plan.scan.n_invalid,
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
         generation_s=generation_s,
@@ -239,9 +239,9 @@ def inapplicable_metrics(
     """Each metric that the job names and that applied to no response, with the reason of the
     first."""
     for name in spec.named_metrics:
-        mine = [metric for metric in metrics if metric.metric == name]
-        n = sum(metric.n for metric in mine)
-        if n and sum(metric.n_not_applicable for metric in mine) == n:
+        rows = [metric for metric in metrics if metric.metric == name]
+        n = sum(metric.n for metric in rows)
+        if n and sum(metric.n_not_applicable for metric in rows) == n:
             scores = (
                 score for record in folder.each() for score in record.scores if score.metric == name
             )
@@ -275,10 +275,10 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
 
 def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:
     """The judge calls that went in batches, and those that did not; None where all were live."""
-    entries = [one for one in BatchJournal(folder).load() if one.state == "collected"]
+    entries = [entry for entry in BatchJournal(folder).load() if entry.state == "collected"]
     if not entries:
         return None
-    outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
+    outcomes = sum((Counter(entry.outcomes) for entry in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
     n_calls, usd, unpriced = 0, 0.0, 0
     for table in read_score_tables(records, (), ("calls", "cost_usd", "unpriced_calls")):
@@ -286,13 +286,13 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         usd += pc.sum(table.column("cost_usd")).as_py() or 0.0
         unpriced += pc.sum(table.column("unpriced_calls")).as_py() or 0
     spent, lost = (
-        sum((one.spent for one in entries), NOTHING),
-        sum((one.lost for one in entries), NOTHING),
+        sum((entry.spent for entry in entries), NOTHING),
+        sum((entry.lost for entry in entries), NOTHING),
     )
     in_batches = spent.less(lost)
     return BatchFigures(
         n_batches=len(entries),
-        n_calls=sum(one.n_calls for one in entries),
+        n_calls=sum(entry.n_calls for entry in entries),
         n_verdicts=n_verdicts,
         cost_usd=spent.usd,
         unpriced_calls=spent.unpriced_calls,
@@ -303,15 +303,15 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
     )
 
 
-def _batch_note(found: BatchFigures | None) -> list[str]:
+def _batch_note(figures: BatchFigures | None) -> list[str]:
     """What to say of judge calls in batches."""
-    if found is None:
+    if figures is None:
         return []
-    lost = f" (${found.lost_usd:,.4g} of it brought no verdict)" if found.lost_usd else ""
+    lost = f" (${figures.lost_usd:,.4g} of it brought no verdict)" if figures.lost_usd else ""
     return [
-        f"judge calls: {found.n_calls:,} in batches for "
-        f"{cost_text(found.cost_usd, found.unpriced_calls)}{lost}, {found.n_live:,} live for "
-        f"{cost_text(found.live_usd, found.live_unpriced_calls)}."
+        f"judge calls: {figures.n_calls:,} in batches for "
+        f"{cost_text(figures.cost_usd, figures.unpriced_calls)}{lost}, {figures.n_live:,} live for "
+        f"{cost_text(figures.live_usd, figures.live_unpriced_calls)}."
     ]
 
 

@@ -87,7 +87,7 @@ def run(
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
         site.reach(is_new=True)
         plan = _scan(spec, folder, site, {}, started, say)
-        check_found(plan.found)
+        check_found(plan.scan)
         check_stop_rule(plan)
         check_cost(plan, agree)
         plan = site.acquire(plan, say)
@@ -179,10 +179,10 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     if plan.problems:
         folder.write_problems(plan.problems)
         say(
-            f"Skipping {plan.found.n_invalid} invalid samples; they are listed in "
+            f"Skipping {plan.scan.n_invalid} invalid samples; they are listed in "
             f"{folder.path}/problems.jsonl"
         )
-    opening = f"{plan.found.n_samples} samples, {plan.n_units} units -> {folder.path}"
+    opening = f"{plan.scan.n_samples} samples, {plan.n_units} units -> {folder.path}"
     judges = [f"  {metric}: {judge}" for metric, judge in judges_of(plan.spec).items()]
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges]))
 

@@ -37,13 +37,13 @@ def schedule(
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
-    asked = spec.cluster.models_at_once
-    most = asked if asked != "auto" else 1 if device == "cpu" else len(spec.candidates)
+    at_once = spec.cluster.models_at_once
+    most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.candidates)
     waves: list[tuple[Group, ...]] = []
     for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
-        fits = asked != "auto" or explain_lack(pools, capacity) is None
+        fits = at_once != "auto" or explain_lack(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
         else:

@@ -241,7 +241,5 @@ def prompt_secret(cache: str, folder: str) -> bytes:
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
     None."""
-    place = (
-        (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
-    )
-    return (None, place) if "://" in place else (place, None)
+    path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    return (None, path) if "://" in path else (path, None)

@@ -181,10 +181,10 @@ class RunSession:
 
     def _leave_batches(self) -> str:
         """What becomes of judge calls that are under way in batches, for the last line."""
-        told = ""
+        described = ""
         with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
-            told = offer_to_cancel(self.plan, self.folder)
-        return f"{told}. " if told else ""
+            described = offer_to_cancel(self.plan, self.folder)
+        return f"{described}. " if described else ""
 
     def _record_end(self, status: str, reason: str) -> None:
         # A full disk, a lost lease: the error that ended the session is the one to tell
@@ -215,10 +215,12 @@ class RunSession:
     def _outline(self) -> RunOutline:
         """What the display says of the run."""
         spec, plan = self.spec, self.plan
-        engines = sorted({one.model for one in spec.candidates if one.backend == "vllm"})
+        engines = sorted(
+            {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
+        )
         where = "the engine" if len(engines) == 1 else "the engines"
         started = f"{where} of {', '.join(engines)} to load the weights and answer"
-        judges = sorted({name for one in spec.judges.values() for name in one.judges})
+        judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
             size=RunSize(

@@ -39,8 +39,8 @@ class SpendingBook:
             self._folder.write_spending(spent.model_dump() | {"sessions": self._session})
         except (OSError, EvalError) as error:
             key = "spending/" + type(error).__name__
-            told = "what the judges cost cannot be written down for a resumed run: %s"
-            log_once(logger, logging.WARNING, key, told, error)
+            text = "what the judges cost cannot be written down for a resumed run: %s"
+            log_once(logger, logging.WARNING, key, text, error)
 
 
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:

@@ -76,15 +76,15 @@ def follow_origin(
     """A job's config with what its responses' origin says of how they are judged, where neither the
     job nor, by the keys in `explicit`, the command line says it; and each difference between the
     job and the origin, as a line."""
-    said, suite = config.model_fields_set, origin.suite
+    set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
     elif isinstance(suite, str) and not origin.is_run and suite not in all_suites():
         close = nearest(suite, all_suites())
-        told = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
-        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({told})"
+        hint = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
+        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
-    elif "suite" in said and "metrics" not in explicit and config.suite != suite:
+    elif "suite" in set_keys and "metrics" not in explicit and config.suite != suite:
         names = f"{suite_name(suite)}, and the job is of {suite_name(config.suite)}"
         return config, [f"{origin.what} is of the suite {names}"]
     else:
@@ -95,7 +95,7 @@ def follow_origin(
     for key in FOLLOWED:
         if key in explicit:
             continue
-        if key not in said:
+        if key not in set_keys:
             config = config.model_copy(update={key: getattr(origin, key)})
         elif (
             theirs := _effective_value(key, getattr(origin, key), config.suite)
@@ -105,7 +105,7 @@ def follow_origin(
                 f"{_in_words(getattr(config, key))}"
             )
     chosen = config.metrics or find_suite(config.suite).metrics
-    if "rubrics" not in said:
+    if "rubrics" not in set_keys:
         rubrics = {
             key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen
         }
@@ -122,16 +122,16 @@ def _in_words(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={one}" for key, one in value.items()) or "of its suite"
-    names = (one.name if isinstance(one, RubricMetric) else one for one in value)
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "of its suite"
+    names = (item.name if isinstance(item, RubricMetric) else item for item in value)
     return ", ".join(sorted(names)) or "of its suite"
 
 
-def count_other_suites(found: Scan, suite: str) -> str | None:
+def count_other_suites(scan: Scan, suite: str) -> str | None:
     """How many responses name another suite than the one they are judged by, as a line; None where
     none does."""
-    others = {name: count for name, count in found.suites.most_common() if name != suite}
+    others = {name: count for name, count in scan.suites.most_common() if name != suite}
     if not others:
         return None
-    told = ", ".join(f"{count:,} name the suite {name}" for name, count in others.items())
-    return f"of {found.n_samples:,} responses {told}, and all would be judged as those of {suite}"
+    named = ", ".join(f"{count:,} name the suite {name}" for name, count in others.items())
+    return f"of {scan.n_samples:,} responses {named}, and all would be judged as those of {suite}"

@@ -77,7 +77,7 @@ def resolve(
         metric_options=options,
         judges=assign_judges(metrics, request, table, suite.tasks, day, kept),
         affect_judges=_affect_judges(config, judging, table, day),
-        fallback_successions=tuple(one for _, found in stand_ins for one in found),
+        fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
         engine=config.engine,
         engines={model: config.engine_of(model) for model in config.engines},
@@ -203,10 +203,10 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     tasks = source.load().tasks
     if unknown := sorted(set(config.tasks) - set(tasks)):
         hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-        told = f"there are: {', '.join(tasks) or 'it has none'}"
+        known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
         if hint is not None:
-            told = f"did you mean {hint!r}? It has {len(tasks)}"
-        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {told}")
+            known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
+        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {known_tasks}")
     return source
 
 
@@ -238,15 +238,17 @@ def check_affect(spec: RunSpec) -> None:
     if not spec.adds_affect:
         return
     normalised_weights(affect.speech_weight, affect.text_weight)
-    for key, name, known in (
+    for key, name, backends in (
         ("emotion", affect.emotion, (*TEXT_BACKENDS, JUDGE)),
         ("speech", affect.speech, SPEECH_BACKENDS),
         ("traits", affect.traits, TRAIT_BACKENDS),
     ):
-        if name not in known and not (
-            name.startswith("transformers:") and "transformers:MODEL" in known
+        if name not in backends and not (
+            name.startswith("transformers:") and "transformers:MODEL" in backends
         ):
-            raise ConfigError(f"affect.{key}: no backend {name!r}; there are: {', '.join(known)}")
+            raise ConfigError(
+                f"affect.{key}: no backend {name!r}; there are: {', '.join(backends)}"
+            )
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")

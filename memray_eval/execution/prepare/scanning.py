@@ -35,7 +35,7 @@ def scan_or_restore(
     restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
     if restored is not None:
         return RunPlan(
-            spec=spec, found=restored, capacity=site.capacity, started=started, before=before
+            spec=spec, scan=restored, capacity=site.capacity, started=started, before=before
         )
     each_source = None
     is_whole = read.limit is None and site.capacity.cpus and to_order is None
@@ -53,7 +53,7 @@ def scan_or_restore(
         scanned.shards, order = to_order.finish(read.block_rows(scanned.n_samples))
     return RunPlan(
         spec=spec,
-        found=scanned,
+        scan=scanned,
         capacity=site.capacity,
         started=started,
         scanned_at=scanned_at,
@@ -96,7 +96,7 @@ def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
     if plan.scanned_at is not None and plan.order is None:
         read = plan.spec.read
         how, files = _how_read(read), read.reader.files
-        stored = store_scan(plan.found, read.dataset, how, plan.scanned_at, files)
+        stored = store_scan(plan.scan, read.dataset, how, plan.scanned_at, files)
         if stored is not None:
             folder.write_scan(stored)
 

@@ -74,7 +74,7 @@ class RunSite:
         if executor.name == "local":
             say(f"Executor: local ({executor.reason}).")
             return replace(plan, executor="local")
-        phases = decide_phases(spec, plan.found, self.capacity, plan.resume_state)
+        phases = decide_phases(spec, plan.scan, self.capacity, plan.resume_state)
         is_on_gpus = engine_device(spec, self.capacity.all_gpus) == "gpu"
         if spec.metrics and not spec.has_responses and (phases.order != "together" or is_on_gpus):
             say(f"Phases: {phases.order} ({phases.reason}).")

@@ -23,9 +23,9 @@ OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user
 def write_config(folder: RunFolder, config: RunConfig) -> None:
     """Writes a run's config to its folder. Raises ConfigError or ResourceError where it keeps calls
     or sounds at a cloud URL that cannot be used, or that holds keys: none is written."""
-    for place in (config.judging.cache, config.affect.cache):
-        if place is not None and "://" in place:
-            locate(place)
+    for url in (config.judging.cache, config.affect.cache):
+        if url is not None and "://" in url:
+            locate(url)
     kind = {} if config.pairs is None else {"kind": PAIRWISE}
     folder.write_config({**kind, **config.model_dump(mode="json")})
 

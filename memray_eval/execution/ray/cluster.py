@@ -180,13 +180,13 @@ def _vital_processes() -> dict[str, psutil.Process]:
     if node is None:  # connected through a proxy: Ray's processes are elsewhere
         return {}
     marks = {"raylet": node.raylet_socket_name, "gcs_server": node.session_name}
-    found = {}
+    processes = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or ()
         program = os.path.basename(words[0]) if words else ""
         if program in marks and any(word.endswith(f"={marks[program]}") for word in words):
-            found[program] = process
-    return found
+            processes[program] = process
+    return processes
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -260,13 +260,13 @@ def subtract_holdings(
         has = by_job.setdefault(job, {})
         has[name] = has.get(name, 0.0) + amount
 
-    for one in held:
-        for name, amount in one.resources.items() if one.node_id in nodes else ():
-            if (one.node_id, name) in busy:
-                busy[one.node_id, name] -= amount
-            if one.job_id != own_job and name in ("CPU", "GPU", "memory"):
-                runs = jobs.get(one.job_id, "which has ended, and left what it holds")
-                take(f"job {one.job_id} ({runs})", one.node_id, name, amount)
+    for holder in held:
+        for name, amount in holder.resources.items() if holder.node_id in nodes else ():
+            if (holder.node_id, name) in busy:
+                busy[holder.node_id, name] -= amount
+            if holder.job_id != own_job and name in ("CPU", "GPU", "memory"):
+                runs = jobs.get(holder.job_id, "which has ended, and left what it holds")
+                take(f"job {holder.job_id} ({runs})", holder.node_id, name, amount)
     others = ", ".join(f"{job} ({runs})" for job, runs in jobs.items() if job != own_job)
     for (node_id, name), amount in busy.items():
         if others and amount > SLACK:
@@ -345,13 +345,13 @@ def wait_for_nodes(
 
     Raises ResourceError when there is no room even then."""
     others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
-    told = False
+    has_said = False
 
     def look() -> str | None:
-        nonlocal told
+        nonlocal has_said
         why = explain_lack(pools, cluster_capacity(capacity.where))
-        if why is not None and not told:
-            told = True
+        if why is not None and not has_said:
+            has_said = True
             wanted = why.partition(";")[0]
             say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {wanted}")
         return why

@@ -160,11 +160,11 @@ class EngineActor:
         model: str,
         at_once: int | None,
     ) -> None:
-        asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
+        columns = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
+            self._stage = start_engine(lambda: make_stage()(**columns, **options), model, at_once)
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()
@@ -204,8 +204,8 @@ class EngineActor:
             finally:
                 self._idle_since = time.monotonic()
         # An answer stands in the row that asked for it
-        asked = is_asked.to_numpy()
-        places = pa.array(np.cumsum(asked) - 1, mask=~asked)
+        has_prompt = is_asked.to_numpy()
+        places = pa.array(np.cumsum(has_prompt) - 1, mask=~has_prompt)
         column = pa.array(answers, ANSWER_TYPE).take(places)
         return table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
 
@@ -279,12 +279,12 @@ def telling_engine(context: StageContext | None) -> type:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
-            self._told: dict[int, dict[str, Any]] = {}
+            self._details: dict[int, dict[str, Any]] = {}
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
                 output = await generate(request)
-                self._told[request.request_id] = {
+                self._details[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
                     "num_cached_tokens": output.num_cached_tokens,
                 }
@@ -298,10 +298,10 @@ def telling_engine(context: StageContext | None) -> type:
             row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
             answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
             row.pop("tokenized_prompt", None)
-            told = self._told.pop(
+            details = self._details.pop(
                 answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
             )
-            return {**answer, **told, "prompt_token_ids": None}
+            return {**answer, **details, "prompt_token_ids": None}
 
     return TellingEngine
 

@@ -114,12 +114,12 @@ class EngineClient:
         """What a method of the engine returns; None where the engine was lost. A call to an actor
         that Ray cannot start anew yet would wait as long as that, so it is given up: nobody must be
         asked twice then."""
-        asked = method.options(max_task_retries=0).remote(*args)  # perhaps of another
-        call = asyncio.ensure_future(asked)
+        reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
+        call = asyncio.ensure_future(reference)
         try:
             while not (await asyncio.wait({call}, timeout=READY_S))[0]:
                 if is_lost(engine):
-                    ray.cancel(asked)
+                    ray.cancel(reference)
                     call.cancel()
                     self._note_loss(engine, "it is started anew")
                     return None
@@ -133,7 +133,7 @@ class EngineClient:
         return None
 
     def _note_loss(self, engine: Any, reason: str) -> None:
-        self._up = [one for one in self._up if one != engine]
+        self._up = [other for other in self._up if other != engine]
         if engine == self._own:
             self._own = None
             logger.warning("an engine of %s was lost: %s", self._model, reason)
@@ -185,16 +185,18 @@ class EngineClient:
     def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
         """The engines of the pipeline that say within this time that they are up, and why this
         client's own has failed, if it has."""
-        asked = dict[Any, tuple[str, Any]]()
+        replies = dict[Any, tuple[str, Any]]()
         for name in ray.util.list_named_actors():
             if pipeline_of(name) == self._pipeline and name == engine_name(name):
                 with suppress(ValueError):  # it has ended meanwhile
                     engine = ray.get_actor(name)
-                    asked[engine.ready.remote()] = name, engine
+                    replies[engine.ready.remote()] = name, engine
         up, failure = list[Any](), None
-        replies = ray.wait(list(asked), num_returns=len(asked), timeout=within_s) if asked else [[]]
-        for reply in replies[0]:
-            name, engine = asked[reply]
+        ready = (
+            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
+        )
+        for reply in ready[0]:
+            name, engine = replies[reply]
             try:
                 ray.get(reply)
                 up.append(engine)
@@ -217,20 +219,20 @@ async def ask_again(
     `retry_max_tokens`, null where nothing was asked again. `table` are the same rows as they were
     asked."""
     limits = _raised_limits(answered)
-    asked = np.array([limit is not None for limit in limits], np.bool_)
-    if not asked.any():
+    is_again = np.array([limit is not None for limit in limits], np.bool_)
+    if not is_again.any():
         return answered.append_column(SECOND, pa.nulls(answered.num_rows, ANSWER_TYPE))
-    rows = table.filter(pa.array(asked))
-    place = rows.schema.get_field_index(SAMPLING)
+    rows = table.filter(pa.array(is_again))
+    column = rows.schema.get_field_index(SAMPLING)
     pairs = zip(rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True)
     raised = [
         json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs
     ]
-    field = rows.schema.field(place)
-    found = await ask(rows.set_column(place, field, pa.array(raised, field.type)))
-    second = found.column(ANSWER).combine_chunks()
-    places = pa.array(np.cumsum(asked) - 1, mask=~asked)
-    return answered.append_column(SECOND, second.take(places))
+    field = rows.schema.field(column)
+    answers = await ask(rows.set_column(column, field, pa.array(raised, field.type)))
+    second = answers.column(ANSWER).combine_chunks()
+    positions = pa.array(np.cumsum(is_again) - 1, mask=~is_again)
+    return answered.append_column(SECOND, second.take(positions))
 
 
 def _raised_limits(answered: pa.Table) -> list[int | None]:
@@ -241,11 +243,11 @@ def _raised_limits(answered: pa.Table) -> list[int | None]:
     }
     if not any(limits.values()):
         return [None] * answered.num_rows
-    found = list[int | None]()
+    raised = list[int | None]()
     for row in answered.select(["candidate_config", FORM, TRUNCATED, ANSWER]).to_pylist():
         try:
             is_again = engine_response({**row, **row[ANSWER]}).no_answer in RETRIED
         except Exception:  # nothing was asked, or the answer is odd, which is told where it is kept
             is_again = False
-        found.append(limits[row["candidate_config"]] if is_again else None)
-    return found
+        raised.append(limits[row["candidate_config"]] if is_again else None)
+    return raised

@@ -207,7 +207,7 @@ class RayExecutor:
             if wave is not waves[0]:
                 setup.reservation.remove()
             if tails:
-                names = ", ".join(one.name for group in wave for one in group)
+                names = ", ".join(candidate.name for group in wave for candidate in group)
                 logger.info("%s: starting beside the end of the models before", names)
             pools = find_pools(tails, wave)
             shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
@@ -274,8 +274,8 @@ class RayExecutor:
 
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
         """With the engine of a group's model, and batches for contexts as long as the dataset's."""
-        found = self.plan.found
-        mean_chars = found.context_chars / max(1, found.n_samples)
+        scan = self.plan.scan
+        mean_chars = scan.context_chars / max(1, scan.n_samples)
         engine = fit_engine(self.spec.engine_of(group[0].model), mean_chars, setup.device)
         return replace(setup, engine=engine)
 

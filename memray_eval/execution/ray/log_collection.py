@@ -93,9 +93,9 @@ class LibraryHandler(WorkerHandler):
         if key in self._sent or len(self._sent) >= MOST_KINDS:
             return
         self._sent.add(key)
-        mine = copy.copy(record)
-        setattr(mine, ONCE, key)
-        super().emit(mine)
+        marked = copy.copy(record)
+        setattr(marked, ONCE, key)
+        super().emit(marked)
 
     def _is_urgent(self, record: logging.LogRecord) -> bool:
         return False
@@ -112,10 +112,10 @@ def send_logs_to(counter: RunCounter, level: int) -> None:
     if any(isinstance(handler, FileHandler) for handler in package.handlers):
         return
     package.setLevel(level)
-    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
-    if any(handler.counter == counter for handler in mine):
+    handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
+    if any(handler.counter == counter for handler in handlers):
         return
-    for handler in mine:  # of another run: Ray keeps idle workers
+    for handler in handlers:  # of another run: Ray keeps idle workers
         package.removeHandler(handler)
     package.addHandler(WorkerHandler(counter))
     forget_logged()
@@ -163,12 +163,12 @@ def engine_warnings(output: str) -> list[LogEntry]:
     """What processes of vLLM warn of in a piece of a worker's output."""
     entries = []
     for line in output.splitlines():
-        if found := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
-            text = f"{found['process']} (pid {found['pid']}), {found['place']}: {found['message']}"
+        if match := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
+            text = f"{match['process']} (pid {match['pid']}), {match['place']}: {match['message']}"
             entry = make_entry(
-                logging.getLevelNamesMapping()[found["level"]], "vllm", hide_held_keys(text)
+                logging.getLevelNamesMapping()[match["level"]], "vllm", hide_held_keys(text)
             )
-            entries.append(entry | {ONCE: _kind_of("vllm", found["message"])})
+            entries.append(entry | {ONCE: _kind_of("vllm", match["message"])})
     return entries
 
 

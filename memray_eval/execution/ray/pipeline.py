@@ -128,12 +128,12 @@ class PipelineSetup:
     def blocks(self) -> int:
         """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
         workers."""
-        if _is_one_file(self.plan.found.shards):
-            asked = sum(shard.rows for shard in self.plan.found.shards) * len(
+        if _is_one_file(self.plan.scan.shards):
+            units = sum(shard.rows for shard in self.plan.scan.shards) * len(
                 self.plan.spec.candidates
             )
-            return max(1, math.ceil(asked / self.engine.batch_size))
-        return max(1, len(self.plan.found.shards))
+            return max(1, math.ceil(units / self.engine.batch_size))
+        return max(1, len(self.plan.scan.shards))
 
 
 def run_pipeline(
@@ -147,7 +147,7 @@ def run_pipeline(
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
-    logger.info("a pipeline begins: %s", ", ".join(one.name for one in candidates))
+    logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
@@ -156,8 +156,8 @@ def run_pipeline(
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
-        asked = add_prompts(setup, candidates)
-        dataset = add_generation(asked, setup, candidates[0], placement)
+        requests = add_prompts(setup, candidates)
+        dataset = add_generation(requests, setup, candidates[0], placement)
         return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
 
 
@@ -169,7 +169,7 @@ def generate_responses(
     """Only generates, into the folder's responses, for candidates that share an engine; units that
     failed are finished with that. Returns how many wait to be scored. `on_engine_end` and what is
     raised as in `run_pipeline`."""
-    logger.info("generating begins: %s", ", ".join(one.name for one in candidates))
+    logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
     at_judge, at_embed = spec.by_stage()
@@ -182,8 +182,8 @@ def generate_responses(
     }
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
-        asked = add_prompts(setup, candidates)
-        dataset = add_generation(asked, setup, candidates[0], placement)
+        requests = add_prompts(setup, candidates)
+        dataset = add_generation(requests, setup, candidates[0], placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
         return sum(batch.num_rows for batch in _run_to_end(kept, setup, candidates[0].model))
 
@@ -193,7 +193,7 @@ def judge_waiting(
 ) -> int:
     """Judges what was generated, `is_earlier`: by an earlier session. Returns how many units were
     written."""
-    state, names = setup.plan.resume_state, ", ".join(one.name for one in candidates)
+    state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     rows = [{PART: part} for part in state.waiting]
@@ -202,7 +202,7 @@ def judge_waiting(
         "elsewhere": state.elsewhere,
         "candidates": None
         if candidates[0].backend == EXISTING
-        else [one.name for one in candidates],
+        else [candidate.name for candidate in candidates],
         "context": setup.context,
         "is_earlier": is_earlier,
     }
@@ -222,13 +222,13 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     context, rule = setup.context, setup.plan.spec.stop_rule
     watched = rule.metric if rule is not None and kind == RECORDS else None
     if setup.plan.n_units <= FEW_UNITS:
-        told = {
+        options = {
             "folder": context.folder,
             "kind": kind,
             "counter": context.counter,
             "watched": watched,
         }
-        return dataset.map_batches(write_block, fn_kwargs=told, **task_options(setup))
+        return dataset.map_batches(write_block, fn_kwargs=options, **task_options(setup))
     at_once = ActorPoolStrategy(
         size=1,
         max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE,
@@ -315,7 +315,7 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
     """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are
     spread afterwards."""
-    if _is_one_file(setup.plan.found.shards):
+    if _is_one_file(setup.plan.scan.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
         return spread_out
@@ -335,13 +335,13 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
     source = (
-        add_affect(shard_dataset(setup.plan.found.shards), setup, candidates)
+        add_affect(shard_dataset(setup.plan.scan.shards), setup, candidates)
         if setup.plan.spec.adds_affect
-        else shard_dataset(setup.plan.found.shards)
+        else shard_dataset(setup.plan.scan.shards)
     )
     return repartition_rows(
         source.map_batches(
-            read, fn_kwargs={"asking": asking}, **task_options(setup, len(setup.plan.found.shards))
+            read, fn_kwargs={"asking": asking}, **task_options(setup, len(setup.plan.scan.shards))
         ),
         setup,
     )
@@ -357,7 +357,7 @@ def add_affect(
         fn_constructor_args=affect_arguments(
             setup.plan, candidates, setup.services, setup.embedded_url, setup.context
         ),
-        compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.found.shards))),
+        compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
 
@@ -370,8 +370,8 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
         "context": setup.context,
     }
     return repartition_rows(
-        shard_dataset(setup.plan.found.shards).map_batches(
-            read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.found.shards))
+        shard_dataset(setup.plan.scan.shards).map_batches(
+            read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.scan.shards))
         ),
         setup,
     )
@@ -380,7 +380,7 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
 def score_where_read(setup: PipelineSetup) -> Dataset:
     """Responses that exist already, read, scored and written by one task for each shard: no record
     goes to another process. As many run at once as there would be judge actors."""
-    shards = setup.plan.found.shards
+    shards = setup.plan.scan.shards
     at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(shards)))
     return shard_dataset(shards).map_batches(
         score_and_write,
@@ -458,10 +458,10 @@ def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
     """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is
     found by its name there; for any other, the last line that says why, and where the rest is."""
     text = str(error)
-    if found := _OURS.search(text):
-        kind = getattr(errors, found["kind"], GenerationError)
+    if match := _OURS.search(text):
+        kind = getattr(errors, match["kind"], GenerationError)
         return (
-            kind(found["told"]) if issubclass(kind, EvalError) else GenerationError(found["told"])
+            kind(match["told"]) if issubclass(kind, EvalError) else GenerationError(match["told"])
         )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = next(

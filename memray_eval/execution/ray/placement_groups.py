@@ -210,27 +210,29 @@ class EnginePlacement:
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {
-                name: one
-                for name, one in self._engines.items()
-                if one.actor is not None and now - one.since >= ENDED_S
+                name: engine
+                for name, engine in self._engines.items()
+                if engine.actor is not None and now - engine.since >= ENDED_S
             }
-        left = {name: one for name, one in old.items() if name not in listed}
+        left = {name: engine for name, engine in old.items() if name not in listed}
         self._is_ending = self._is_ending or bool(left)
         if not self._is_ending or not old:
             return []
-        been_up, _ = ray.wait([one.up for one in old.values()], num_returns=len(old), timeout=0)
+        been_up, _ = ray.wait(
+            [engine.up for engine in old.values()], num_returns=len(old), timeout=0
+        )
         serving = {
-            one.actor.is_idle.remote(): name
-            for name, one in left.items()
-            if one.up in been_up and _is_placed(one.group)
+            engine.actor.is_idle.remote(): name
+            for name, engine in left.items()
+            if engine.up in been_up and _is_placed(engine.group)
         }
         # Their clients, if any, wait for them in their constructors, where Ray leaves them
-        unwanted = [name for name, one in old.items() if one.up not in been_up]
+        unwanted = [name for name, engine in old.items() if engine.up not in been_up]
         unwanted += [name for name in left.keys() - unwanted if name not in serving.values()]
         # A client whose engine has lost its node may be about to ask: Ray may start it anew too
         has_lost = any(
-            name in listed and one.up in been_up and not _is_placed(one.group)
-            for name, one in old.items()
+            name in listed and engine.up in been_up and not _is_placed(engine.group)
+            for name, engine in old.items()
         )
         if serving and not has_lost:
             replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)

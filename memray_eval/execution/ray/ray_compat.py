@@ -94,12 +94,12 @@ def held_resources() -> list[Held]:
     from ray.core.generated import gcs_pb2
 
     accessor = ray._private.state.state._connect_and_get_accessor()
-    found = []
+    holders = []
     for raw in accessor.get_actor_table(None, "ALIVE"):
         actor = gcs_pb2.ActorTableData.FromString(raw)
         # In a placement group their names are the group's own, and its bundles are counted
         resources = dict(actor.required_resources)
-        found.append(Held(actor.job_id.hex(), actor.address.node_id.hex(), resources))
+        holders.append(Held(actor.job_id.hex(), actor.address.node_id.hex(), resources))
     for raw in accessor.get_placement_group_table():
         group = gcs_pb2.PlacementGroupTableData.FromString(raw)
         if group.state == gcs_pb2.PlacementGroupTableData.REMOVED:
@@ -107,14 +107,14 @@ def held_resources() -> list[Held]:
         for bundle in group.bundles:
             if bundle.node_id:  # it has its place
                 resources = dict(bundle.unit_resources)
-                found.append(Held(group.creator_job_id.hex(), bundle.node_id.hex(), resources))
-    return found
+                holders.append(Held(group.creator_job_id.hex(), bundle.node_id.hex(), resources))
+    return holders
 
 
 def free_resources() -> dict[str, dict[str, float]]:
     """What Ray calls free of each node, by the node's id; some 100 ms old."""
-    found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
-    return found
+    free: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
+    return free
 
 
 def accelerator_names() -> set[str]:
