@@ -440,9 +440,15 @@ class EmbedRecords:
         from memray_eval.models.embeddings import build_embedder  # as above: a second to import
 
         self._metrics, self._context = pick(metrics, options), context
-        self._embedder = build_embedder(config)
+        self._failure: EvalError | None = None
+        try:
+            self._embedder = build_embedder(config)
+        except EvalError as error:  # of a constructor's error Ray tells the text alone
+            self._failure = error
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
         with report_block(self._context.counter, "embed") as done:
             records, broken = self._context.from_table(table, "embed")
             records = await self._embedded(records)

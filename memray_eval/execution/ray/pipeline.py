@@ -16,7 +16,6 @@ import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
 
-from memray_eval import errors
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
@@ -51,7 +50,6 @@ from memray_eval.execution.prompt_stage import (
     prompts_for_servers,
 )
 from memray_eval.execution.ray.engine import add_engines
-from memray_eval.execution.ray.engine_start import LOG_HEADING
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     NodeReservation,
@@ -76,11 +74,7 @@ FEW_UNITS = 64  # of a run whose blocks are written as they come, a file each
 GROWS_ABOVE = 0.75
 SHRINKS_BELOW = -1.0  # never
 
-# An error of ours in the text of Ray's, with the end of an engine's log where it has one
-_OURS = re.compile(
-    rf"^memray_eval\.errors\.(?P<kind>\w+): (?P<told>.+(?:\n{LOG_HEADING}(?:\n  .*)+)?)$",
-    re.MULTILINE,
-)
+_TRIED = "\nFailed to apply UDF transform after "  # begins what Ray adds to an error's text
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 # A stage takes a block as it comes: nothing waits to fill a batch
@@ -272,6 +266,7 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
     context.issue_detectors_config.detectors = []
     context.execution_no_progress_timeout_s = no_progress_timeout_s
     context.max_errored_blocks = 0
+    context.raise_original_map_exception = True
     # An elastic pool grows when its actors have work, not only when blocks queue at each of them,
     # and keeps what it has to the end of its input: an engine takes minutes to load its model
     scaling = context.autoscaling_config
@@ -455,14 +450,15 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
 
 
 def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
-    """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is
-    found by its name there; for any other, the last line that says why, and where the rest is."""
+    """The error of ours that a stage raised; for any other of Ray's, the last line that says why,
+    and where the rest is."""
+    cause: BaseException = error
+    while isinstance(cause, ray.exceptions.RayTaskError):
+        cause = cause.cause
+    if isinstance(cause, EvalError):
+        cause.args = (str(cause).partition(_TRIED)[0],)
+        return cause
     text = str(error)
-    if match := _OURS.search(text):
-        kind = getattr(errors, match["kind"], GenerationError)
-        return (
-            kind(match["told"]) if issubclass(kind, EvalError) else GenerationError(match["told"])
-        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = next(
         (line for line in reversed(lines) if "Error" in line),
