@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,8 @@ from memray_eval.execution.prompt_stage import (
     take_stored,
 )
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import CallReporter, report_block
-from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.run_counter import report_block
+from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
 from memray_eval.execution.stage_context import StageContext, add_scores
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
@@ -61,7 +61,6 @@ from memray_eval.types.json_text import candidate_from_json
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan, RunSpec
 
-LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
 PART = "part"
 
@@ -328,7 +327,7 @@ def judging_options(
     )
 
 
-class JudgeRecords:
+class JudgeRecords(AskingStage):
     """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
     holds up its block alone."""
 
@@ -343,12 +342,9 @@ class JudgeRecords:
         context: StageContext,
         siblings: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._metrics, self._context, self._services = pick(metrics, options), context, services
-        self._choices, self._config, self._embedded_url = choices, config, url
+        super().__init__(services, url, context)
+        self._metrics, self._choices, self._config = pick(metrics, options), choices, config
         self._judges: Mapping[str, Sequence[Judge]] | None = None
-        self._reporter = CallReporter(context.counter)
-        self._is_stopping = False
-        self._watch: asyncio.Task[None] | None = None
         self._asking = judging_options(choices, config, siblings)
         in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are
@@ -357,47 +353,25 @@ class JudgeRecords:
         self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / calls)))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
-        if self._is_stopping:
+        if await self._check_for_the_end():
             yield RECORD_SCHEMA.empty_table()
             return
-        judges = self._built()
+        judges = self._judges = self._build_judges() if self._judges is None else self._judges
         with report_block(self._context.counter, "judge") as done:
             records, broken = self._context.from_table(table, "judge")
             tried = await asyncio.gather(*(self._judge(record, judges) for record in records))
             judged = [record for record in tried if record is not None]
-            n_broken = broken.num_rows
-            done.rows, done.failed = (
-                len(judged) + n_broken,
-                _n_failed(judged, self._metrics) + n_broken,
-            )
+            done.rows = len(judged) + broken.num_rows
+            done.failed = _n_failed(judged, self._metrics) + broken.num_rows
         await self._reporter.report()
         yield pa.concat_tables([self._context.to_table(judged, "judge"), broken])
 
-    def _built(self) -> Mapping[str, Sequence[Judge]]:
-        if self._judges is None:  # on the loop that will use them: no client can move to another
-            if self._services is None:
-                self._judges = {}
-            else:
-                self._watch = asyncio.create_task(self._watch_for_the_end())
-                say, watch = self._context.counter.add_line, self._reporter.watch
-                services = self._services.connect(
-                    say, lambda: self._is_stopping, self._embedded_url, watch
-                )
-                services = replace(services, parameters=self._context.counter)
-                by_rules: dict[str, list[Judge]] = {
-                    key: [] for key, choice in self._choices.items() if choice.judge == RULES
-                }
-                self._judges = by_rules | build_judges(self._choices, self._config, services)
-        return self._judges
-
-    async def _watch_for_the_end(self) -> None:
-        """Hears that the run is stopping while its calls still wait for their turn; tells of those
-        that were made."""
-        while not self._is_stopping:
-            await asyncio.sleep(LISTEN_S)
-            await self._reporter.report()
-            self._is_stopping = await self._context.counter.is_stopping()
+    def _build_judges(self) -> Mapping[str, Sequence[Judge]]:
+        if self._services is None:
+            return {}
+        choices = self._choices.items()
+        by_rules = {key: list[Judge]() for key, choice in choices if choice.judge == RULES}
+        return by_rules | build_judges(self._choices, self._config, self._connect())
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
         """The judged record; None when the run stopped before its last call: it is judged when the
@@ -452,11 +426,8 @@ class EmbedRecords:
         with report_block(self._context.counter, "embed") as done:
             records, broken = self._context.from_table(table, "embed")
             records = await self._embedded(records)
-            n_broken = broken.num_rows
-            done.rows, done.failed = (
-                len(records) + n_broken,
-                _n_failed(records, self._metrics) + n_broken,
-            )
+            done.rows = len(records) + broken.num_rows
+            done.failed = _n_failed(records, self._metrics) + broken.num_rows
         self._context.note_failures(records)
         yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 

@@ -4,17 +4,19 @@ Each is an object of this process, or an actor of a cluster with the same method
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 import tempfile
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, ServiceLost
+from memray_eval.execution.run_counter import CallReporter
 from memray_eval.execution.spending import SpendingBook, live_spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
@@ -29,9 +31,11 @@ from memray_eval.results.run_folder import BATCHES, RunFolder
 
 if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
+    from memray_eval.execution.stage_context import StageContext
 
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
+LISTEN_S = 1.0  # between two looks whether the run ends early
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
@@ -82,6 +86,38 @@ class JudgeServices:
             await self.calls.finish()
         if self.ledger is not None:
             await self.ledger.close()
+
+
+class AskingStage:
+    """A stage that asks judges: it notices when the run ends early, also while calls wait for their
+    turn, and reports its calls."""
+
+    def __init__(
+        self, services: JudgeServices | None, url: str | None, context: StageContext
+    ) -> None:
+        self._services, self._embedded_url, self._context = services, url, context
+        self._reporter = CallReporter(context.counter)
+        self._is_stopping = False
+        self._watch: asyncio.Task[None] | None = None
+
+    def _connect(self) -> Services:
+        """The services of its judges. Call it on the loop that will use them: no client can move to
+        another."""
+        assert self._services is not None
+        self._watch = asyncio.create_task(self._watch_for_the_end())
+        say, watch = self._context.counter.add_line, self._reporter.watch
+        services = self._services.connect(say, lambda: self._is_stopping, self._embedded_url, watch)
+        return replace(services, parameters=self._context.counter)
+
+    async def _check_for_the_end(self) -> bool:
+        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
+        return self._is_stopping
+
+    async def _watch_for_the_end(self) -> None:
+        while not self._is_stopping:
+            await asyncio.sleep(LISTEN_S)
+            await self._reporter.report()
+            await self._check_for_the_end()
 
 
 def start_services(

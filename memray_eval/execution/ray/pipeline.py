@@ -7,11 +7,10 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
@@ -146,7 +145,7 @@ def run_pipeline(
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             written = score_where_read(setup)
-            return sum(batch.num_rows for batch in _run_to_end(written, setup, EXISTING))
+            return _run_to_end(written, setup, EXISTING)
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
@@ -179,7 +178,7 @@ def generate_responses(
         requests = add_prompts(setup, candidates)
         dataset = add_generation(requests, setup, candidates[0], placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
-        return sum(batch.num_rows for batch in _run_to_end(kept, setup, candidates[0].model))
+        return _run_to_end(kept, setup, candidates[0].model)
 
 
 def judge_waiting(
@@ -237,14 +236,14 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
 
 
 def _finish(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
-    written = write_parts(dataset, setup, RECORDS)
-    return sum(batch.num_rows for batch in _run_to_end(written, setup, model))
+    return _run_to_end(write_parts(dataset, setup, RECORDS), setup, model)
 
 
-def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> Iterator[pa.Table]:
-    """Yields a pipeline's output as it comes. Raises EvalError where the pipeline ends early."""
+def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
+    """The rows that come out of a pipeline. Raises EvalError if it ends early."""
     try:
-        yield from dataset.iter_batches(batch_format="pyarrow", batch_size=None)
+        batches = dataset.iter_batches(batch_format="pyarrow", batch_size=None)
+        return sum(batch.num_rows for batch in batches)
     except ExecutionTimeoutError as error:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
