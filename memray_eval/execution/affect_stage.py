@@ -89,9 +89,7 @@ class EnrichSamples(AskingStage):
             samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await self._enrich(
-                    samples[start : start + self._config.batch_size],
-                    folder,
-                    backends,
+                    samples[start : start + self._config.batch_size], folder, backends
                 )
                 await self._reporter.report()
                 if batch is None:

@@ -12,12 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pydantic import BaseModel
 
-from memray_eval.errors import (
-    BudgetSpent,
-    EvalError,
-    JudgeError,
-    JudgeStalled,
-)
+from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
 from memray_eval.execution.block_stages import (
     PART,
     judging_options,
@@ -112,11 +107,7 @@ async def pay_in_batches(
 
 
 def pay_in_batches_here(
-    plan: RunPlan,
-    folder: RunFolder,
-    services: JudgeServices,
-    counter: RunCounter,
-    waiting: Waiting,
+    plan: RunPlan, folder: RunFolder, services: JudgeServices, counter: RunCounter, waiting: Waiting
 ) -> None:
     """The same from a thread that has no event loop."""
 

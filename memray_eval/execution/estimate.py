@@ -46,12 +46,7 @@ WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
-STARTUP_S = {
-    "vllm": 90.0,
-    "openai": 12.0,
-    "code": 12.0,
-    EXISTING: 10.0,
-}
+STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
 
 
 class _Load(NamedTuple):
@@ -406,11 +401,7 @@ class _NamedJudge:
         raise JudgeError(f"{self.name} is not asked in an estimate")
 
 
-def _judge_load(
-    spec: RunSpec,
-    records: Sequence[Record],
-    scale: float,
-) -> dict[str, list[_Load]]:
+def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
     """Per judge, the calls and tokens of all units; those of prompts whose length has a price of
     its own apart."""
     juries = {
@@ -447,10 +438,7 @@ def _judge_load(
                         _tokens(message.content) for message in prompt
                     )
                     call = _Load(
-                        1.0,
-                        tokens,
-                        spec.assumptions.verdict_tokens,
-                        *_cached_tokens(prompt, cache),
+                        1.0, tokens, spec.assumptions.verdict_tokens, *_cached_tokens(prompt, cache)
                     )
                     of_judge, band = loads[judge.name], price.band(tokens)
                     of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call

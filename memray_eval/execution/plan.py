@@ -253,11 +253,7 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
     knob = "affect.actors, affect.cpus, or --affect off"
     return [
         Pool(
-            name="affect",
-            actors=affect.actors,
-            cpus=affect.cpus,
-            memory_gib=AFFECT_GIB,
-            knob=knob,
+            name="affect", actors=affect.actors, cpus=affect.cpus, memory_gib=AFFECT_GIB, knob=knob
         )
     ]
 
@@ -277,10 +273,7 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
     if candidate.backend != "vllm":
         return []
     # Of one stage of its pipeline, which must lie on one node
-    workers, on_gpu = (
-        engine.tensor_parallel,
-        device == "gpu",
-    )
+    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
     memory = ENGINE_OVERHEAD_GIB + (
         0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
     )
@@ -293,7 +286,7 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
             memory_gib=memory / engine.pipeline_parallel,
             accelerator_type=engine.accelerator_type,
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
-        ),
+        )
     ]
 
 

@@ -26,12 +26,7 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import (
-    RECORD_SCHEMA,
-    samples_from_table,
-    to_table,
-    unanswered,
-)
+from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
 from memray_eval.types import Candidate, Passage, Prompt, Record, Sample

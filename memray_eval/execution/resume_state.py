@@ -16,14 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.results.parts import (
-    Flags,
-    Part,
-    UnitIndex,
-    UnitNumbers,
-    unit_number,
-    unit_numbers,
-)
+from memray_eval.results.parts import Flags, Part, UnitIndex, UnitNumbers, unit_number, unit_numbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 
 _Entry = TypeVar("_Entry", bound=np.generic)

@@ -93,10 +93,7 @@ def build_manifest(
         "events": telemetry.events if telemetry is not None else [],
     }
     if summary is not None:
-        manifest["counts"] = {
-            "n_units": summary.n_units,
-            "n_failed_units": summary.n_failed_units,
-        }
+        manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
         manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
         manifest["served_models"] = [
             model.model_dump(exclude={"means"}) for model in summary.served_models

@@ -21,11 +21,7 @@ from memray_eval.analysis.paired_quality import differences_from_best, paired_qu
 from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
-from memray_eval.analysis.served_models import (
-    count_unknown_marks,
-    find_served_models,
-    split_names,
-)
+from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS

@@ -62,11 +62,7 @@ def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: f
 
 
 def wave_pools(
-    spec: RunSpec,
-    wave: Sequence[Group],
-    capacity: Capacity,
-    device: Device,
-    scores: bool = True,
+    spec: RunSpec, wave: Sequence[Group], capacity: Capacity, device: Device, scores: bool = True
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""

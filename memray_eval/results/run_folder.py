@@ -489,10 +489,7 @@ class RunFolder:
 
     def _read_table(self, path: str) -> pa.Table:
         try:
-            with (
-                translate_cloud_errors(self.path),
-                self._filesystem.open_input_file(path) as file,
-            ):
+            with translate_cloud_errors(self.path), self._filesystem.open_input_file(path) as file:
                 return pq.read_table(pa.BufferReader(file.read_buffer()))
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} cannot be read ({error}); delete it") from None

@@ -34,10 +34,7 @@ from memray_eval.types import Frozen
 
 CONFIG_FILE = "job.yaml"
 # Of the package, compressed; of a dataset in it, as it lies
-MAX_BYTES, MAX_DATASET_BYTES = (
-    5_000_000,
-    4_000_000,
-)
+MAX_BYTES, MAX_DATASET_BYTES = (5_000_000, 4_000_000)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 

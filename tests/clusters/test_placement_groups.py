@@ -92,10 +92,7 @@ def ids(seen: list[list[Group]]) -> set[str]:
 
 @pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.night), "error"])
 def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
-    how: Literal["killed", "error"],
-    nodes: Nodes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_class = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
     monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Record
+from tests.build import finish, go_on
 from tests.servers.raw import Raw, RawServer, answer, answering, chunk, completion, ended, verdict
 
 UNITS = 83
@@ -168,12 +168,12 @@ def test_a_judge_of_which_a_quarter_of_the_replies_is_odd(
 ) -> None:
     odd = placed(JUDGES)
     with answering(odd, verdict) as server:
-        first = run(judged(server), lambda text: None, quiet=True)
+        first = finish(judged(server))
         assert first.exit_code == 1  # the tolerance is 5 %
         assert_contained(first, odd, JUDGES)
         asked, again = Counter(server.asked), set(odd)
         server.odd.clear()
-        second = resume(first.folder.path, lambda text: None, quiet=True)
+        second = go_on(first.folder.path)
     assert set(server.asked - asked) == again  # nothing else is asked twice
     assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (
         0,
@@ -202,7 +202,7 @@ def test_a_candidate_of_which_a_quarter_of_the_replies_is_odd(
             server={"timeout_s": 3},
             rows_per_block=20,
         )
-        first = run(config, lambda text: None, quiet=True)
+        first = finish(config)
         assert first.exit_code == 0
         assert_contained(first, odd, CANDIDATES)
         assert all(
@@ -211,7 +211,7 @@ def test_a_candidate_of_which_a_quarter_of_the_replies_is_odd(
             if unit in odd
         )
         server.odd.clear()
-        second = resume(first.folder.path, lambda text: None, quiet=True)
+        second = go_on(first.folder.path)
     assert (second.exit_code, second.summary.n_failed_units, second.summary.n_units) == (
         0,
         0,
@@ -236,7 +236,7 @@ def test_odd_usages_and_half_a_surrogate_pair_end_nothing(
 
     half = Raw.of(completion("\ud83d"))
     with answering({5: half, 50: half}, with_usage) as server:
-        done = run(judged(server), lambda text: None, quiet=True)
+        done = finish(judged(server))
     records = by_unit(done)
     assert sorted(records) == list(range(UNITS))
     assert done.stopped is None
@@ -258,11 +258,7 @@ def test_half_a_surrogate_pair_in_an_answer_is_an_answer_or_an_error(
         chunk(choices=[{"index": 0, "delta": {"content": "Rest \ud83d"}}]), ended(), "[DONE]"
     )
     with answering({2: half, 5: half}, answer) as server:
-        done = run(
-            job(server, dataset=str(path), metrics=["empathy"], tolerance=8),
-            lambda text: None,
-            quiet=True,
-        )
+        done = finish(job(server, dataset=str(path), metrics=["empathy"], tolerance=8))
     records = by_unit(done)
     assert sorted(records) == list(range(8))
     assert [records[unit].scores[0].status for unit in (0, 1, 3, 4, 6, 7)] == ["scored"] * 6

@@ -16,9 +16,9 @@ from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig
 from memray_eval.execution.prepare.stored_config import is_pairwise, read_config, write_config
-from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import EXISTING, PAIR
+from tests.build import finish
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, serving
 
@@ -56,7 +56,7 @@ def answers(tmp_path: Path) -> Callable[..., str]:
             "tolerance": 1.0,
         }
         config = RunConfig.model_validate(job)
-        return run(config, lambda text: None, quiet=True, run_id=f"run-{name}").folder.path
+        return finish(config, run_id=f"run-{name}").folder.path
 
     return make
 

@@ -17,8 +17,8 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry, show_log
-from memray_eval.execution.runs import resume, run
 from memray_eval.results.run_folder import RunFolder
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
@@ -45,9 +45,9 @@ def test_what_workers_log_is_in_the_run_folder(
         with serving(reply) as server:
             judging = {"base_urls": {"openai": server.base_url}, "actors": 2}
             settings = {"metrics": ["empathy", "safety"], "judge": "openai/j", "judging": judging}
-            done = run(job(server, limit=6, **settings), lambda line: None, quiet=True)
+            done = finish(job(server, limit=6, **settings))
             first = entries(done.folder.path)
-            resume(done.folder.path, lambda line: None, quiet=True)
+            go_on(done.folder.path)
     finally:
         show_log(0)
         logging.getLogger("memray_eval").setLevel(level)
@@ -84,7 +84,7 @@ def test_what_ray_warns_of_in_a_worker_is_in_the_run_folder(tmp_path: Path, job:
     candidates = [{"name": "mine", "model": f"{tmp_path / 'mine.py'}:ask"}]
     with serving(judgment_reply) as server:
         config = job(server, limit=4, candidates=candidates, metrics=["relevance"], executor="ray")
-        done = run(config, lambda line: None, quiet=True)
+        done = finish(config)
     assert [record.response.error for record in done.folder.each() if record.response] == [None] * 4
     assert done.exit_code == 0
     logged = entries(done.folder.path)

@@ -23,13 +23,7 @@ from memray_eval.types import Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
-FOLLOWED = (
-    "metrics",
-    "rubrics",
-    "text_weights",
-    "transitions",
-    "emotion_words",
-)
+FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions", "emotion_words")
 
 
 class Origin(Frozen):

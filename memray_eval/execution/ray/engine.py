@@ -21,13 +21,7 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device, blocks_in_flight
-from memray_eval.execution.prompt_stage import (
-    ANSWER,
-    ANSWER_TYPE,
-    SAMPLING,
-    TOKENS,
-    take_stored,
-)
+from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, SAMPLING, TOKENS, take_stored
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine

@@ -43,11 +43,7 @@ from memray_eval.execution.plan import (
     WRITER_CPUS,
     Device,
 )
-from memray_eval.execution.prompt_stage import (
-    PromptSpec,
-    prompts_for_engine,
-    prompts_for_servers,
-)
+from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_engine, prompts_for_servers
 from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
@@ -77,10 +73,7 @@ _TRIED = "\nFailed to apply UDF transform after "  # begins what Ray adds to an 
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 # A stage takes a block as it comes: nothing waits to fill a batch
-BLOCKS = {
-    "batch_format": "pyarrow",
-    "batch_size": None,
-}
+BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -86,11 +86,7 @@ class ActorService:
 
 
 def start_actors(
-    plan: RunPlan,
-    folder: RunFolder,
-    max_in_flight: int,
-    say: Callable[[str], None],
-    members: int,
+    plan: RunPlan, folder: RunFolder, max_in_flight: int, say: Callable[[str], None], members: int
 ) -> JudgeServices:
     """Starts the services of a session as actors, for `members` judge actors. The limiter is the
     cluster's: it outlives the run, for the next one and for others."""

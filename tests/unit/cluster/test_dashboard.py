@@ -29,10 +29,7 @@ OURS = {
     for name in exported(series)
 }
 # Ray/dashboard/.../reporter_agent.py
-RAYS = {
-    "ray_cluster_active_nodes": set[str](),
-    "ray_node_gpus_utilization": {"instance"},
-}
+RAYS = {"ray_cluster_active_nodes": set[str](), "ray_node_gpus_utilization": {"instance"}}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 COUNTERS = {name for series in SERIES if series.kind == "counter" for name in exported(series)}
 

@@ -120,9 +120,7 @@ def snapshot() -> Snapshot:
     return Snapshot(
         stages=counts(0.0, 10.0, read=100, generate=90, judge=40, write=40)
         | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
-        judges={
-            "openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT),
-        },
+        judges={"openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT)},
         spent=Spending(usd=1.25, tokens=9000),
         first_failure=FailedUnit(
             unit_id="0a1b2c3d4e5f6071",

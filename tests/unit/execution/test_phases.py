@@ -148,11 +148,7 @@ def test_judges_are_counted_on_nodes_without_gpus() -> None:
     job, waits = spec(), resolve(config(cluster={"wait_s": 9}))
     assert [
         has_cpu_nodes(job, one) for one in (capacity(GPU, CPU), capacity(GPU, HEAD), alone)
-    ] == [
-        True,
-        False,
-        False,
-    ]
+    ] == [True, False, False]
     assert has_cpu_nodes(waits, capacity(HEAD))
 
 

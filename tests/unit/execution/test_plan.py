@@ -144,12 +144,7 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
         ({}, 2_000, "cpu", (64, 16, 8, {})),
         ({}, 2_000, "gpu", (256, 16, 32, {"max_num_batched_tokens": 8_192})),
         ({}, 400_000, "gpu", (64, 10, 12, {"max_num_batched_tokens": 16_384})),
-        (
-            {"max_num_seqs": 512},
-            2_000,
-            "gpu",
-            (512, 16, 64, {"max_num_batched_tokens": 8_192}),
-        ),
+        ({"max_num_seqs": 512}, 2_000, "gpu", (512, 16, 64, {"max_num_batched_tokens": 8_192})),
         (
             {"max_num_seqs": 9_000},
             2_000,
@@ -196,12 +191,7 @@ def shared(cpus: float, gpus: float, nodes: tuple[Node, ...] = ()) -> Capacity:
     """A cluster of which another job holds four GPUs."""
     other = Holding(job="job 02000000 (train.py)", gpus=4, cpus=8)
     return Capacity(
-        where="the cluster",
-        cpus=cpus,
-        gpus=gpus,
-        memory_gib=64,
-        nodes=nodes,
-        holdings=(other,),
+        where="the cluster", cpus=cpus, gpus=gpus, memory_gib=64, nodes=nodes, holdings=(other,)
     )
 
 

@@ -109,10 +109,7 @@ def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     totals.add("n", {"a": told(in_flight=3)}, START + 2)
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
     # M is silent: it died
-    assert totals.under_way(START + 1 + STALE_S) == {
-        "a": (3, 0),
-        "b": (0, 0),
-    }
+    assert totals.under_way(START + 1 + STALE_S) == {"a": (3, 0), "b": (0, 0)}
 
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:

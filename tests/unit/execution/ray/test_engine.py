@@ -25,11 +25,7 @@ WORKER = {"CPU": 2.0, "GPU": 1.0}
             ({"CPU": 4.0, "GPU": 2.0},),
             "STRICT_PACK",
         ),
-        (
-            {"accelerator_type": "H100"},
-            (WORKER | {"accelerator_type:H100": 0.001},),
-            "STRICT_PACK",
-        ),
+        ({"accelerator_type": "H100"}, (WORKER | {"accelerator_type:H100": 0.001},), "STRICT_PACK"),
     ],
 )
 def test_an_engine_has_a_bundle_a_worker(

@@ -121,10 +121,7 @@ class TestDoctor:
         )
 
     def test_an_engine_that_fails_fails_the_command(
-        self,
-        python: Python,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, python: Python, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         python(f"cat <<'EOF'\n{LOG}\nEOF\nexit 1")
         monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", "--engine", "org/model"])
