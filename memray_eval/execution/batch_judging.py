@@ -46,7 +46,7 @@ RECORDS_AT_ONCE = 32  # whose prompts are in memory together
 
 
 def judges_in_batches(spec: RunSpec, folder: RunFolder) -> bool:
-    """Whether judging waits for batches: the job says so, or an earlier session has sent some."""
+    """True if judging waits for batches: the job says so, or an earlier session has sent some."""
     if not spec.calls_judges:
         return False
     return spec.judging.mode != "live" or bool(folder.list_batch_files())
@@ -187,9 +187,7 @@ class Rehearsal:
         names = [candidate.name for candidate in plan.spec.candidates]
         for part in state.waiting:
             table = pa.Table.from_pylist([{PART: part}])
-            yield read_waiting(
-                table, state.generated, state.elsewhere, names, self._context, is_earlier=False
-            )
+            yield read_waiting(table, state, names, self._context, is_earlier=False)
         if plan.spec.has_responses:
             for row in shard_rows(plan.scan.shards):
                 shard = pa.Table.from_pylist([row])
@@ -215,7 +213,7 @@ def open_batches(folder: RunFolder) -> list[BatchEntry]:
 
 
 def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
-    """What goes on at the providers when a session ends, and what that costs."""
+    """The batches that go on at the providers when a session ends, and their cost, in words."""
     if not entries:
         return ""
     n_calls, most = (

@@ -213,25 +213,26 @@ def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
 
 def read_waiting(
     table: pa.Table,
-    generated: UnitIdSet,
-    elsewhere: Mapping[str, UnitIdSet],
+    state: ResumeState,
     candidates: Sequence[str] | None,
     context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
     """Parts of responses that wait to be judged, for some of the candidates; None: for all, where
-    responses exist already and each row names its own. `elsewhere` as in
-    ResumeState; `is_earlier`: an earlier session generated them."""
+    responses exist already and each row names its own. `is_earlier`: an earlier session generated
+    them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
-        rows, others = folder.read_part(part, RESPONSES), elsewhere.get(part, UnitIdSet())
+        rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
         # A unit that failed may stand in one part, and what a later session made of it in another
         rows = rows.filter(pc.is_null(rows.column("error")))
         units = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
         )
         is_mine = [
-            (candidates is None or name in candidates) and unit in generated and unit not in others
+            (candidates is None or name in candidates)
+            and unit in state.generated
+            and unit not in others
             for unit, name in units
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
@@ -257,7 +258,7 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
-    candidate, built on this actor's loop. `is_restarted`: whether this actor stands in for one that
+    candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
     was lost with its node, and is to make what that one had made again."""
 
     def __init__(
@@ -313,7 +314,7 @@ def judging_options(
     config: JudgingConfig,
     siblings: Mapping[str, int] = MappingProxyType({}),
 ) -> JudgingOptions:
-    """How the judge stage asks, by who was assigned."""
+    """The judge stage's options, by the judges that were assigned."""
     texts = {
         key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
     }
@@ -391,6 +392,18 @@ class JudgeRecords(AskingStage):
             judged = fail_unjudged(record, self._metrics, error)
         self._is_stopping = self._context.note_failures([judged]) or self._is_stopping
         return judged
+
+
+def ungenerated_options(spec: RunSpec, context: StageContext) -> dict[str, Any]:
+    """The options of finish_ungenerated for a run."""
+    at_judge, at_embed = spec.by_stage()
+    stages = {"judge": at_judge, "embed": at_embed, "write": True}
+    return {
+        "metrics": [*at_judge, *at_embed],
+        "options": spec.metric_options,
+        "stages": [stage for stage, is_run in stages.items() if is_run],
+        "context": context,
+    }
 
 
 def judging_arguments(

@@ -32,7 +32,7 @@ class AskedPrompt(NamedTuple):
 
 
 class EngineWork(NamedTuple):
-    """What one engine does with its part of a run: the seconds it takes, how many prompts it
+    """One engine's part of a run: the seconds it takes, how many prompts it
     answers at once, and the share of the prompts' tokens that its prefix cache has."""
 
     seconds: float
@@ -47,7 +47,7 @@ def engine_work(
     engines: int,
     n_prompts: float,
 ) -> EngineWork:
-    """What one of so many engines does with `n_prompts` like these. `engine` has its limits filled
+    """The work of one of so many engines on `n_prompts` like these. `engine` has its limits filled
     in (`fit_engine`)."""
 
     def mean(value: Callable[[AskedPrompt], float]) -> float:
@@ -58,7 +58,7 @@ def engine_work(
     usual = sum(shares) / len(shares) if shares else 0.0
 
     def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
-        """What is saved of a prompt's cost, on average: by the prefix cache of the engine, if that
+        """The mean saving of a prompt's cost by the prefix cache of the engine, if that
         had the prompt before."""
         shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
         return cost(shared) / engines if prompt.opens_block else cost(shared)

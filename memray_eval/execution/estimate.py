@@ -50,7 +50,7 @@ STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
 
 
 class _Load(NamedTuple):
-    """What a judge is to do: calls and tokens; of the input, what its prompt cache is likely to
+    """A judge's work: calls and tokens; of the input, what its prompt cache is likely to
     hold, and what has to be written into it at a price of its own. CallCost's names, for prices."""
 
     calls: float
@@ -77,8 +77,8 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """What one judge will be asked: calls, tokens, US dollars (without those of `unpriced_calls`;
-    None where the price of none is known), seconds at its limits, and what bounds it.
+    """One judge's work and its cost: calls, tokens, US dollars (without those of `unpriced_calls`;
+    None if the price of none is known), seconds at its limits, and what bounds it.
     `cacheable_tokens` of the input can come from its prompt cache: `cached_usd` is the cost where
     all of them do, `usd` where none does."""
 
@@ -107,7 +107,7 @@ class StageEstimate(Frozen):
 
 
 class PhaseUse(Frozen):
-    """How long a run takes with this order of its phases (`wall_s`), for how much of that its nodes
+    """The duration of a run with this order of its phases (`wall_s`), for how much of it its nodes
     with GPUs are up (`gpus_up_s`), and the node-hours of those with GPUs and without; none where no
     cluster is named."""
 
@@ -129,7 +129,8 @@ class GroupUse(Frozen):
 
 
 class ClusterUse(Frozen):
-    """What a run takes of a cluster; `usd` only where every group that it takes has a price."""
+    """The nodes that a run takes of a cluster; `usd` only where every group that it takes has a
+    price."""
 
     where: str
     kind: str
@@ -304,13 +305,13 @@ def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
 
 
 def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
-    """What generating and judging would take, each alone."""
+    """The seconds of generating and of judging, each alone."""
     alone = {stage.stage: stage.seconds for stage in stages}
     return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
 
 
 def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None = None) -> bool:
-    """Whether a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
+    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
     A single machine cannot give its GPUs back."""
     if placement is not None:
         groups = placement.cluster_spec.groups
@@ -323,7 +324,7 @@ def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None
 def _phase_uses(
     stages: Sequence[StageEstimate], startup_s: float, placement: Placement | None
 ) -> Iterator[PhaseUse]:
-    """What each order of the phases takes. Nodes without GPUs are up to the end in both."""
+    """Yields the use of each order of the phases. Nodes without GPUs are up to the end in both."""
     alone = {stage.stage: stage.seconds for stage in stages}
     generating_s = alone.pop("generate", 0.0)
     scoring_s = max(alone.values(), default=0.0)
@@ -380,7 +381,7 @@ def _cluster_use(
 
 
 def _count_blocks(spec: RunSpec, scan: Scan, samples: int | None) -> float:
-    """How many blocks so many samples come in; None: those that were found."""
+    """The number of blocks that so many samples come in; None: those that were found."""
     count, shards = samples or scan.n_samples, scan.shards
     if any(shard.is_read_from_start for shard in shards):
         return max(1.0, count / spec.read.batch_size)
@@ -449,8 +450,8 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
-    """How much of a prompt comes from the cache, and goes into it, on average over the calls that
-    begin alike: the first of them writes what the others read."""
+    """The tokens of a prompt that are read from the cache and written to it, on average over calls
+    that begin alike: the first of them writes what the others read."""
     if cache.layout == "rubric_first" or not isinstance(prompt, JudgePrompt):
         return 0.0, 0.0
     if not cache.pays_off(prompt):
@@ -484,14 +485,14 @@ def _estimate_judge(
 
 
 def _sum_known(costs: Iterable[float | None]) -> float | None:
-    """The sum of the costs that are known; None where there are some, and none is."""
+    """The sum of the costs that are known; None if there are some, and none is."""
     amounts = list(costs)
     sums = [cost for cost in amounts if cost is not None]
     return sum(sums) if sums or not amounts else None
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """What each limit makes of a judge's load, and what the calls in flight do; the slowest
+    """A judge's bounds by each of its limits and by its calls in flight; the slowest
     first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
@@ -570,7 +571,7 @@ def _bound_generation(
     samples: float,
     question: _EngineQuestion,
 ) -> Iterator[Bound]:
-    """What the candidates take: of a wave the slowest group, one wave after the other."""
+    """Yields the bound of generation: of a wave the slowest group, one wave after the other."""
     if not samples or spec.has_responses:
         return
     rounds = [
@@ -600,7 +601,7 @@ def _bound_group(
     samples: float,
     question: _EngineQuestion,
 ) -> Bound:
-    """What the candidates of one pipeline take: those of one model's engines, or those behind
+    """The bound of one pipeline's candidates: those of one model's engines, or those behind
     servers."""
     assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
@@ -638,7 +639,7 @@ def _bound_group(
 
 @dataclass(frozen=True)
 class _EngineQuestion:
-    """What engines are asked: the prompts that were built, how many blocks there are of them, and
+    """The work of engines: the prompts that were built, how many blocks there are of them, and
     by what their engines are fitted (`fit_engine`)."""
 
     spec: RunSpec
@@ -650,7 +651,7 @@ class _EngineQuestion:
     def bound(
         self, group: tuple[Candidate, ...], engines: int, samples: float
     ) -> tuple[float, str] | None:
-        """The seconds that a model's engines take, and how they do it; None where it is not known
+        """The seconds that a model's engines take, and how they do it; None if it is not known
         what one takes for each part of its work."""
         names = {candidate.name for candidate in group}
         prompts = [
@@ -676,7 +677,7 @@ class _EngineQuestion:
 
 
 def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:
-    """What tasks take that read samples and hand prompts on as an engine's tokens."""
+    """Yields the bound of the tasks that read samples and tokenize prompts for an engine."""
     if prompt_tokens and spec.has_vllm:
         cores = _task_cores(capacity.cpus_beside_gpus, capacity.cpus)
         yield Bound(
@@ -757,7 +758,7 @@ def _list_assumptions(
 
 
 def _list_engine_times(times: EngineTimes) -> Iterator[str]:
-    """What is assumed of one engine (assumptions.engine)."""
+    """Lists the assumptions on one engine (assumptions.engine)."""
     parts = [
         f"computes {times.prefill_tokens_per_s:,.10g} tokens of prompts/s",
         f"takes {times.step_s:g} s a step",

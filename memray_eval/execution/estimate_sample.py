@@ -88,8 +88,8 @@ def _spread_shards(spec: RunSpec, scan: Scan) -> Iterator[tuple[Shard, int, bool
 
 @dataclass
 class PromptReader:
-    """What the prompts of one run are to its engines. `before` has each model's last prompt, and
-    `counted` the characters and tokens of those that its own tokenizer counted."""
+    """Reads the prompts of one run as its engines get them. `before` has each model's last prompt,
+    and `counted` the characters and tokens of those that its own tokenizer counted."""
 
     spec: RunSpec
     before: dict[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class PromptReader:
                 window = window_of(candidate.model)
             room = prompt_room(candidate, window, prompt.answer_tokens(candidate))
             if room is not None and tokens > room:
-                # The middle is cut out: what follows stands elsewhere in the next prompt
+                # The middle is cut out: what follows is elsewhere in the next prompt
                 tokens = float(max(0, room))
                 shared = None if shared is None else min(shared, room / 2)
         # The last token is computed, whatever the cache has
@@ -138,7 +138,7 @@ class PromptReader:
 
 
 def _local_tokenizer(model: str) -> Tokenizer | None:
-    """A model's tokenizer that needs no network; None where there is none."""
+    """A model's tokenizer that needs no network; None if there is none."""
     folder = model_dir() if model == EMBEDDED else Path(model).expanduser()
     if not folder.is_dir():
         return None

@@ -52,7 +52,7 @@ def estimate_lines(estimate: Estimate) -> Iterator[str]:
 
 
 def _cluster_lines(estimate: Estimate, use: ClusterUse) -> Iterator[str]:
-    """What binds, what would next, and what to change; then the nodes."""
+    """Lists the bounds, slowest first, and what would change the first; then the nodes."""
     for rank, bound in enumerate(estimate.bounds[:SHOWN_BOUNDS]):
         yield (
             f"  {'binds' if rank == 0 else 'next' if rank == 1 else 'then'}: {bound.what}: "

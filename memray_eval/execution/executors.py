@@ -19,7 +19,7 @@ Phase: TypeAlias = Literal["generate", "judge"]
 
 
 class Executor(Protocol):
-    """What drives the stages of one session of a run."""
+    """Drives the stages of one session of a run."""
 
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         """Tells `on_death` why the session must end at once, while the block runs."""
@@ -54,7 +54,7 @@ def choose_executor(
     spec: RunSpec, n_units: int | None = None, is_on_ray: bool = False
 ) -> ExecutorChoice:
     """The executor of a run of so many units (None: not counted yet), and why. `is_on_ray`: this
-    process has joined a cluster. Raises ConfigError where the one that was asked for cannot do
+    process has joined a cluster. Raises ConfigError if the one that was asked for cannot do
     it."""
     reason = _why_not_local(spec)
     if spec.executor == "local" and reason is not None:
@@ -73,7 +73,7 @@ def choose_executor(
 
 
 def _why_not_local(spec: RunSpec) -> str | None:
-    """What needs Ray."""
+    """The reason why a run needs Ray."""
     for candidate in spec.candidates:
         if candidate.backend == "vllm":
             return f"candidate {candidate.name!r} needs a vLLM engine"
@@ -94,7 +94,7 @@ def duration_text(seconds: float) -> str:
 
 
 class StageSeconds(NamedTuple):
-    """What generating and scoring would take, each alone."""
+    """The seconds of generating and of scoring, each alone."""
 
     generate_s: float
     judge_s: float

@@ -105,7 +105,7 @@ SERIES = (
 
 
 class AnswerUsage(Frozen):
-    """What a candidate's responses of one block took."""
+    """The tokens and speeds of a candidate's responses of one block."""
 
     input_tokens: int = 0
     output_tokens: int = 0

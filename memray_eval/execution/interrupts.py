@@ -12,7 +12,7 @@ DRAIN_S = 25.0  # Kubernetes and the clouds' spot nodes leave 30 s between SIGTE
 
 
 class Ending:
-    """Which signal ended the work, once one has: Ctrl-C, unless SIGTERM came."""
+    """The signal that ended the work, once one has: Ctrl-C, unless SIGTERM came."""
 
     def __init__(self) -> None:
         self.number = signal.SIGINT

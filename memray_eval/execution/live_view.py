@@ -1,6 +1,6 @@
 """Shows a run while it runs: stages and rates, judge calls and the limit that keeps them back, what
 it costs, what failed first, the time left, and what is waited for. On a terminal a view that is
-drawn anew twice a second; elsewhere a line every ten seconds."""
+drawn again twice a second; elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ class RunDisplay:
 
 
 class ViewState:
-    """What is shown of a run, from one snapshot to the next. Times are epoch seconds."""
+    """The view of a run, from one snapshot to the next. Times are epoch seconds."""
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline, self._began, self._now = outline, began, began
@@ -220,7 +220,7 @@ class ViewState:
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
 
     def _cost(self) -> str:
-        """What the judges cost so far, of what the budget allows; without one, in this session."""
+        """The judges' cost so far and the budget; without one, the cost of this session."""
         usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
         spent = self._outline.spent_before + self._snapshot.spent
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
@@ -251,7 +251,7 @@ class ViewState:
         )
 
     def _first_wait(self) -> Sequence[str]:
-        """What the first stage is waited for that has done nothing yet."""
+        """The thing that the first stage without any unit waits for."""
         for stage in self._outline.stages_of(self._phase):
             is_done = self._done(stage) >= self._outline.size.total
             if not is_done and not self._outline.progress(self._snapshot, stage):
@@ -276,7 +276,7 @@ class Left(NamedTuple):
 
 class TimeLeft:
     """The time that the stages of a phase still take. It counts down from one step to the next,
-    and is estimated anew at each, and where the next one does not come."""
+    and is estimated again at each, and where the next one does not come."""
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline = outline

@@ -28,6 +28,7 @@ from memray_eval.execution.block_stages import (
     read_waiting,
     score_answers,
     shard_rows,
+    ungenerated_options,
 )
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
@@ -111,14 +112,12 @@ class LocalExecutor:
     async def _run_in_batches(self) -> None:
         """Generates everything, has the judge calls paid in batches, then judges."""
         spec, context, before = self._spec, self._context, self._plan.resume_state
-        at_judge, at_embed = spec.by_stage()
-        names = [*at_judge, *at_embed]
-        stages = [*(["judge"] if at_judge else []), *(["embed"] if at_embed else []), "write"]
+        failed = ungenerated_options(spec, context)
         if not spec.has_responses and not self._plan.is_generated:
             for group in spec.groups:
                 if not context.is_stopping():
                     async for table in self._generate(group):
-                        finish_ungenerated(table, names, spec.metric_options, stages, context)
+                        finish_ungenerated(table, **failed)
         waiting = find_waiting(self._folder, before.finished)
         self._plan = replace(self._plan, resume_state=waiting)
         if self._services is not None and not context.is_stopping():
@@ -172,8 +171,7 @@ class LocalExecutor:
         return self._split(
             read_waiting(
                 pa.Table.from_pylist([{PART: part}]),
-                state.generated,
-                state.elsewhere,
+                state,
                 names,
                 self._context,
                 is_earlier,
@@ -254,7 +252,7 @@ def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:
-    """What the stage makes of the blocks, `at_once` of them at the same time, as it comes. The
+    """Yields the stage's results as they come; `at_once` blocks are worked on at the same time. The
     stages before go on meanwhile, until they are so many blocks ahead. Raises the first error of
     any stage."""
     results: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)

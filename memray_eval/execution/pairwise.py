@@ -53,7 +53,7 @@ class PairwiseResult(NamedTuple):
 
 
 class _Rounds(NamedTuple):
-    """How the rounds of a pairwise run go on: its settings and name, and who is told and asked."""
+    """The state of a pairwise run's rounds: its settings and name, and who is told and asked."""
 
     job: RunConfig
     name: str
@@ -89,7 +89,7 @@ def run_pairwise(
     of a job; `job.limit` is a number of questions. Of more than four candidates it plays Swiss
     rounds unless it `judges_all`. Where a run of that `run_id` has begun, it goes on.
 
-    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError where
+    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError if
     the runs share no question."""
     for name in job.metrics:
         metric = all_metrics().get(name) if isinstance(name, str) else None

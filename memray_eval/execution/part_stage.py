@@ -48,7 +48,7 @@ def write_block(
 def _report_written(
     table: pa.Table, kind: Kind, counter: RunCounter, took_s: float, watched: str | None
 ) -> pa.Table:
-    """What the next stage gets of rows that are written."""
+    """Reports written rows, and returns what the next stage gets of them."""
     if kind != RECORDS:
         return table
     ended = time.time()

@@ -80,7 +80,7 @@ RequestBuilder = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
-    """What the tasks need to know: how samples are read, by which suite they are asked, of which
+    """The tasks' settings: how samples are read, by which suite they are asked, of which
     candidates, what an earlier session did, the engine's window, how many rows travel
     together, and whether the task that asks is being done again."""
 
@@ -154,7 +154,7 @@ def window_of(model: str) -> int | None:
 
 
 def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
-    """How long a prompt may be: what the window leaves beside the answer, and no more than the
+    """The longest prompt, in tokens: what the window leaves beside the answer, and no more than the
     candidate allows."""
     bounds = [
         bound

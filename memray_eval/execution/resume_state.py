@@ -40,7 +40,7 @@ class UnitIdSet:
         return len(self._ids)
 
     def holds(self, numbers: UnitNumbers) -> Flags:
-        """Which of these units it holds."""
+        """Flags of these units: True if it holds one."""
         return np.isin(numbers, self._ids)
 
     def __contains__(self, unit_id: str) -> bool:
@@ -61,11 +61,11 @@ class ResumeState:
     elsewhere: Mapping[str, UnitIdSet] = field(default_factory=dict)
 
     def has(self, unit_id: str) -> bool:
-        """Whether a unit need not be generated."""
+        """True if a unit need not be generated."""
         return unit_id in self.finished or unit_id in self.generated
 
     def hold(self, unit_ids: Sequence[str]) -> Flags:
-        """Which of these units need not be generated."""
+        """Flags of these units: True if one need not be generated."""
         if not (len(self.finished) or len(self.generated)):
             return np.zeros(len(unit_ids), np.bool_)
         numbers = unit_numbers(unit_ids)
@@ -87,13 +87,14 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
 
 
 def find_unscored(folder: RunFolder) -> ResumeState:
-    """What was generated and stands in no record, while the run goes on."""
+    """The units that were generated and are in no record, while the run goes on."""
     records = _IndexedParts.read(folder, RECORDS)
     return find_waiting(folder, UnitIdSet.of_numbers(records.index.units))
 
 
 def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
-    """What was generated and is not finished. Parts of responses that hold nothing of it go."""
+    """The units that were generated and are not finished. Parts of responses that hold nothing of
+    it go."""
     responses = _IndexedParts.read(folder, RESPONSES)
     index = responses.index
     is_waiting = ~index.is_unanswered & ~finished.holds(index.units)
@@ -155,7 +156,7 @@ class _IndexedParts:
     def rewrite(self, folder: RunFolder, keep: Flags, retry: Flags | None = None) -> None:
         """Takes rows out of their parts: parts that lose some are joined to new ones without them.
         The responses of the rows to `retry` are written first. Parts go when what is left of them
-        stands elsewhere: a kill between leaves rows twice, never lost."""
+        is elsewhere: a kill between leaves rows twice, never lost."""
         retry = np.zeros(len(keep), np.bool_) if retry is None else retry
         names = [part.name for part in self.parts]
         rows = zip(names, self.split(keep), self.split(retry), strict=True)

@@ -193,7 +193,7 @@ class RunCounter:
 
 @dataclass
 class BlockReport:
-    """What a block's work came to."""
+    """The result of a block's work."""
 
     rows: int = 0
     failed: int = 0

@@ -52,7 +52,7 @@ def build_manifest(
     telemetry: RunTelemetry | None = None,
     phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
-    """What RunFolder keeps as manifest.json; `phase` is the one that the session is in, where it
+    """The values of manifest.json; `phase` is the one that the session is in, where it
     generates and judges apart."""
     spec = plan.spec
     now = time.time()
@@ -107,7 +107,7 @@ def build_manifest(
 
 
 def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
-    """How this session of the run went, for the manifest."""
+    """The course of this session, for the manifest."""
     stages = {
         name: count.model_dump() | {"span_s": count.span_s}
         for name, count in telemetry.stages.items()
@@ -132,7 +132,7 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
-    """Raises ConfigError where the dataset, a judge, a rubric or a prompt file is not what the run
+    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file is not what the run
     began with."""
     if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
         raise ConfigError(
@@ -155,7 +155,7 @@ def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
 
 
 def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
-    """Who was to judge when the run began; where that model is off now, or the same judge is asked
+    """The judges when the run began; where that model is off now, or the same judge is asked
     for another reason, as the judge is told now: scores name who gave them."""
     then, now = dict(before["judges"]), judges_of(spec)
     for key in spec.judges.keys() & then.keys():
@@ -164,7 +164,7 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
         is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
             choice.judges
         )
-        # The rubric and what stands in for a verdict are said after the reason
+        # The rubric and what is in for a verdict are said after the reason
         if is_same and then[key].partition("; ")[2] == now[key].partition("; ")[2]:
             then[key] = now[key]
     return then
@@ -185,7 +185,7 @@ def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
 
 
 def judges_of(spec: RunSpec) -> dict[str, str]:
-    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own,
+    """The scorer of each metric, and of each "metric/task" with a judge or a rubric of its own,
     as the console and the manifest say it."""
     embeddings = f"embeddings {spec.embedding.model}"
     by_metric = {
@@ -208,7 +208,7 @@ def rubrics_of(spec: RunSpec) -> dict[str, str]:
 
 
 def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
-    """How the prompts of each judge are laid out, with the layouts' versions."""
+    """The layout of each judge's prompts, with its version."""
     names = {name for choice in spec.all_judges.values() for name in choice.judges}
     return {
         name: cache_of(name, spec.judging, spec.judge_table).describe()
@@ -217,7 +217,7 @@ def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
 
 
 def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
-    """What each judge is asked with, as far as its model takes it."""
+    """The parameters that each judge is asked with, as far as its model takes them."""
     return {
         name: parameters_of(name, spec.judging, spec.judge_table)
         for name in asked_judges(spec.all_judges.values(), spec.judging)

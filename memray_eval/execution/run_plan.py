@@ -71,7 +71,7 @@ ExecutorName: TypeAlias = Literal["local", "ray"]
 
 
 class ExecutorChoice(NamedTuple):
-    """What drives the stages of a session, and why."""
+    """The executor of a session, and the reason."""
 
     name: ExecutorName
     reason: str
@@ -79,7 +79,7 @@ class ExecutorChoice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
-    """Which samples of which dataset a run reads, how many rows travel together, and how many
+    """The samples of the dataset that a run reads, how many rows travel together, and how many
     engines of one model answer side by side at most. `columns` are those that the job names; the
     reader has them, and those that were guessed, once the dataset was looked at
     (`with_columns`). `scores_at_once`: responses are scored where they are read."""
@@ -97,7 +97,7 @@ class ReadSpec:
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
-        guesses. Raises DataError where a column is missing."""
+        guesses. Raises DataError if a column is missing."""
         reader = self.reader
         if any(source.published for source in sources_of(self.dataset, reader.files)):
             return self
@@ -109,8 +109,8 @@ class ReadSpec:
         return replace(self, reader=replace(reader, columns=columns.map))
 
     def block_rows(self, n_samples: int) -> int:
-        """How many rows travel together: an engine's batch for small datasets, so that they flow;
-        up to `most_rows` for large ones, so that blocks are not too many."""
+        """The number of rows that travel together: an engine's batch for small datasets, so that
+        they flow; up to `most_rows` for large ones, so that blocks are not too many."""
         many = SCORED_BLOCKS if self.scores_at_once else MANY_BLOCKS
         return self.rows_per_block or max(self.batch_size, min(self.most_rows, n_samples // many))
 
@@ -194,7 +194,7 @@ class RunSpec:
         return {candidate.name: len(group) for group in self.groups for candidate in group}
 
     def engine_of(self, model: str) -> EngineConfig:
-        """How this model's engines run."""
+        """The settings of this model's engines."""
         return self.engines.get(model, self.engine)
 
     @property
@@ -209,12 +209,12 @@ class RunSpec:
 
     @property
     def has_responses(self) -> bool:
-        """Whether the responses exist already, and are only judged."""
+        """True if the responses exist already, and are only judged."""
         return self.candidates[0].backend == EXISTING
 
     @property
     def adds_affect(self) -> bool:
-        """Whether the run has the affect stage: it is on, and there are prompts to build."""
+        """True if the run has the affect stage: it is on, and there are prompts to build."""
         return self.affect.enabled and not self.has_responses
 
     @property
@@ -224,12 +224,12 @@ class RunSpec:
 
     @property
     def calls_judges(self) -> bool:
-        """Whether a model judges anything."""
+        """True if a model judges anything."""
         return any(choice.judge != RULES for choice in self.all_judges.values())
 
     @property
     def needs_no_call(self) -> bool:
-        """Whether responses that exist already are scored by code and rules alone: nobody is asked,
+        """True if responses that exist already are scored by code and rules alone: nobody is asked,
         and nothing decides the run before its end."""
         at_judge, at_embed = self.by_stage()
         is_asked = self.calls_judges or bool(at_embed) or self.stop_rule is not None
@@ -237,12 +237,12 @@ class RunSpec:
 
     @property
     def embedded_judge(self) -> str | None:
-        """The model of the embedded judge's server; None where there is none."""
+        """The model of the embedded judge's server; None if there is none."""
         return embedded_model(self.all_judges)
 
     @property
     def embedded_affect_judge(self) -> bool:
-        """Whether the affect stage asks the embedded judge."""
+        """True if the affect stage asks the embedded judge."""
         return embedded_model(self.affect_judges) is not None
 
     def by_stage(self) -> tuple[list[str], list[str]]:
@@ -259,7 +259,7 @@ class RunSpec:
         return at_judge, [metric.name for metric in self.metrics if metric.name not in at_judge]
 
     def tolerated(self, n_units: int) -> float:
-        """How many of so many units may fail before the exit code says so."""
+        """The number of units, of so many, that may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
 
 
@@ -274,7 +274,7 @@ def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
 
 @dataclass(frozen=True)
 class JobNeeds:
-    """What a job asks of the machine, known even where its config is wrong; `resolve` gives the run
+    """A job's needs of the machine, known even if its config is wrong; `resolve` gives the run
     itself, or raises what is wrong."""
 
     dataset: str
@@ -289,7 +289,7 @@ class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left
     (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
     engines, where it waited for them; `phases` says whether it generates and judges at the same
-    time. `scanned_at` (epoch seconds) is when this session's scan began, None where an earlier
+    time. `scanned_at` (epoch seconds) is when this session's scan began, None if an earlier
     one's was kept. One that `is_detached` ends when its judge calls are under way in batches.
     `order` is that of the samples, where the run may be decided before its end."""
 
@@ -309,7 +309,7 @@ class RunPlan:
 
     @property
     def n_before(self) -> int:
-        """How many sessions the run has had."""
+        """The number of sessions the run has had."""
         return len(self.before.get("sessions", ()))
 
     @property
@@ -318,7 +318,7 @@ class RunPlan:
 
     @property
     def is_generated(self) -> bool:
-        """Whether earlier sessions generated all units."""
+        """True if earlier sessions generated all units."""
         return len(self.resume_state.finished) + len(self.resume_state.generated) >= self.n_units
 
     @property
@@ -327,14 +327,14 @@ class RunPlan:
 
     @property
     def scores_at_once(self) -> bool:
-        """Whether responses are scored where they are read: nobody is asked, and each task has rows
+        """True if responses are scored where they are read: nobody is asked, and each task has rows
         of its own to read."""
         is_one = any(shard.is_read_from_start for shard in self.scan.shards)
         return self.spec.read.scores_at_once and not is_one
 
     @property
     def stop_watch(self) -> StopWatch | None:
-        """What decides the run before its end; None where nothing does."""
+        """The watch that may decide the run before its end; None if nothing does."""
         rule = self.spec.stop_rule
         if rule is None or self.order is None:
             return None

@@ -156,7 +156,7 @@ def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Perfo
 def _quality_pairs(
     spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
-    """What the candidates differ by on common prompts, where there are several and they have a
+    """The differences of candidates on common prompts, if there are several and they have a
     quality."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     rated = sorted(
@@ -246,7 +246,7 @@ def inapplicable_metrics(
 
 
 def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
-    """What to say of judge calls whose tokens the provider did not tell."""
+    """A note on judge calls whose tokens the provider did not tell."""
     if not (n := calls.get("uncounted", 0)):
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
@@ -270,7 +270,7 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
 
 
 def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:
-    """The judge calls that went in batches, and those that did not; None where all were live."""
+    """The judge calls that went in batches, and those that did not; None if all were live."""
     entries = [entry for entry in BatchJournal(folder).load() if entry.state == "collected"]
     if not entries:
         return None
@@ -300,7 +300,7 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
 
 
 def _batch_note(figures: BatchFigures | None) -> list[str]:
-    """What to say of judge calls in batches."""
+    """A note on judge calls in batches."""
     if figures is None:
         return []
     lost = f" (${figures.lost_usd:,.4g} of it brought no verdict)" if figures.lost_usd else ""
@@ -312,5 +312,5 @@ def _batch_note(figures: BatchFigures | None) -> list[str]:
 
 
 def _task_order(task: str | None, tasks: Sequence[str]) -> int:
-    """Where a task stands in its suite's order; all tasks together first, unknown ones last."""
+    """The place of a task in its suite's order; all tasks together first, unknown ones last."""
     return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)

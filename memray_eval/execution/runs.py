@@ -203,7 +203,7 @@ def _check_detach(config: RunConfig, detach: bool) -> None:
 
 @contextmanager
 def lock_new_folder(folder: RunFolder) -> Iterator[None]:
-    """Makes and holds the folder of a run that begins. Raises ConfigError where it began elsewhere
+    """Makes and holds the folder of a run that begins. Raises ConfigError if it began elsewhere
     while this process made its checks, and what `held` raises."""
     folder.create()
     with folder.held():
@@ -219,7 +219,7 @@ _RUN_ID = re.compile(r"[^\W_][\w.-]{0,127}")
 
 
 def check_run_id(run_id: str) -> str:
-    """Returns it. Raises ConfigError where it cannot be the name of a folder everywhere."""
+    """Returns it. Raises ConfigError if it cannot be the name of a folder everywhere."""
     if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(
             f"--run-id {run_id!r}: write up to 128 letters, digits, dots, dashes and underscores"

@@ -24,7 +24,7 @@ from memray_eval.execution.plan import (
 from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 
 Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
-# To be called when the first engine of a group has ended; None where no wave waits for that
+# To be called when the first engine of a group has ended; None if no wave waits for that
 OnEngineEnd: TypeAlias = Callable[[], None] | None
 Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 
@@ -96,7 +96,7 @@ def pools_in_turn(
 
 
 def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
-    """Raises ResourceError where a part of the run does not fit."""
+    """Raises ResourceError if a part of the run does not fit."""
     device = engine_device(spec, capacity.all_gpus)
     for pools in pools_in_turn(spec, capacity, device, order):
         check_room(pools, capacity)
@@ -143,7 +143,7 @@ class _Pipelines:
         Thread(target=run, daemon=True, name="pipeline").start()
 
     def tails(self) -> list[Wave] | None:
-        """The waves that are not over; None where the engines of one have not begun to end. None
+        """The waves that are not over; None if the engines of one have not begun to end. None
         are left where one has failed."""
         left = [pair for future, pair in self.futures.items() if not future.done()]
         if self.have_failed():

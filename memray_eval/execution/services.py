@@ -258,8 +258,8 @@ def check_calls(cache: str, folder: str) -> None:
 
 
 def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
-    """Where a run keeps its paid calls. Those of batches are kept in any case: without a memory the
-    run has one of its own."""
+    """The setting of where a run keeps its paid calls. Those of batches are kept in any case:
+    without a memory the run has one of its own."""
     if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
         return judging.cache
     return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
@@ -267,7 +267,7 @@ def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
 
 def prompt_secret(cache: str, folder: str) -> bytes:
     """The secret of a cache setting's folder, for a run in `folder`; one of this session alone
-    where nothing is kept. Raises ResourceError or ConfigError where it cannot be used."""
+    where nothing is kept. Raises ResourceError or ConfigError if it cannot be used."""
     if cache == OFF:
         return secrets.token_bytes(SECRET_BYTES)
     file, segments = calls_location(cache, folder)

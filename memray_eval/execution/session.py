@@ -141,7 +141,8 @@ class RunSession:
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
-        """What earlier sessions finished. Units that failed are tried again, and not among it."""
+        """The units that earlier sessions finished. Units that failed are tried again, and not
+        among it."""
         parts = self.folder.parts() if self.plan.before else []
         columns = ["sample_id", "candidate", "scores"]
         return [
@@ -172,7 +173,7 @@ class RunSession:
         return f"Go on with `memray-eval resume {self.folder.path}`."
 
     def _finished_units(self) -> str:
-        """How far the run is, for the last line of one that was interrupted."""
+        """The progress of the run, for the last line of one that was interrupted."""
         done = 0
         # Nothing is written yet, or the folder is out of reach: the run ends anyway
         with suppress(Exception):
@@ -180,7 +181,7 @@ class RunSession:
         return f"{done} of {self.plan.n_units} units are finished and kept"
 
     def _leave_batches(self) -> str:
-        """What becomes of judge calls that are under way in batches, for the last line."""
+        """The fate of judge calls that are under way in batches, for the last line."""
         described = ""
         with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
             described = offer_to_cancel(self.plan, self.folder)
@@ -213,7 +214,7 @@ class RunSession:
                 self._book_spending(counter, self.plan.n_before)
 
     def _outline(self) -> RunOutline:
-        """What the display says of the run."""
+        """The facts that the display shows of the run."""
         spec, plan = self.spec, self.plan
         engines = sorted(
             {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}

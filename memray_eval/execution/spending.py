@@ -44,7 +44,7 @@ class SpendingBook:
 
 
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
-    """What the first `sessions` of a run paid its judges: every call, also those that came to
+    """The judges' cost in the first `sessions` of a run: every call, also those that came to
     nothing and those of units that were not finished."""
     in_batches = spent_in_batches(BatchJournal(folder).load())
     return _live_spending(folder, sessions, in_batches) + in_batches
@@ -62,7 +62,7 @@ def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Sp
 
 
 def spending_in_scores(folder: RunFolder) -> Spending:
-    """What the scores of finished units, and of those that wait for the rest of theirs, cost."""
+    """The cost of the scores of finished units, and of those that wait for the rest of theirs."""
     usd, tokens, unpriced = 0.0, 0, 0
     columns = score_columns("cost_usd", "unpriced_calls", *_TOKENS)
     for kind in (RECORDS, RESPONSES):
@@ -75,7 +75,7 @@ def spending_in_scores(folder: RunFolder) -> Spending:
 
 
 def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """What earlier sessions count against the budget of this one."""
+    """The spending of earlier sessions that counts against the budget of this one."""
     return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()
 
 

@@ -42,7 +42,7 @@ def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Recor
 
 @dataclass(frozen=True)
 class StageContext:
-    """Where the stages of a run write and report, and when they let go: the run folder, the run's
+    """The surroundings of a run's stages, where they write and report: the run folder, the run's
     counter, and whether the first failed unit ends the run; `first_failures` has it, once there is
     one."""
 

@@ -27,8 +27,8 @@ _COMPARE = re.compile(r"\s*compare\s+([A-Za-z_]\w*)\s*")
 
 
 class StopRule(Frozen):
-    """What decides a run: the mean of `metric` within ± `width` (on its scale) for each candidate
-    or, without a width, which of two candidates has the higher one."""
+    """The rule that decides a run: the mean of `metric` within ± `width` (on its scale) for each
+    candidate or, without a width, which of two candidates has the higher one."""
 
     text: str
     metric: str
@@ -55,8 +55,8 @@ def parse_stop_rule(text: str) -> StopRule:
 
 @dataclass(frozen=True)
 class StopWatch:
-    """What a run is watched by: its rule, the metric's scale, the candidates, and the order of the
-    samples."""
+    """The data that a run is watched by: its rule, the metric's scale, the candidates, and the
+    order of the samples."""
 
     rule: StopRule
     scale: tuple[float, float]
@@ -65,7 +65,7 @@ class StopWatch:
 
 
 class ScoredUnits(Frozen):
-    """Finished units, and their values of one metric: None where it has none."""
+    """Finished units, and their values of one metric: None if it has none."""
 
     sample_ids: tuple[str, ...]
     candidates: tuple[str, ...]

@@ -112,7 +112,7 @@ class CallTotals:
         self._heard: dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = {}
 
     def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:
-        """What an actor tells of its judges, at a time of `now`'s clock."""
+        """Adds an actor's report on its judges, at a time of `now`'s clock."""
         self._heard[member] = now, snapshots
         for judge, snapshot in snapshots.items():
             self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
@@ -145,8 +145,8 @@ class CallTotals:
         }
 
     def _binding_limit(self, judge: str) -> BindingLimit | None:
-        """Where actors tell of several, that of the one with most calls waiting. Places in flight
-        of several actors add up; other limits are the cluster's."""
+        """The limit that holds back calls; of several, that of the actor with most calls waiting.
+        Places in flight of several actors add up; other limits are the cluster's."""
         snapshots = [heard[judge] for _, heard in self._heard.values() if judge in heard]
         snapshots.sort(key=lambda snapshot: -snapshot.waiting)
         limits = [snapshot.limit for snapshot in snapshots if snapshot.limit]
@@ -156,7 +156,7 @@ class CallTotals:
         return limits[0].model_copy(update={"amount": n_places})
 
     def spent(self) -> Spending:
-        """What all calls of this session cost, as far as providers have told."""
+        """The cost of all calls of this session, as far as providers have told."""
         total = sum(self._calls.values(), Calls())
         return Spending(
             usd=max(0.0, total.cost_usd),

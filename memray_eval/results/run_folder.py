@@ -96,13 +96,13 @@ class RunFolder:
 
     @property
     def local_path(self) -> Path | None:
-        """Where the folder lies on this machine's disk; None where it lies elsewhere."""
+        """The folder's path on this machine's disk; None if it lies elsewhere."""
         return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
 
     @property
     def rewrite_pause_s(self) -> float:
-        """How long a file must rest before it is written again: Google's store takes one write a
-        second of the same object."""
+        """The seconds that a file must rest before it is written again: Google's store takes one
+        write a second of the same object."""
         return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
@@ -128,7 +128,7 @@ class RunFolder:
         self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
-        """The values that write_config wrote. Raises DataError where there are none, or they are no
+        """The values that write_config wrote. Raises DataError if there are none, or they are no
         YAML."""
         try:
             return parse_yaml(self._read("run.yaml").decode("utf-8"))
@@ -163,11 +163,11 @@ class RunFolder:
             yield
 
     def has_manifest(self) -> bool:
-        """Whether a run has begun in this folder."""
+        """True if a run has begun in this folder."""
         return self._has_file("manifest.json")
 
     def has_config(self) -> bool:
-        """Whether the folder holds a run's config."""
+        """True if the folder holds a run's config."""
         return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class RunFolder:
         self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
 
     def read_scan(self) -> Any:
-        """What write_scan wrote; None if there is nothing, or it is no JSON."""
+        """Reads what write_scan wrote; None if there is nothing, or it is no JSON."""
         return self._read_json("scan.json")
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
@@ -229,7 +229,7 @@ class RunFolder:
         self._write("spending.json", json.dumps(dict(spending)) + "\n")
 
     def read_spending(self) -> dict[str, Any]:
-        """What write_spending wrote last; {} if nothing was, or it cannot be read."""
+        """Reads what write_spending wrote last; {} if nothing was, or it cannot be read."""
         spending = self._read_json("spending.json")
         return spending if isinstance(spending, dict) else {}
 
@@ -239,7 +239,7 @@ class RunFolder:
         self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
 
     def read_deliveries(self) -> list[Any]:
-        """What write_deliveries wrote last; [] if nothing was, or it is no list."""
+        """Reads what write_deliveries wrote last; [] if nothing was, or it is no list."""
         deliveries = self._read_json("sinks.json")
         return deliveries if isinstance(deliveries, list) else []
 
@@ -289,7 +289,7 @@ class RunFolder:
         self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
 
     def read_pairs(self) -> Any:
-        """What write_pairs wrote last; None if there is nothing, or it is no JSON."""
+        """Reads what write_pairs wrote last; None if there is nothing, or it is no JSON."""
         return self._read_json("pairs.json")
 
     def write_log(self, name: str, data: bytes) -> None:
@@ -297,7 +297,7 @@ class RunFolder:
         self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
 
     def read_log(self, name: str) -> bytes:
-        """Raises DataError where there is none."""
+        """Raises DataError if there is none."""
         return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:

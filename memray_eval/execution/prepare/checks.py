@@ -41,7 +41,7 @@ def estimate_run(
     node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
-    """What a run whose dataset has been scanned would take there."""
+    """The estimate of a run whose dataset has been scanned."""
     pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or scan.n_samples))
     counted = capacity if placement is None else placement.cluster_spec.at_first()
     return estimate(
@@ -58,7 +58,7 @@ def estimate_run(
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
-    """Raises ConfigError where a run without a budget may cost more than ASK_USD, or nobody knows
+    """Raises ConfigError if a run without a budget may cost more than ASK_USD, or nobody knows
     how much, and nobody agrees."""
     spec = plan.spec
     if spec.budget.is_set or not spec.calls_judges:
@@ -179,7 +179,7 @@ def check_machine(spec: RunSpec) -> None:
 
 
 def check_device(spec: RunSpec) -> None:
-    """Raises ConfigError where a cluster that is to grow cannot say yet on what engines will
+    """Raises ConfigError if a cluster that is to grow cannot say yet on what engines will
     run."""
     if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(

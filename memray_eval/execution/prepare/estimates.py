@@ -30,7 +30,7 @@ def estimate_of(
     waiting: Waiting = no_waiting,
     today: date | None = None,
 ) -> Estimate:
-    """What a run would take `today`, or one with so many `samples` like those found; on this
+    """The estimate of a run `today`, or of one with so many `samples` like those found; on this
     machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group.
     Starts nothing and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config, today=today)
@@ -56,7 +56,7 @@ def estimate_of(
 
 
 def _plan_placement(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
-    """Where a run would be on a cluster that is to grow: its waves are planned by what is up at
+    """The placement of a run on a cluster that is to grow: its waves are planned by what is up at
     first."""
     device = engine_device(spec, cluster_spec.gpus)
     waves = schedule(spec, cluster_spec.at_first(), device)

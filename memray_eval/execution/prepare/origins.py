@@ -27,7 +27,7 @@ FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions", "emotion_words"
 
 
 class Origin(Frozen):
-    """Where responses come from. `suite` is None where they do not say; the rest is known of a run
+    """The origin of responses. `suite` is None if they do not say; the rest is known of a run
     alone."""
 
     what: str
@@ -42,7 +42,7 @@ class Origin(Frozen):
 
 def find_origin(path: str) -> Origin:
     """The run whose folder this is, else the suite that the first rows of a file name. Raises
-    DataError where there is nothing at the path, or a run's config cannot be read."""
+    DataError if there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     if folder is not None and folder.has_manifest() and folder.has_config():
         config = read_config(folder)
@@ -108,7 +108,8 @@ def follow_origin(
 
 
 def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
-    """What a value means: no metrics are those of the suite, and their order does not matter."""
+    """The meaning of a value: no metrics are those of the suite, and their order does not
+    matter."""
     return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
@@ -122,8 +123,8 @@ def _in_words(value: Any) -> str:
 
 
 def count_other_suites(scan: Scan, suite: str) -> str | None:
-    """How many responses name another suite than the one they are judged by, as a line; None where
-    none does."""
+    """The number of responses that name another suite than the one they are judged by, as a line;
+    None if none does."""
     others = {name: count for name, count in scan.suites.most_common() if name != suite}
     if not others:
         return None

@@ -150,7 +150,7 @@ def _check_functions(
 
 
 def needs_of(config: RunConfig) -> JobNeeds:
-    """What `doctor` looks at for a job."""
+    """The part of a job that `doctor` looks at."""
     return JobNeeds(
         dataset=config.dataset,
         cluster=config.cluster,
@@ -161,8 +161,8 @@ def needs_of(config: RunConfig) -> JobNeeds:
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
-    """Which samples a config reads; what its own reader reads is written below `out` first. Raises
-    ConfigError for an unknown suite or task, or broken templates, DataError where the reader
+    """The samples that a config reads; its own reader's rows are written below `out` first. Raises
+    ConfigError for an unknown suite or task, or broken templates, DataError if the reader
     fails."""
     source = _suite_of(config)
     suite = source.load()

@@ -64,7 +64,7 @@ def scan_or_restore(
 
 
 def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
-    """Whether scanning a dataset takes longer than it takes to start workers for it, and can be
+    """True if scanning a dataset takes longer than it takes to start workers for it, and can be
     done in parts: of many files, or of one of which anybody can read a stretch."""
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES

@@ -21,8 +21,8 @@ SiteKind: TypeAlias = Literal["local", "alone", "joined"]
 
 
 class RunSite:
-    """Where a run is, decided when it is made; what it starts or joins stays for as long as `stack`
-    lives. `waiting` is told what takes time."""
+    """The place of a run, decided when it is made; what it starts or joins stays for as long as
+    `stack` lives. `waiting` is told what takes time."""
 
     def __init__(self, spec: RunSpec, stack: ExitStack, waiting: Waiting) -> None:
         self.kind = _choose_site(spec)
@@ -32,7 +32,7 @@ class RunSite:
 
     @property
     def capacity(self) -> Capacity:
-        """What there is to start on."""
+        """The resources to start on."""
         assert self._first is not None
         return self._first
 

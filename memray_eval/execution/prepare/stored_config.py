@@ -21,7 +21,7 @@ OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user
 
 
 def write_config(folder: RunFolder, config: RunConfig) -> None:
-    """Writes a run's config to its folder. Raises ConfigError or ResourceError where it keeps calls
+    """Writes a run's config to its folder. Raises ConfigError or ResourceError if it keeps calls
     or sounds at a cloud URL that cannot be used, or that holds keys: none is written."""
     for url in (config.judging.cache, config.affect.cache):
         if url is not None and "://" in url:
@@ -65,7 +65,7 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     """A run's config as it is given anew, where it measures the same. Its files may lie in other
     folders than before (a job's package does): what is in them is compared later. Raises
-    ConfigError where it is another run."""
+    ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

@@ -65,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_connected() -> bool:
-    """Whether this process has joined a Ray cluster."""
+    """True if this process has joined a Ray cluster."""
     return bool(ray.is_initialized())
 
 
@@ -215,7 +215,7 @@ def _connect(address: str) -> None:
 
 
 def cluster_capacity(where: str) -> Capacity:
-    """What the connected cluster has for this run, over all its living nodes, and what others hold
+    """The connected cluster's resources for this run, over all living nodes, and what others hold
     of them."""
     left, holdings = _look_at_nodes()
     return Capacity(
@@ -241,9 +241,9 @@ def subtract_holdings(
     jobs: Mapping[str, str],
     own_job: str,
 ) -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
-    """What is left of each node for this job, by the node's id, and what others hold. `nodes` have
-    all resources of each node, `free` those that Ray calls free there, `jobs` the names of jobs
-    that have not ended.
+    """The resources of each node left for this job, by the node's id, and what others hold. `nodes`
+    have all resources of each node, `free` those that Ray calls free there, `jobs` the names of
+    jobs that have not ended.
 
     What is neither free nor with an actor or a placement group is with tasks: of the other jobs,
     where there are any, else of this one, which an earlier run in this process has left to end."""
@@ -318,7 +318,7 @@ def wait_for_room(
 
 def free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
     """The capacity, looked at again for some seconds where others hold what the run needs: tasks
-    come and go. Raises ResourceError where the run does not fit."""
+    come and go. Raises ResourceError if the run does not fit."""
     deadline = time.monotonic() + SETTLE_S
     while True:
         try:
@@ -378,7 +378,7 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
-    """A selector of Ray's labels that keeps work off nodes with GPUs. None where the others have no
+    """A selector of Ray's labels that keeps work off nodes with GPUs. None if the others have no
     room for all of `pools` that need none, or where GPUs are neither there nor asked for.
 
     Nodes that come later are told by the label of their GPUs' type, as Ray sets it; those that are

@@ -71,7 +71,7 @@ def add_engines(
     node, which does not grow.
 
     A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
-    go to the counter of the run's `context`, and an actor that was lost and is started anew takes
+    go to the counter of the run's `context`, and an actor that was lost and is restarted takes
     the responses in the run's folder.
     """
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
@@ -109,7 +109,7 @@ def add_engines(
 
 
 def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
-    """What Ray Data LLM's stage is made with."""
+    """The options of Ray Data LLM's stage."""
     return {
         "batch_size": config.batch_size,
         "max_concurrent_batches": config.concurrent_batches,
@@ -164,12 +164,12 @@ class EngineActor:
         self._idle_since = time.monotonic()
 
     async def ready(self) -> None:
-        """Returns as soon as the engine is up; raises GenerationError where it never will be."""
+        """Returns as soon as the engine is up; raises GenerationError if it never will be."""
         if self._failure is not None:
             raise self._failure
 
     async def is_idle(self) -> bool:
-        """Whether nobody has asked it anything for IDLE_S."""
+        """True if nobody has asked it anything for IDLE_S."""
         return self._turns.are_free and time.monotonic() - self._idle_since >= IDLE_S
 
     async def reserve(self) -> int:
@@ -183,7 +183,7 @@ class EngineActor:
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
         """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no tokens.
-        Raises EngineReserved where somebody has reserved it and it is asked without a ticket."""
+        Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
         rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
@@ -197,7 +197,7 @@ class EngineActor:
                 answers = [row async for batch in answered for row in batch[_ROWS]]
             finally:
                 self._idle_since = time.monotonic()
-        # An answer stands in the row that asked for it
+        # An answer is in the row that asked for it
         has_prompt = is_asked.to_numpy()
         places = pa.array(np.cumsum(has_prompt) - 1, mask=~has_prompt)
         column = pa.array(answers, ANSWER_TYPE).take(places)
@@ -205,7 +205,7 @@ class EngineActor:
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """What vLLM is started with; `config.engine_kwargs` has the last word on what the run does not
+    """vLLM's arguments; `config.engine_kwargs` has the last word on what the run does not
     plan itself."""
     kwargs: dict[str, Any] = {
         "dtype": engine_dtype(config.dtype, device),
@@ -223,7 +223,7 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 
 
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
-    """Whether the model is computed in the engine's own process. vLLM starts another one for it on
+    """True if the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
     one_worker = config.tensor_parallel * config.pipeline_parallel == 1
     backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
@@ -243,7 +243,8 @@ def engine_dtype(dtype: str, device: Device) -> str:
 
 
 def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
-    """What the engine's actor itself takes of its group; workers behind Ray take theirs."""
+    """The resources of its group that the engine's actor takes itself; workers behind Ray take
+    theirs."""
     if is_over_ray(config):
         return {"num_gpus": 0}
     (bundle,) = group_of_engine(config, device).bundles
@@ -301,7 +302,7 @@ def telling_engine(context: StageContext | None) -> type:
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
-    """For an actor that Ray started anew, since it or its node was lost: what puts the responses
+    """For an actor that Ray restarted, since it or its node was lost: what puts the responses
     that the run's folder has into rows of ENGINE_SCHEMA, so that none is asked for again. None for
     any other actor."""
     if context is None or not is_restarted_actor():

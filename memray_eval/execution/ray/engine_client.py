@@ -82,7 +82,7 @@ class EngineClient:
         yield await ask_again(table, answered, self._asker.answer)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
-        """The answers of an engine; None where it was lost while it was asked this."""
+        """The answers of an engine; None if it was lost while it was asked this."""
         answered: pa.Table | None
         if is_alone:
             engine, ticket = await self._reserve_engine()
@@ -111,8 +111,8 @@ class EngineClient:
         return engine, ticket
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """What a method of the engine returns; None where the engine was lost. A call to an actor
-        that Ray cannot start anew yet would wait as long as that, so it is given up: nobody must be
+        """Calls a method of the engine; None if the engine was lost. A call to an actor
+        that Ray cannot restart yet would wait as long as that, so it is given up: nobody must be
         asked twice then."""
         reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
         call = asyncio.ensure_future(reference)
@@ -121,10 +121,10 @@ class EngineClient:
                 if is_lost(engine):
                     ray.cancel(reference)
                     call.cancel()
-                    self._note_loss(engine, "it is started anew")
+                    self._note_loss(engine, "it is restarted")
                     return None
             return call.result()
-        except GenerationError as error:  # it was started anew, in vain
+        except GenerationError as error:  # it was restarted, in vain
             self._note_loss(engine, str(error))
         except RayTaskError:  # of the stage: it would come again
             raise
@@ -158,7 +158,7 @@ class EngineClient:
                 engine = ray.get_actor(self._own_name)
             except ValueError:
                 raise GenerationError(f"an engine of {self._model} was given back") from None
-            with suppress(RayError):  # it died, or its node: it is started anew
+            with suppress(RayError):  # it died, or its node: it is restarted
                 try:
                     ray.get(engine.ready.remote())
                     self._own = engine
@@ -168,7 +168,7 @@ class EngineClient:
             time.sleep(0.1)
 
     def _find_engines(self) -> None:
-        """Looks which engines of the pipeline are up. Raises GenerationError where this client's
+        """Looks which engines of the pipeline are up. Raises GenerationError if this client's
         own has failed for good and too few others are."""
         self._up, failure = self._look_around(READY_S)
         if failure is not None and len(self._up) < self._least:  # one that is busy may take longer
@@ -236,7 +236,7 @@ async def ask_again(
 
 
 def _raised_limits(answered: pa.Table) -> list[int | None]:
-    """The limit with which each row is to be asked again; None where it is not."""
+    """The limit with which each row is to be asked again; None if it is not."""
     configs = answered.column("candidate_config")
     limits = {
         text: candidate_from_json(text).retry_max_tokens for text in configs.unique().to_pylist()

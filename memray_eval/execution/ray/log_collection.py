@@ -160,7 +160,7 @@ def follow_engine_output(counter: RunCounter, path: str) -> None:
 
 
 def engine_warnings(output: str) -> list[LogEntry]:
-    """What processes of vLLM warn of in a piece of a worker's output."""
+    """The warnings of vLLM's processes in a piece of a worker's output."""
     entries = []
     for line in output.splitlines():
         if match := _ENGINE_WARNING.match(_COLOUR.sub("", line)):

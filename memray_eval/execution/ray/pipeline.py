@@ -32,6 +32,7 @@ from memray_eval.execution.block_stages import (
     score_and_write,
     score_answers,
     shard_rows,
+    ungenerated_options,
 )
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
@@ -79,7 +80,7 @@ BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
     """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `services` are those of the run's judges, None where no model judges.
+    pipeline's model, `services` are those of the run's judges, None if no model judges.
     `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere.
     `engines_at_first` begin where the config has a range (None: the least), and `judge_actors` grow
     to `most_judge_actors`."""
@@ -99,9 +100,9 @@ class PipelineSetup:
     judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
-        """Where a stage's actors run and what each takes. On a machine's own Ray memory is not
-        declared: Ray hands out less than there is, and the check before the run counted what is
-        there."""
+        """The options of a stage's actors: where they run and what each takes. On a machine's own
+        Ray memory is not declared: Ray hands out less than there is, and the check before the run
+        counted what is there."""
         is_on_cluster = bool(self.plan.capacity.nodes)
         return {
             **BLOCKS,
@@ -112,7 +113,7 @@ class PipelineSetup:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
+        """The number of blocks the dataset makes, about: Ray Data warns of a stage that has more
         workers."""
         if _is_one_file(self.plan.scan.shards):
             units = sum(shard.rows for shard in self.plan.scan.shards) * len(
@@ -158,14 +159,7 @@ def generate_responses(
     logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
-    at_judge, at_embed = spec.by_stage()
-    stages = {"judge": at_judge, "embed": at_embed, "write": True}
-    failed = {
-        "metrics": [*at_judge, *at_embed],
-        "options": spec.metric_options,
-        "stages": [stage for stage, is_there in stages.items() if is_there],
-        "context": setup.context,
-    }
+    failed = ungenerated_options(spec, setup.context)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
@@ -184,8 +178,7 @@ def judge_waiting(
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     rows = [{PART: part} for part in state.waiting]
     read = {
-        "generated": state.generated,
-        "elsewhere": state.elsewhere,
+        "state": state,
         "candidates": None
         if candidates[0].backend == EXISTING
         else [candidate.name for candidate in candidates],
@@ -269,10 +262,10 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than
-    an actor stage has, or Ray Data would run it inside the actor, on the event loop that judges or
-    asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they are not
-    the shards."""
+    """The options of a stage of tasks: a few at a time (each is a process to start), with other
+    CPUs than an actor stage has, or Ray Data would run it inside the actor, on the event loop that
+    judges or asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they
+    are not the shards."""
     taken = {
         setup.plan.spec.judging.cpus,
         setup.plan.spec.embedding.cpus,
@@ -300,8 +293,8 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 
 
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
-    """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are
-    spread afterwards."""
+    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON: they
+    are spread afterwards."""
     if _is_one_file(setup.plan.scan.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)

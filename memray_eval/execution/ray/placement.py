@@ -35,9 +35,9 @@ class EngineUse(Frozen):
 
 
 class Placement(Frozen):
-    """Where a run would be on an offer. `nodes` of each group are up while it runs, and `capacity`
-    is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on. `problems` say
-    what would keep it from starting as it is planned."""
+    """The nodes of an offer that a run would be on. `nodes` of each group are up while it runs, and
+    `capacity` is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on.
+    `problems` say what would keep it from starting as it is planned."""
 
     cluster_spec: ClusterSpec
     nodes: dict[str, int]
@@ -50,7 +50,7 @@ class Placement(Frozen):
 def plan_placement(
     cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], device: Device
 ) -> Placement:
-    """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
+    """Places the pools of a run, wave by wave. Raises ConfigError if an engine
     fits on no node."""
     models = dict.fromkeys(
         candidate.model for candidate in spec.candidates if candidate.backend == "vllm"
@@ -229,7 +229,7 @@ def _explain_no_room(
 def _check_first_wave(
     cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], on_gpus: bool
 ) -> Iterator[str]:
-    """What keeps a run from starting before the cluster has grown."""
+    """Yields what keeps a run from starting before the cluster has grown."""
     first = cluster_spec.at_first()
     if on_gpus and spec.engine.device == "auto" and not first.gpus:
         yield (

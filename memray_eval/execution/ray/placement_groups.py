@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupSpec(NamedTuple):
-    """What a placement group asks for: Ray's resources bundle by bundle, and Ray's strategy."""
+    """A placement group's request: Ray's resources bundle by bundle, and Ray's strategy."""
 
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = "PACK"
@@ -171,7 +171,7 @@ class EnginePlacement:
         EngineActor; returns those of its client, which Ray Data is about to start.
 
         What replaces an engine that died in its constructor takes over its group: with one more, a
-        second set of nodes would be bought. (One that dies later is started anew by Ray, in its
+        second set of nodes would be bought. (One that dies later is restarted by Ray, in its
         own.)"""
         with self._lock:
             if died := self._engines.keys() - self._living():
@@ -245,7 +245,7 @@ class EnginePlacement:
             self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
-        """The names whose engine, or its client, runs, is about to, or is started anew by Ray. By
+        """The names whose engine, or its client, runs, is about to, or is restarted by Ray. By
         Ray's list of names: `ray.get_actor` goes on finding an actor that died in its
         constructor."""
         listed = set(ray.util.list_named_actors()) if self._engines else set()
@@ -258,7 +258,7 @@ def engine_name(client: str) -> str:
 
 
 def pipeline_of(name: str) -> str | None:
-    """What all engines and clients of one pipeline have in their names; None for any other
+    """The part of its name that an engine or client shares with its pipeline; None for any other
     actor's."""
     words = name.split()
     return words[2] if len(words) == 4 and words[0] == _NAME else None
@@ -269,19 +269,19 @@ def _is_placed(group: PlacementGroup) -> bool:
 
 
 def accelerator_share(kind: str) -> dict[str, float]:
-    """What a bundle asks for to be on a node with such GPUs."""
+    """The resource by which a bundle is put on a node with such GPUs."""
     return {f"{ACCELERATOR}{kind}": _SHARE}
 
 
 def remove_group(group: PlacementGroup) -> None:
-    """Gives a group back, with whatever still runs in it. Without effect where Ray is gone: then
+    """Gives a group back, with whatever still runs in it. Without effect if Ray is gone: then
     its groups are too, and the error that ended the run is the one to tell."""
     with suppress(Exception):
         ray.util.remove_placement_group(group)
 
 
 def _waits_since_before(began: float) -> bool:
-    """Whether another run of ours began to wait for nodes earlier, and has not all of them."""
+    """True if another run of ours began to wait for nodes earlier, and has not all of them."""
     names = [
         group["name"].split()
         for group in placement_group_table().values()
@@ -291,7 +291,7 @@ def _waits_since_before(began: float) -> bool:
 
 
 def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """What the placement group of one engine asks for: a bundle for each worker (tensor x pipeline
+    """The placement group of one engine: a bundle for each worker (tensor x pipeline
     parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
     one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
     may lie on several."""
@@ -306,7 +306,7 @@ def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
 
 
 def is_over_ray(config: EngineConfig) -> bool:
-    """Whether the engine's workers are actors of Ray's, on as many nodes as they need."""
+    """True if the engine's workers are actors of Ray's, on as many nodes as they need."""
     return bool(executor_backend(config) == "ray")
 
 

@@ -146,7 +146,7 @@ def on_head_node() -> dict[str, float]:
 
 
 def on_driver_node() -> NodeAffinitySchedulingStrategy:
-    """Where to put an actor that every worker asks: a run outlives the loss of any node but its
+    """The node for an actor that every worker asks: a run outlives the loss of any node but its
     driver's, and keeps no other node up by it. Not soft: Ray 2.60 then puts an actor that takes no
     CPU on any node."""
     return NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
@@ -163,8 +163,8 @@ def services_needed(service: str) -> Iterator[None]:
 
 
 def failure_reason(error: BaseException) -> str:
-    """Why an actor died, in one line: the error of ours or of Python that ended it, else Ray's own
-    words."""
+    """The cause of an actor's death, in one line: the error of ours or of Python that ended it,
+    else Ray's own words."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     raised = [
         line for line in lines if re.match(r"[\w.]*(?:Error|Exception|Lost|Stopped)\b.*: ", line)

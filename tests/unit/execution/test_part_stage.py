@@ -79,7 +79,7 @@ def test_a_response_that_waits_in_two_parts_is_handed_on_once(
     context = NearContext(folder.path, counter)
     parts = pa.table({PART: list(state.waiting)})
     own = (record.candidate.name,)
-    waiting = read_waiting(parts, state.generated, state.elsewhere, own, context)
+    waiting = read_waiting(parts, state, own, context)
     assert list(from_table(waiting)) == [first, scored, third]
     assert counter.told == [(3,)]
-    assert read_waiting(parts, state.generated, state.elsewhere, (), context).num_rows == 0
+    assert read_waiting(parts, state, (), context).num_rows == 0

@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.execution.block_stages import PART, finish_ungenerated, read_waiting
-from memray_eval.execution.resume_state import UnitIdSet
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.metrics import pick
 from memray_eval.ports import Embedder
@@ -103,8 +103,8 @@ def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
     earlier = to_table([unit(record, 1, "down"), unit(record, 2)])
     parts = [folder.write_part(one, RESPONSES) for one in (earlier, to_table([unit(record, 1)]))]
     table, names = pa.table({PART: parts}), [record.candidate.name]
-    generated = UnitIdSet(f"{number:016x}" for number in (1, 2))
-    waiting = list(from_table(read_waiting(table, generated, {}, names, context, is_earlier)))
+    state = ResumeState(generated=UnitIdSet(f"{number:016x}" for number in (1, 2)))
+    waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
     assert sorted(one.unit_id for one in waiting) == [f"{number:016x}" for number in (1, 2)]
     assert all(one.response is not None and one.response.error is None for one in waiting)
     carried = [words[1] for words in context.counter.told if words[0] == "add_carried"]
