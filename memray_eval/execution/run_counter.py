@@ -15,7 +15,7 @@ from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Expor
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
-from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
+from memray_eval.execution.timeline import CallTotals, Timeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
 from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
 from memray_eval.types import EarlyDecision
@@ -50,7 +50,7 @@ class RunCounter:
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
-        self._calls, self._timeline = CallTotals(), RunTimeline(time.time())
+        self._calls, self._timeline = CallTotals(), Timeline(time.time())
         self._exporter = exporter
 
     def count(self, counts: Mapping[str, int]) -> None:

@@ -200,30 +200,20 @@ def _explain_no_room(
     cluster_spec: ClusterSpec, model: str, engine: EngineConfig, cpus: float, gpus: int
 ) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
-    need = (
-        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
-        "node"
+    if gpus and engine.accelerator_type is not None:
+        needed += f" (accelerator_type {engine.accelerator_type})"
+    groups = [group for group in cluster_spec.groups if group.max_nodes]
+    nodes = ", ".join(
+        f"{group.name}: {group.gpus} GPUs ({group.accelerator_type}) and {group.cpus:g} CPUs"
+        if group.gpus
+        else f"{group.name}: {group.cpus:g} CPUs"
+        for group in groups
     )
-    groups = [
-        group for group in cluster_spec.groups if group.max_nodes and (group.gpus or not gpus)
-    ]
-    if typed := [
-        group for group in groups if not gpus or _has_accelerator(group, engine.accelerator_type)
-    ]:
-        largest = max(
-            typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0)
-        )
-        has = f"{largest.gpus} GPUs and {largest.cpus:g} CPUs" if gpus else f"{largest.cpus:g} CPUs"
-        return f"{need}, and the largest group of {cluster_spec.where}, {largest.name}, has {has}"
-    if groups:
-        types = ", ".join(
-            f"{group.name}: {group.accelerator_type or 'does not say'}" for group in groups
-        )
-        return (
-            f"{need}, of accelerator_type {engine.accelerator_type}, and {cluster_spec.where} has "
-            f"none of it ({types})"
-        )
-    return f"{need}, and no node of {cluster_spec.where} has any GPU; engine.device: cpu takes CPUs"
+    hint = "" if not gpus or any(group.gpus for group in groups) else "; or set engine.device: cpu"
+    return (
+        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
+        f"node, and no node of {cluster_spec.where} has them ({nodes}){hint}"
+    )
 
 
 def _check_first_wave(

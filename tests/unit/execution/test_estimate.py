@@ -413,11 +413,11 @@ def test_a_million_samples_on_our_own_manifest(cli) -> None:  # type: ignore[no-
                 "--set",
                 "engine.accelerator_type=H100",
             ],
-            "(tensor_parallel 16) needs 16 GPUs and 16 CPUs on one node, and the largest group",
+            "needs 16 GPUs and 16 CPUs (accelerator_type H100) on one node, and no node of",
         ),
         (
             ["--cluster", RAYJOB, "--set", "engine.accelerator_type=V100"],
-            "has none of it (gpu-1: L4, gpu-8: H100)",
+            "gpu-1: 1 GPUs (L4) and ",
         ),
     ],
 )

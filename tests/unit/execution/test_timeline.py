@@ -16,7 +16,6 @@ from memray_eval.execution.timeline import (
     FIRST_BIN_S,
     STALE_S,
     CallTotals,
-    RunTimeline,
     Timeline,
     queue_lengths,
 )
@@ -31,21 +30,21 @@ TIMES = st.lists(st.floats(0.0, 1e6, allow_nan=False), min_size=1, max_size=60)
 def test_every_amount_is_in_the_bin_of_its_time(times: list[float], bins: int) -> None:
     line = Timeline(START, bins, bin_s=0.5)
     for after_s in times:
-        line.add("rows", START + after_s, 3)
-    found = line.amounts()["rows"]
-    right = Counter(int((START + after_s - START) / line.bin_s) for after_s in times)
+        line.rows("judge", START + after_s, 3)
+    bin_s, found = line.figures()["bin_s"], line.figures()["stages"]["judge"]
+    right = Counter(int((START + after_s - START) / bin_s) for after_s in times)
     assert {place: amount for place, amount in enumerate(found) if amount} == {
         place: 3 * n for place, n in right.items()
     }
     assert len(found) == max(right) + 1 <= bins
-    assert line.bin_s == 0.5 or len(found) > (bins - 1) // 2  # no wider than the length asks for
+    assert bin_s == 0.5 or len(found) > (bins - 1) // 2  # no wider than the length asks for
 
 
 @pytest.mark.parametrize(
     ("length_s", "bin_s"), [(59.9, 0.5), (60.0, 1.0), (3600.0, 32.0), (7 * 86400.0, 8192.0)]
 )
 def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s: float) -> None:
-    run = RunTimeline(START)
+    run = Timeline(START)
     run.rows("judge", START, 1)
     run.rows("judge", START + length_s, 1)
     figures = run.figures()
@@ -55,7 +54,7 @@ def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s:
 
 
 def test_stages_and_calls_share_their_bins() -> None:
-    run = RunTimeline(START)
+    run = Timeline(START)
     run.rows("read", START - 5.0, 4)  # another node's clock
     run.rows("judge", START + 2.2 * FIRST_BIN_S, 2)
     run.calls(

@@ -344,21 +344,11 @@ def test_engines_take_the_nodes_that_they_fit_on(
 @pytest.mark.parametrize(
     ("engine", "expected"),
     [
-        (
-            {"tensor_parallel": 16},
-            r"engine of m \(tensor_parallel 16\) needs 16 GPUs and 16 CPUs on one node, and the "
-            r"largest",
-        ),
-        ({"tensor_parallel": 16}, "large, has 8 GPUs and 96 CPUs"),
+        ({"tensor_parallel": 16}, r"engine of m .* needs 16 GPUs and 16 CPUs on one node"),
+        ({"tensor_parallel": 16}, r"large: 8 GPUs \(H100\) and 96 CPUs"),
         ({"cpus": 100}, "needs 1 GPUs and 100 CPUs on one node"),
-        (
-            {"accelerator_type": "B200"},
-            r"of accelerator_type B200, and .* has none of it \(small: L4, large: H100\)",
-        ),
-        (
-            {"device": "cpu", "cpus": 200},
-            "needs 200 CPUs on one node, and the largest group of .*, large, has 96 CPUs",
-        ),
+        ({"accelerator_type": "B200"}, r"accelerator_type B200\) on one node.*\(L4\).*\(H100\)"),
+        ({"device": "cpu", "cpus": 200}, "needs 200 CPUs on one node"),
     ],
 )
 def test_an_engine_that_fits_on_no_node_is_refused(
@@ -369,9 +359,7 @@ def test_an_engine_that_fits_on_no_node_is_refused(
 
 
 def test_a_cluster_without_gpus_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"no node of .* has any GPU; engine\.device: cpu takes CPUs"
-    ):
+    with pytest.raises(ConfigError, match=r"set engine\.device: cpu"):
         site(tmp_path, config(), document=cluster(CPUS))
     assert site(tmp_path, config(device="cpu", replicas=9), document=cluster(CPUS)).nodes == {
         "head": 1,
