@@ -4,6 +4,7 @@ call for."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -38,7 +39,7 @@ from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.ports import FloatArray
-from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate, Record
 
 Say = Callable[[str], None]
@@ -157,7 +158,8 @@ def _play(plays: _Rounds, done: RunResult | None) -> PairwiseResult:
         played = [*map(RunFolder, pairs.earlier), done.folder]
         sides = [side for side, _ in open_pair_sides(pairs.runs)]
         report = report_pairs(played, sides, pairs.rounds)
-        done.folder.write_pairs(report)
+        figures = json.loads(report.model_dump_json())  # NaN is null in it
+        done.folder.write_json(FIGURES_OF_PAIRS, figures, indent=2)
         budget = plays.job.budget
         if budget.usd is not None:
             spent = float(done.folder.read_spending().get("usd", 0.0))

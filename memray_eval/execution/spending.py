@@ -14,7 +14,7 @@ from memray_eval.errors import EvalError
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.log_once import log_once
-from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.run_folder import RECORDS, RESPONSES, SPENDING, RunFolder
 
 _BOOKED = tuple(Spending.model_fields)
 _TOKENS = ("input_tokens", "output_tokens")
@@ -36,7 +36,8 @@ class SpendingBook:
 
     def write_now(self, spent: Spending) -> None:
         try:
-            self._folder.write_spending(spent.model_dump() | {"sessions": self._session})
+            spending = spent.model_dump() | {"sessions": self._session}
+            self._folder.write_json(SPENDING, spending)
         except (OSError, EvalError) as error:
             key = "spending/" + type(error).__name__
             text = "what the judges cost cannot be written down for a resumed run: %s"

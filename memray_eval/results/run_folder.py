@@ -74,6 +74,8 @@ RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
+SCAN, SPENDING = "scan.json", "spending.json"
+DELIVERIES, FIGURES_OF_PAIRS = "sinks.json", "pairs.json"
 FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
 READ_AT_ONCE = 256  # rows of a part that are records at the same time
@@ -184,13 +186,19 @@ class RunFolder:
             )
         return manifest
 
-    def write_scan(self, stored: Mapping[str, Any]) -> None:
-        """Writes what the scan of the dataset found (datasets/scan_store.py)."""
-        self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
+    def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
+        """Writes one of the folder's JSON files: SCAN, SPENDING, DELIVERIES or
+        FIGURES_OF_PAIRS."""
+        separators = (",", ":") if indent is None else None
+        text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
+        self._write(name, text + "\n")
 
-    def read_scan(self) -> Any:
-        """Reads what write_scan wrote; None if there is nothing, or it is no JSON."""
-        return self._read_json("scan.json")
+    def read_json(self, name: str) -> Any:
+        """Reads what write_json wrote last; None if there is nothing, or it is no JSON."""
+        try:
+            return json.loads(self._read(name))
+        except (DataError, ValueError):
+            return None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write(
@@ -224,35 +232,17 @@ class RunFolder:
                 "problems"
             ) from None
 
-    def write_spending(self, spending: Mapping[str, Any]) -> None:
-        """Writes what the run's judge calls have cost over all of its sessions."""
-        self._write("spending.json", json.dumps(dict(spending)) + "\n")
-
     def read_spending(self) -> dict[str, Any]:
-        """Reads what write_spending wrote last; {} if nothing was, or it cannot be read."""
-        spending = self._read_json("spending.json")
+        """Reads what the run's judge calls have cost over all of its sessions; {} if nothing is
+        written."""
+        spending = self.read_json(SPENDING)
         return spending if isinstance(spending, dict) else {}
-
-    def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
-        """Writes what the job's sinks got last."""
-        rows = [delivery.model_dump(mode="json") for delivery in deliveries]
-        self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-
-    def read_deliveries(self) -> list[Any]:
-        """Reads what write_deliveries wrote last; [] if nothing was, or it is no list."""
-        deliveries = self._read_json("sinks.json")
-        return deliveries if isinstance(deliveries, list) else []
 
     def write_sent(self, journal: str, rows: pa.Table) -> None:
         """Adds rows to the journal of what a sink has sent."""
-        if self._is_lost():
-            raise taken_over_error(self.path)
-        folder, file = f"{self._inner}/sinks/{journal}", io.BytesIO()
+        file = io.BytesIO()
         pq.write_table(rows, file, compression="zstd")
-        with translate_cloud_errors(self.path):
-            if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(folder, recursive=True)
-            write_whole(self._filesystem, f"{folder}/{new_part_name()}", file.getvalue())
+        self._write(f"sinks/{journal}/{new_part_name()}", file.getvalue())
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
@@ -264,12 +254,7 @@ class RunFolder:
 
     def write_batch_file(self, name: str, data: bytes) -> None:
         """Writes a file of the journal of batches whole."""
-        if self._is_lost():
-            raise taken_over_error(self.path)
-        with translate_cloud_errors(self.path):
-            if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(f"{self._inner}/{BATCHES}", recursive=True)
-            write_whole(self._filesystem, f"{self._inner}/{BATCHES}/{name}", data)
+        self._write(f"{BATCHES}/{name}", data)
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
@@ -283,14 +268,6 @@ class RunFolder:
         that is not there."""
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self._read, paths, self._requests_at_once)
-
-    def write_pairs(self, report: Frozen) -> None:
-        """Writes the figures of a pairwise run."""
-        self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
-
-    def read_pairs(self) -> Any:
-        """Reads what write_pairs wrote last; None if there is nothing, or it is no JSON."""
-        return self._read_json("pairs.json")
 
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
@@ -510,18 +487,15 @@ class RunFolder:
             info = self._filesystem.get_file_info(f"{self._inner}/{name}")
         return bool(info.type == fs.FileType.File)
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, data: str | bytes) -> None:
+        """Writes a file whole, in a folder that is made for it."""
         if self._is_lost():
             raise taken_over_error(self.path)
+        path = f"{self._inner}/{name}"
         with translate_cloud_errors(self.path):
-            write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
-
-    def _read_json(self, name: str) -> Any:
-        """A file's JSON; None if there is none."""
-        try:
-            return json.loads(self._read(name))
-        except (DataError, ValueError):
-            return None
+            if "/" in name and not is_object_store(self._filesystem):
+                self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            write_whole(self._filesystem, path, data.encode() if isinstance(data, str) else data)
 
     def _read(self, name: str) -> bytes:
         try:

@@ -16,7 +16,7 @@ from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig
 from memray_eval.execution.prepare.stored_config import is_pairwise, read_config, write_config
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.types import EXISTING, PAIR
 from tests.build import finish
 from tests.servers.judgments import message_texts
@@ -160,7 +160,7 @@ def test_more_than_four_play_rounds_with_half_of_all_pairs(
     assert criterion["n_pairs"] == 6 * 2 * 3
     assert len(server.requests) <= 6 * 15  # half of 15 pairs in both orders
     assert criterion["standings"][0]["candidate"] == "m5"
-    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_pairs()
+    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_json(FIGURES_OF_PAIRS)
     assert kept == report
     with serving(prefer_longer) as server:
         again = CliRunner().invoke(app, ["resume", "results/cup-round2", "--json"])

@@ -17,7 +17,7 @@ from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import SCAN, RunFolder
 
 SHOWN_PROBLEMS = 20
 # Below these a scan takes less time than starting workers for it
@@ -31,7 +31,7 @@ def scan_or_restore(
     same, otherwise scanned now. Large files, and one long file, are scanned in tasks of Ray, which
     is started for that if the run has none yet. Raises as scan_dataset."""
     read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
-    stored = folder.read_scan() if before and to_order is None else None
+    stored = folder.read_json(SCAN) if before and to_order is None else None
     restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
     if restored is not None:
         return RunPlan(
@@ -98,7 +98,7 @@ def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
         how, files = _how_read(read), read.reader.files
         stored = store_scan(plan.scan, read.dataset, how, plan.scanned_at, files)
         if stored is not None:
-            folder.write_scan(stored)
+            folder.write_json(SCAN, stored)
 
 
 def scan_dataset(

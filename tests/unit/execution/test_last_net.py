@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,36 +36,14 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
-
-
-@dataclass
-class Counter:
-    """The run's counter, near: every method is there, and keeps what it was told."""
-
-    told: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words: self.told.append((name, *words))
-
-    async def is_stopping(self) -> bool:
-        return False
-
-    async def report_calls(self, *words: Any) -> None: ...
-
-    def record_stage_failure(self) -> list[tuple[Any, ...]]:
-        return [words[1:] for words in self.told if words[0] == "record_failure"]
-
-
-class NearDesk(StageContext):
-    def is_stopping(self) -> bool:
-        return False
+from tests.unit.execution.near import KeptReports, NearContext
 
 
 @pytest.fixture
 def context(tmp_path: Any) -> StageContext:
     (tmp_path / "records").mkdir()
     (tmp_path / "responses").mkdir()
-    return NearDesk(str(tmp_path), Counter())
+    return NearContext(str(tmp_path), KeptReports())
 
 
 def numbered(record: Record, n: int) -> list[Record]:
@@ -103,8 +80,8 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
     out = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
     assert [one.scores[0].status for one in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ZeroDivisionError: a bug of ours"
-    assert context.counter.record_stage_failure() == [
-        ("judge", "s1", "ZeroDivisionError: a bug of ours")
+    assert context.counter.of("record_failure") == [
+        ["judge", "s1", "ZeroDivisionError: a bug of ours"]
     ]
 
 
@@ -139,7 +116,7 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     rows = asyncio.run(run())
     assert [row["sample_id"] for row in rows] == ["s0", "s2", "s1"]
     assert rows[2]["error"].startswith("JSONDecodeError")
-    assert [words[1] for words in context.counter.record_stage_failure()] == ["s1"]
+    assert [words[1] for words in context.counter.of("record_failure")] == ["s1"]
 
 
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
@@ -215,7 +192,7 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
     table = pa.table({"shard": [shard.model_dump_json()]})
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
     assert len(rows) == 2
-    assert [words[0] for words in context.counter.record_stage_failure()] == ["read"]
+    assert [words[0] for words in context.counter.of("record_failure")] == ["read"]
 
 
 def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(

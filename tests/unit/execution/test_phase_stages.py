@@ -21,18 +21,9 @@ from memray_eval.results.schema import from_table, to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Record, Response
+from tests.unit.execution.near import KeptReports, NearContext
 
 AT_JUDGE, AT_EMBED = ["empathy", "politeness", "readability_score"], ["relevance"]
-
-
-class Counter:
-    """The run's counter, near: it keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words: self.told.append((name, *words))
 
 
 class NoEmbedder:
@@ -50,11 +41,10 @@ class NoJudge:
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
-    monkeypatch.setattr(StageContext, "is_stopping", lambda self: False)
+def context(tmp_path: Path) -> StageContext:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    return StageContext(folder.path, Counter())
+    return NearContext(folder.path, KeptReports())
 
 
 def unit(record: Record, number: int, error: str | None = None) -> Record:
@@ -83,8 +73,8 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
         return scored
 
     assert found == [asyncio.run(together(failed)) for failed in units[1:3]]
-    assert [words[:3] for words in context.counter.told] == [("add", one, 2) for one in stages]
-    assert all(words[-1] == 2 for words in context.counter.told)
+    assert [words[:3] for words in context.counter.reports] == [("add", one, 2) for one in stages]
+    assert all(words[-1] == 2 for words in context.counter.reports)
 
 
 def test_where_nothing_failed_nothing_is_written(record: Record, context: StageContext) -> None:
@@ -92,7 +82,7 @@ def test_where_nothing_failed_nothing_is_written(record: Record, context: StageC
     left = finish_ungenerated(table, AT_JUDGE, MetricOptions(), ["judge"], context)
     assert left.num_rows == 1
     assert RunFolder(context.folder).parts(RECORDS) == []
-    assert context.counter.told == []
+    assert context.counter.reports == []
 
 
 @pytest.mark.parametrize("is_earlier", [True, False])
@@ -107,5 +97,4 @@ def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
     waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
     assert sorted(one.unit_id for one in waiting) == [f"{number:016x}" for number in (1, 2)]
     assert all(one.response is not None and one.response.error is None for one in waiting)
-    carried = [words[1] for words in context.counter.told if words[0] == "add_carried"]
-    assert carried == ([2] if is_earlier else [])
+    assert context.counter.of("add_carried") == ([[2]] if is_earlier else [])
