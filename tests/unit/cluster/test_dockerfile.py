@@ -71,8 +71,8 @@ def test_an_engine_in_it_finds_the_driver_and_compiles_no_sampler() -> None:
     # It would hand GPUs to pods that asked for none
     assert "NVIDIA_VISIBLE_DEVICES" not in environment
     (package,) = importlib.util.find_spec("vllm").submodule_search_locations  # type: ignore[union-attr]
-    known = (Path(package) / "envs.py").read_text("utf-8")  # not imported: that takes seconds
-    assert all(f'"{name}": ' in known for name in environment if name.startswith("VLLM_"))
+    source = (Path(package) / "envs.py").read_text("utf-8")  # not imported: that takes seconds
+    assert all(f'"{name}": ' in source for name in environment if name.startswith("VLLM_"))
 
 
 def test_what_is_cached_lies_in_the_volume_of_every_cluster() -> None:

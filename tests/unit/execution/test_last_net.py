@@ -50,11 +50,11 @@ def numbered(record: Record, n: int) -> list[Record]:
     return [
         record.model_copy(
             update={
-                "unit_id": f"{place:016x}",
-                "sample": record.sample.model_copy(update={"id": f"s{place}"}),
+                "unit_id": f"{number:016x}",
+                "sample": record.sample.model_copy(update={"id": f"s{number}"}),
             }
         )
-        for place in range(n)
+        for number in range(n)
     ]
 
 
@@ -78,7 +78,7 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
 
     monkeypatch.setattr(actors, "judge_record", judge_record)
     out = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
-    assert [one.scores[0].status for one in out] == ["scored", "error", "scored"]
+    assert [judged.scores[0].status for judged in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ZeroDivisionError: a bug of ours"
     assert context.counter.of("record_failure") == [
         ["judge", "s1", "ZeroDivisionError: a bug of ours"]
@@ -102,8 +102,8 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     table = to_table(numbered(record, 3))
     memory = pa.array(
         [
-            text if place != 1 else "{broken"
-            for place, text in enumerate(table.column("memory").to_pylist())
+            text if row != 1 else "{broken"
+            for row, text in enumerate(table.column("memory").to_pylist())
         ]
     )
     table = table.set_column(
@@ -126,7 +126,7 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
     records = numbered(record, 3)
     answers = [None, Response(text=text), None]
     kept = list(from_table(context.add_answers(to_table(records), answers)))
-    assert [one.sample.id for one in kept] == ["s0", "s1", "s2"]
+    assert [unit.sample.id for unit in kept] == ["s0", "s1", "s2"]
     assert "UnicodeEncodeError" in ((kept[1].response and kept[1].response.error) or "")
     assert kept[0] == records[0]
 
@@ -198,7 +198,7 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
 def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     context: StageContext, record: Record
 ) -> None:
-    asked = record.model_copy(update={"response": None})
+    unanswered = record.model_copy(update={"response": None})
     failed = record.model_copy(
         update={
             "unit_id": "f" * 16,
@@ -206,12 +206,12 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
         }
     )
     lacks = pa.array([{"finish_reason": "stop"}, None])
-    table = to_table([asked, failed]).append_column(ANSWER, lacks)
+    table = to_table([unanswered, failed]).append_column(ANSWER, lacks)
     table = table.append_column(SECOND, pa.nulls(2, ANSWER_TYPE))
-    odd, known = from_table(collect_engine_answers(table, context))
+    odd, other = from_table(collect_engine_answers(table, context))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
-    assert known.response == failed.response
+    assert other.response == failed.response
 
 
 @pytest.mark.parametrize(("most", "stops_at"), [(0.0, 1), (0.5, 1), (2.0, 3), (2, 3)])
@@ -227,12 +227,12 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
     )
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.telemetry().caught == 4
-    told = [
+    shown = [
         line
         for line in counter.snapshot(0).lines
         if line.startswith("The stage judge failed on sample")
     ]
-    assert len(told) == 3  # the first ones
+    assert len(shown) == 3  # the first ones
 
 
 def test_a_resumed_run_counts_what_was_done() -> None:

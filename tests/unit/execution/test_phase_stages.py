@@ -62,8 +62,8 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     assert left.to_pylist() == [{"unit_id": f"{number:016x}"} for number in (1, 4)]
     folder = RunFolder(context.folder)
     (part,) = folder.parts(RECORDS)
-    found = list(from_table(folder.read_part(part)))
-    assert [one.unit_id for one in found] == [f"{number:016x}" for number in (2, 3)]
+    written = list(from_table(folder.read_part(part)))
+    assert [item.unit_id for item in written] == [f"{number:016x}" for number in (2, 3)]
 
     async def together(failed: Record) -> Record:
         judges = {"empathy": [NoJudge()], "politeness": []}
@@ -72,8 +72,8 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
         (scored,) = await embed_records([judged], pick(AT_EMBED), embedder)
         return scored
 
-    assert found == [asyncio.run(together(failed)) for failed in units[1:3]]
-    assert [words[:3] for words in context.counter.reports] == [("add", one, 2) for one in stages]
+    assert written == [asyncio.run(together(failed)) for failed in units[1:3]]
+    assert [words[:3] for words in context.counter.reports] == [("add", item, 2) for item in stages]
     assert all(words[-1] == 2 for words in context.counter.reports)
 
 
@@ -91,10 +91,10 @@ def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
 ) -> None:
     folder = RunFolder(context.folder)
     earlier = to_table([unit(record, 1, "down"), unit(record, 2)])
-    parts = [folder.write_part(one, RESPONSES) for one in (earlier, to_table([unit(record, 1)]))]
+    parts = [folder.write_part(item, RESPONSES) for item in (earlier, to_table([unit(record, 1)]))]
     table, names = pa.table({PART: parts}), [record.candidate.name]
     state = ResumeState(generated=UnitIdSet(f"{number:016x}" for number in (1, 2)))
     waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
-    assert sorted(one.unit_id for one in waiting) == [f"{number:016x}" for number in (1, 2)]
-    assert all(one.response is not None and one.response.error is None for one in waiting)
+    assert sorted(item.unit_id for item in waiting) == [f"{number:016x}" for number in (1, 2)]
+    assert all(item.response is not None and item.response.error is None for item in waiting)
     assert context.counter.of("add_carried") == ([[2]] if is_earlier else [])

@@ -31,13 +31,13 @@ def test_every_amount_is_in_the_bin_of_its_time(times: list[float], bins: int) -
     line = Timeline(START, bins, bin_s=0.5)
     for after_s in times:
         line.rows("judge", START + after_s, 3)
-    bin_s, found = line.figures()["bin_s"], line.figures()["stages"]["judge"]
+    bin_s, amounts = line.figures()["bin_s"], line.figures()["stages"]["judge"]
     right = Counter(int((START + after_s - START) / bin_s) for after_s in times)
-    assert {place: amount for place, amount in enumerate(found) if amount} == {
-        place: 3 * n for place, n in right.items()
+    assert {index: amount for index, amount in enumerate(amounts) if amount} == {
+        index: 3 * n for index, n in right.items()
     }
-    assert len(found) == max(right) + 1 <= bins
-    assert bin_s == 0.5 or len(found) > (bins - 1) // 2  # no wider than the length asks for
+    assert len(amounts) == max(right) + 1 <= bins
+    assert bin_s == 0.5 or len(amounts) > (bins - 1) // 2  # no wider than the length asks for
 
 
 @pytest.mark.parametrize(
@@ -70,7 +70,7 @@ def test_stages_and_calls_share_their_bins() -> None:
     }
 
 
-def told(**counts: int) -> CallMetricsSnapshot:
+def snapshot_of(**counts: int) -> CallMetricsSnapshot:
     ended = {outcome: counts.pop(outcome) for outcome in OUTCOMES if outcome in counts}
     now = {name: counts.pop(name) for name in ("in_flight", "waiting") if name in counts}
     return CallMetricsSnapshot(
@@ -82,9 +82,11 @@ def told(**counts: int) -> CallMetricsSnapshot:
 def test_calls_are_summed_over_actors_and_by_judge() -> None:
     totals = CallTotals()
     totals.add(
-        "m", {"a": told(sent=4, ok=2, throttled=2, retried=2), "b": told(sent=1, ok=1)}, START
+        "m",
+        {"a": snapshot_of(sent=4, ok=2, throttled=2, retried=2), "b": snapshot_of(sent=1, ok=1)},
+        START,
     )
-    totals.add("n", {"a": told(sent=3, ok=3, cached=7)}, START)
+    totals.add("n", {"a": snapshot_of(sent=3, ok=3, cached=7)}, START)
     figures = totals.figures()
     assert (figures["sent"], figures["ok"], figures["throttled"], figures["cached"]) == (8, 6, 2, 7)
     assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == (
@@ -102,10 +104,10 @@ def test_calls_are_summed_over_actors_and_by_judge() -> None:
 
 def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     totals = CallTotals()
-    totals.add("m", {"a": told(sent=4, in_flight=4, waiting=2)}, START)
-    totals.add("n", {"a": told(in_flight=1), "b": told(in_flight=1)}, START + 1)
+    totals.add("m", {"a": snapshot_of(sent=4, in_flight=4, waiting=2)}, START)
+    totals.add("n", {"a": snapshot_of(in_flight=1), "b": snapshot_of(in_flight=1)}, START + 1)
     assert totals.under_way(START + 1) == {"a": (5, 2), "b": (1, 0)}
-    totals.add("n", {"a": told(in_flight=3)}, START + 2)
+    totals.add("n", {"a": snapshot_of(in_flight=3)}, START + 2)
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
     # M is silent: it died
     assert totals.under_way(START + 1 + STALE_S) == {"a": (3, 0), "b": (0, 0)}

@@ -98,8 +98,8 @@ def test_one_that_is_killed_each_time_is_given_up_before_it_starts_again(output:
 
 
 def test_what_would_fail_again_is_not_tried_again(output: Path) -> None:
-    told = "an engine of m failed at its start: ValueError: no such dtype"
-    with pytest.raises(GenerationError, match=told):
+    reason = "an engine of m failed at its start: ValueError: no such dtype"
+    with pytest.raises(GenerationError, match=reason):
         start_engine(failing(ValueError("no such dtype")), "m", 2)
 
 
@@ -176,7 +176,7 @@ def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
     inner = ray.exceptions.RayTaskError("f", "", GenerationError(log), "p", 1, "ip")
     outer = ray.exceptions.RayTaskError("g", "", ServiceLost(f"the ledger{tried}"), "p", 1, "ip")
     for error, kind, text in ((inner, GenerationError, log), (outer, ServiceLost, "the ledger")):
-        found = _to_eval_error(error.make_dual_exception_instance(), "m")
-        assert (type(found), str(found)) == (kind, text)
+        translated = _to_eval_error(error.make_dual_exception_instance(), "m")
+        assert (type(translated), str(translated)) == (kind, text)
     other = _to_eval_error(ray.exceptions.RaySystemError("It died\nValueError: no"), "m")
     assert "the pipeline for m stopped: ValueError: no." in str(other)

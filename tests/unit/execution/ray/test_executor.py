@@ -61,27 +61,27 @@ def fail(
     plan: Any = Plan()
     run = RayExecutor(plan, folder)
     setup: Any = Setup(plan, SimpleNamespace(is_stopping=lambda: is_stopping))
-    told = list[bool]()
+    ends = list[bool]()
     try:
-        run._run_pipeline(setup, GROUP, lambda: told.append(True))
+        run._run_pipeline(setup, GROUP, lambda: ends.append(True))
     finally:
-        assert bool(told) is has_ended
+        assert bool(ends) is has_ended
     return judged
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(str(tmp_path))
-    made.create()
-    return made
+    folder = RunFolder(str(tmp_path))
+    folder.create()
+    return folder
 
 
 @pytest.fixture
 def records(sample: Sample) -> list[Record]:
     samples = [sample.model_copy(update={"id": f"s{number}"}) for number in range(3)]
     return [
-        new_record(one, GROUP[0]).model_copy(update={"response": Response(text="Rest more.")})
-        for one in samples
+        new_record(item, GROUP[0]).model_copy(update={"response": Response(text="Rest more.")})
+        for item in samples
     ]
 
 

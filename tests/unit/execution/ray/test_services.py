@@ -88,7 +88,7 @@ class Near:
 
 def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
     """The ledger as so many judge actors see it."""
-    found = []
+    ports = []
     for _ in range(members):
         ledger = ActorService(Near(actor, counts), "the ledger")
         handles = JudgeServices(None, None, ledger, 64, members)
@@ -96,8 +96,8 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
             lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
         )
         assert services.ledger is not None
-        found.append(services.ledger)
-    return found
+        ports.append(services.ledger)
+    return ports
 
 
 def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
