@@ -13,7 +13,7 @@ from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
     Row,
-    TextTable,
+    Table,
     append_column,
     count_span,
     fit_tables,
@@ -76,7 +76,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
         if summary.metrics:
-            yield TextTable(_rows_of_candidate(_measured_first(summary.metrics)), left=(0, 4))
+            yield Table(_rows_of_candidate(_measured_first(summary.metrics)), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
@@ -112,7 +112,7 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
     return append_column(rows, judges)
 
 
-def _tables_of_candidates(summary: Summary) -> Iterator[TextTable]:
+def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
     """A row a metric and a column a candidate, in as many tables as the width needs. If all
     figures of a row are estimates its name says so, else each of them."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}

@@ -17,7 +17,7 @@ from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.sweeps import sweep_sections
-from memray_eval.report.tables import disagreements_line, heat_map, task_table
+from memray_eval.report.tables import disagreements_line, heat_sections, task_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
@@ -36,21 +36,18 @@ _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
-def render(summary: Summary) -> str:
+def render(summary: Summary, failed_calls: Section | None = None) -> str:
     """Renders the whole summary as text. Control characters in names are escaped."""
-    return escape_controls("\n".join(_lines(summary)) + "\n")
+    return escape_controls("\n".join(_lines(summary, failed_calls)) + "\n")
 
 
-def report_sections(summary: Summary) -> Iterator[Section]:
+def report_sections(summary: Summary, failed_calls: Section | None = None) -> Iterator[Section]:
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
     yield from _metric_sections(summary)
     yield from _task_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
-    for heat in summary.heat_maps:
-        if any(heat.n_without_depth) or any(any(row) for row in heat.n):
-            title = f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}"
-            yield Section(title, list(heat_map(heat)))
+    yield from heat_sections(summary.heat_maps)
     if decisions := decide(means_of(summary)):
         yield decision_section(decisions)
     for candidate in summary.candidates:
@@ -58,6 +55,8 @@ def report_sections(summary: Summary) -> Iterator[Section]:
             lines = list(performance_lines(rows, summary.headline))
             yield Section(f"SPEED AND QUALITY - {candidate.candidate}", lines)
     yield from sweep_sections(summary.sweeps)
+    if failed_calls is not None:
+        yield failed_calls
     if (advice := summary.recommendation) is not None:
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
 
@@ -80,11 +79,11 @@ def _task_sections(summary: Summary) -> Iterator[Section]:
         yield Section("", [disagreements_line(summary)])
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _lines(summary: Summary, failed_calls: Section | None) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
     yield from _header_lines(summary)
     yield _rule("=")
-    for number, section in enumerate(report_sections(summary)):
+    for number, section in enumerate(report_sections(summary, failed_calls)):
         if section.title:
             above = _rule("-") if number or not summary.metrics else ""
             yield from (above, section.title, _rule("-"))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.report.sections import TABLE_WIDTH, Content, Section, TextTable, ends, figure
+from memray_eval.report.sections import TABLE_WIDTH, Content, Section, Table, ends, figure
 from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
 
 _NAME = 24  # the widest name of a category
@@ -37,7 +37,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
         )
         for arm in arms
     ]
-    yield TextTable([heads, *rows], left=(0, 1))
+    yield Table([heads, *rows], left=(0, 1))
     yield "recall: of the evidence, in what was retrieved or shown. tokens, seconds: a question's"
     yield "prompt and answer, on average. cut: prompts that lost whole sessions, or turns, to fit."
     yield ""
@@ -53,7 +53,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
                                          for arm in arms)))  # fmt: skip
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
-    yield TextTable(table)
+    yield Table(table)
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:
@@ -79,7 +79,7 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
             n = max((cell.n for cell in figures if cell), default=0)
             cells = map(_with_interval, figures)
             rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
-        yield TextTable(rows)
+        yield Table(rows)
         if metrics:
             yield ""
     estimate = "; est.: an estimate by rules, not a judge's verdict" if arm.estimated else ""
@@ -110,7 +110,7 @@ def _errata(arm: ArmSummary) -> Iterator[Content]:
         n, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
         mean, without = _points(erratum.mean), _points(erratum.mean_without)
         rows.append((erratum.metric, n, mean, n_without, without, _points(erratum.ceiling)))
-    yield TextTable(rows)
+    yield Table(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
 
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.served_models import split_names
-from memray_eval.report.sections import Section, TextTable
+from memray_eval.report.sections import Section, Table
 from memray_eval.types import ServedModel
 
 
@@ -24,4 +24,4 @@ def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
                        for model in models))
             for metric in metrics
         ]  # fmt: skip
-        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [TextTable(rows)])
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])

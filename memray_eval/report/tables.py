@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
 from memray_eval.analysis.where import length_label
 from memray_eval.report.sections import (
+    Cell,
     Content,
     Row,
-    TextTable,
+    Section,
+    Table,
     append_column,
+    cost_figure,
     count_span,
     figure,
     fit_tables,
@@ -33,11 +36,9 @@ from memray_eval.types import (
 
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
-SHADES = " ░▒▓█"
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
 _JUDGE_WIDTH = 18
-_LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
-_NO_DEPTH = "no depth"
+_LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
@@ -49,7 +50,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
         rows = [head, *map(_task_row, tasks), _macro_row(macro, tasks)]
-        yield TextTable(append_column(rows, _verdict_marks(tasks)))
+        yield Table(append_column(rows, _verdict_marks(tasks)))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
@@ -95,28 +96,48 @@ def disagreements_line(summary: Summary) -> str:
     return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
 
 
-def heat_map(heat: HeatMap) -> Iterator[str]:
-    """Renders lengths as columns and depths as rows. A cell is the metric's mean in percent of its
-    scale, with a block as dark as it is high. More than LENGTHS_AT_ONCE lengths take several
-    grids."""
-    counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-    length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
-    marked = mark(sum(counts), heat.estimates, heat.fallbacks)
-    yield (
-        f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. "
-        f"{count_span(counts)} "
-        "scored a cell"
-    )
+def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
+    """A section for each heat map that has a score: lengths as columns, depths as rows, a cell the
+    metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    for heat in heats:
+        if counts := [n for row in (*heat.n, heat.n_without_depth) for n in row if n]:
+            length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
+            marked = mark(sum(counts), heat.estimates, heat.fallbacks)
+            legend = (
+                f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. "
+                f"{count_span(counts)} scored a cell"
+            )
+            tables = _heat_tables(heat)
+            yield Section(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", [legend, *tables])
+
+
+def _heat_tables(heat: HeatMap) -> Iterator[Table]:
+    low, high = heat.scale
+    rows = [
+        (f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%", values, counts)
+        for depth, values, counts in zip(heat.depths, heat.values, heat.n, strict=True)
+    ]
+    if heat.without_depth:
+        rows.append(("no depth", heat.without_depth, heat.n_without_depth))
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)
-        yield _heat_row("depth", [length_label(length) for length in heat.lengths[part]])
-        for depth, values in zip(heat.depths, heat.values, strict=True):
-            yield _heat_row(
-                f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%",
-                _heat_cells(heat, values[part]),
+        heads = [f"{length_label(length):>{_CELL_WIDTH}}" for length in heat.lengths[part]]
+        table: list[Row] = [(f"{'depth':>{_LABEL_WIDTH}}", *heads)]
+        for label, values, counts in rows:
+            shares = [None if value is None else (value - low) / (high - low) for value in values]
+            cells = (
+                NOTHING
+                if share is None
+                else Cell(f"{share:.0%}", percent_of(share), f"{n:,} scored")
+                for share, n in zip(shares[part], counts[part], strict=True)
             )
-        if heat.without_depth:
-            yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
+            table.append((label, *cells))
+        yield Table(table, left=(), gap=" ")
+
+
+def percent_of(share: float) -> int:
+    """A share in whole percent, 0 to 100."""
+    return round(100 * min(max(share, 0.0), 1.0))
 
 
 def _task_row(task: TaskSummary) -> Row:
@@ -150,11 +171,11 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
 def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
     """The errors, calls and cost of some metrics, summed."""
     cost = sum(metric.cost_usd or 0.0 for metric in metrics)
-    unpriced = any(metric.unpriced_calls for metric in metrics)
+    n_unpriced = sum(metric.unpriced_calls for metric in metrics)
     return (
         str(sum(metric.n_failed for metric in metrics)),
         str(sum(metric.calls for metric in metrics)),
-        (f"{cost:.4f}" + " and more" * unpriced) if cost else "unknown" if unpriced else NOTHING,
+        cost_figure(cost, n_unpriced),
     )
 
 
@@ -222,25 +243,6 @@ def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
     of_tasks = zip(tasks, verdicts, strict=True)
     whole = [metric for task, of_task in of_tasks if task.bucket is None for metric in of_task]
     return ["", *map(task_mark, verdicts), task_mark(whole)]
-
-
-def _heat_cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
-    low, high = heat.scale
-    cells = []
-    for value in values:
-        if value is None:
-            cells.append(NOTHING)
-        else:
-            share = (value - low) / (high - low)
-            shade = SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
-            cells.append(f"{shade}{share:4.0%}")
-    return cells
-
-
-def _heat_row(label: str, cells: Sequence[str]) -> str:
-    return (
-        f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
-    ).rstrip()
 
 
 def _format_hundredths(value: float | None) -> str:

@@ -12,21 +12,25 @@ import pyarrow.dataset as pads
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
+from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
-from memray_eval.report.adjusted_lines import adjusted_paragraphs
+from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import answer, title
+from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import PERCENTILES, RunCost, measure_cost
+from memray_eval.report.html.cost import RunCost
 from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
+from memray_eval.report.sections import Section
 from memray_eval.report.served_models import served_sections
+from memray_eval.report.tables import heat_sections
 from memray_eval.types import Record, Summary
 
 
@@ -93,7 +97,12 @@ def _render(
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     splits: list[Split] = []
     why = None
+    cost, failed = RunCost(), FailedCalls()
     if summary is not None:
+        columns = (*cost.UNITS, *failed.UNITS), (*cost.SCORES, *failed.SCORES[:2], "error")
+        for table in read_score_tables(folder.records(), *columns):
+            cost.add(table)
+            failed.add(table)
         scores = read_run_scores(folder.records(), summary)
         intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
         splits = find_places(scores, summary)
@@ -118,11 +127,10 @@ def _render(
             "places": draw_places(splits),
             "why": why,
         },
-        spending=measure_cost(folder.records()) if summary else RunCost(latencies=(),
-        judges=()),
-        percentiles=PERCENTILES,
+        cost=[view_model.facts_table(shown), *cost.tables()],
+        failed_calls=failed.section(),
         embedded=embedded,
-    )  # fmt: skip
+    )
 
 
 def _name_judges(summary: Summary) -> str:
@@ -160,18 +168,17 @@ def _sections(
     decisions = decide(means_of(summary))
     return {
         "figures": tabulate_figures(summary, intervals),
-        "cards": list(view_model.cards(summary, intervals)),
         "metrics": list(view_model.metric_rows(summary, intervals)),
         "grids": list(view_model.by_task(summary, intervals)),
         "grid_intervals": view_model.task_intervals(summary),
-        "heat": list(view_model.heat_grids(summary.heat_maps)),
+        "heat": list(heat_sections(summary.heat_maps)),
         "tradeoff": view_model.tradeoff(summary, intervals),
         "quality_count": view_model.quality_count(summary),
         "quality_mark": view_model.quality_mark(summary),
-        "memory": describe_arms(summary),
+        "memory": list(arm_sections(summary.arms)),
+        "memory_plot": view_model.arms_plot(summary),
         "curves": list(view_model.curves(summary, intervals)),
-        "agreements": view_model.agreements(summary),
-        "juries": list(view_model.juries(summary)),
+        "agreements": list(view_model.agreements(summary)),
         "stages": stages(manifest),
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
@@ -180,5 +187,5 @@ def _sections(
             *served_sections(summary.served_models),
             *([decision_section(decisions)] if decisions else []),
         ],
-        "adjusted": list(adjusted_paragraphs(summary)),
+        "adjusted": Section("", list(adjusted_lines(summary))),
     }

@@ -43,9 +43,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(
-        label=view_model.label, number=view_model.number, dollars=view_model.dollars
-    )
+    jinja.filters.update(label=view_model.label, number=view_model.number)
     return jinja
 
 

@@ -11,13 +11,13 @@ from markupsafe import Markup
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.report.html.plots import throughput
 from memray_eval.report.html.view_model import label, number
-from memray_eval.report.sections import Grid, figure
+from memray_eval.report.sections import Row, Table, figure
 from memray_eval.stages.rates import rows_per_s
 
 _READ = "read"  # so fast a stage that beside its peak the others would look flat
 
 
-def stages(manifest: Mapping[str, Any]) -> Grid | None:
+def stages(manifest: Mapping[str, Any]) -> Table | None:
     """The stages of the last session: rows, when each began after the first, its span and its
     rate."""
     of_stages = {
@@ -25,15 +25,14 @@ def stages(manifest: Mapping[str, Any]) -> Grid | None:
     }
     if not of_stages:
         return None
-    rows = []
+    rows: list[Row] = [("stage", "rows", "began after, s", "lasted, s", "rows per second")]
     starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
     for name, stage in of_stages.items():
         span, begun = stage.get("span_s"), stage.get("started")
         per_s = rows_per_s(stage["rows"], span)
         after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
         rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
-    heads = ("stage", "rows", "began after, s", "lasted, s", "rows per second")
-    return Grid.of_texts("Stages", heads, rows)
+    return Table(rows, title="Stages of the last session")
 
 
 def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
@@ -54,7 +53,7 @@ def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[s
             )
 
 
-def calls(manifest: Mapping[str, Any]) -> Grid | None:
+def calls(manifest: Mapping[str, Any]) -> Table | None:
     """The outcomes of the run's judge calls, in all and, if there are several, by judge. Outcomes
     that never occurred are left out."""
     whole = manifest.get("calls") or {}
@@ -71,7 +70,7 @@ def calls(manifest: Mapping[str, Any]) -> Grid | None:
             (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
         )
     texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
-    return Grid.of_texts("Calls and retries", ("what", *columns), texts) if texts else None
+    return Table([("what", *columns), *texts], title="Calls and retries") if texts else None
 
 
 def _format_count(count: float) -> str:
