@@ -168,7 +168,7 @@ def _sections(
     decisions = decide(means_of(summary))
     return {
         "figures": tabulate_figures(summary, intervals),
-        "metrics": list(view_model.metric_rows(summary, intervals)),
+        "metrics": list(view_model.metric_rows(summary)),
         "grids": list(view_model.by_task(summary, intervals)),
         "grid_intervals": view_model.task_intervals(summary),
         "heat": list(heat_sections(summary.heat_maps)),

@@ -12,6 +12,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from memray_eval.report.html import view_model
+from memray_eval.report.sections import figure
 from memray_eval.storage.paths import write_atomically
 
 
@@ -43,7 +44,7 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(label=view_model.label, number=view_model.number)
+    jinja.filters.update(label=view_model.label, number=view_model.number, figure=figure)
     return jinja
 
 

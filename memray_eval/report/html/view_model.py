@@ -12,9 +12,7 @@ from memray_eval.analysis.intervals import Intervals, Key
 from memray_eval.analysis.marks import (
     NOTHING,
     append_mark,
-    digits_of,
     fallbacks_of,
-    format_figure,
     mark,
     metric_mark,
     name_figure,
@@ -22,7 +20,7 @@ from memray_eval.analysis.marks import (
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metric import EVIDENCE, UNVERIFIED
 from memray_eval.report.answer import causes_in_words
-from memray_eval.report.html.figures import Judges, list_judges
+from memray_eval.report.html.figures import list_judges
 from memray_eval.report.html.plots import (
     Line,
     PlotPoint,
@@ -56,17 +54,13 @@ _PLAIN = Intervals()
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate, as texts. `mark` says which of its figures are not verdicts."""
+    """One metric of one candidate with its distribution, its outcomes and judges as texts, and the
+    mark of its figures."""
 
     of: MetricSummary
-    metric: str
-    mean: str
-    spread: str
-    scale: str
     distribution: Markup
-    coverage: str
     counts: str
-    judges: Judges
+    judges: str
     mark: str
 
 
@@ -113,25 +107,15 @@ def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
         yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
-def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
+def metric_rows(summary: Summary) -> Iterator[MetricRow]:
     for metric in summary.metrics:
         yield MetricRow(
             of=metric,
-            metric=label(name_figure(metric)),
-            mean=format_figure(metric.figure, metric.scale),
-            spread=_format_spread(metric, intervals),
-            scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
-            coverage=figure(metric.coverage, ".1%"),
             counts=_format_counts(metric),
-            judges=list_judges([metric]),
+            judges=", ".join(list_judges([metric])),
             mark=metric_mark(metric),
         )
-
-
-def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
-    interval = intervals.of_metric(metric)
-    return format_interval(metric.figure.value, interval, digits_of(metric.scale))
 
 
 def _format_counts(metric: MetricSummary) -> str:

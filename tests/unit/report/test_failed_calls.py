@@ -21,9 +21,7 @@ def failing(record: Record, scores: dict[str, str], response: Response | None = 
 
 def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_path: Path) -> None:
     first, second, third, fourth = plain_records(4)
-    rule = Score(
-        metric="empathy", status="scored", value=1.0, judge="zero", error=BROKEN
-    )
+    rule = Score(metric="empathy", status="scored", value=1.0, judge="zero", error=BROKEN)
     records = [
         failing(first, {"empathy": THROTTLED, "coherence": THROTTLED, "exact_match": "a bug"}),
         failing(second, {"empathy": THROTTLED, "safety": BROKEN}),

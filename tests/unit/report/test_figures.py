@@ -65,11 +65,10 @@ def test_no_claims_are_no_figure_and_a_candidate_without_the_metric_has_an_empty
 def test_who_judged_most_stands_first_and_empty_answers_last() -> None:
     judged = metric(judges={RULES_ON_EMPTY: 50, "openai/a": 3, "openai/b": 4})
     judges = list_judges([judged, metric(judges={"openai/a": 6})])
-    assert (judges.first, judges.more) == ("openai/a", 2)
-    assert judges.all == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
-    assert list_judges([metric(n_scored=0, n_not_applicable=9)]).first == "not applicable"
-    assert list_judges([metric(n_scored=0)]).first == "nobody"
-    assert list_judges([metric(n=0, n_scored=0)]).first == "nobody"
+    assert judges == ("openai/a (9)", "openai/b (4)", f"{RULES_ON_EMPTY} (50)")
+    assert list_judges([metric(n_scored=0, n_not_applicable=9)]) == ("not applicable",)
+    assert list_judges([metric(n_scored=0)]) == ("nobody",)
+    assert list_judges([metric(n=0, n_scored=0)]) == ("nobody",)
 
 
 def test_all_intervals_of_a_row_share_one_axis_that_is_the_scale() -> None:
