@@ -75,7 +75,7 @@ def test_every_section_is_there_with_its_figures(page: Page) -> None:
         "agreement",
         "samples",
     } <= ids
-    assert "0.665 [0.625, 0.705]" in page.text  # Student's 1.987 of 89 x 0.02
+    assert " est. [0.625, 0.705]" in page.text  # Student's 1.987 of 89 x 0.02
     assert (
         "95% intervals: Student's t, and Wilson's where all scores lie at the ends of "
         "the scale. Units are" in page.text
