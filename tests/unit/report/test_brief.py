@@ -23,7 +23,6 @@ from memray_eval.analysis.scores import read_scores
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import (
@@ -258,33 +257,3 @@ def test_four_candidates_fit_the_width() -> None:
         assert len(rows) == len(heads)
         assert max(map(len, (*rows, *heads))) <= 80
         assert sum(row.count("[") for row in rows) == 4
-
-
-@pytest.mark.parametrize(
-    ("judges", "told"),
-    [
-        ({"fake/m": 8, "string_match": 4}, "fake/m, 4 by string match"),
-        ({"string_match": 12}, "12 by string match"),  # a dead judge
-        ({"fake/m": 9, "zero": 2, "default": 1}, "fake/m, 2 set to zero, 1 set to the default"),
-    ],
-)
-def test_how_many_were_scored_in_place_of_a_judge_and_why(
-    judges: dict[str, int], told: str
-) -> None:
-    (metric,) = (metric for metric in twelve().metrics if metric.metric == "coherence")
-    causes = [
-        Cause(cause=cause, n_units=n, example=cause, unit_id="u")
-        for cause, n in (("Unavailable: h refused the connection", 3), ("Malformed: no verdict", 1))
-    ]
-    shown = metric.model_copy(update={"judges": judges, "n_estimated": 0})
-    summary = twelve().model_copy(update={"metrics": (shown,), "replaced": tuple(causes)})
-    screen = render_brief(summary, "r")
-    assert screen.split("coherence ")[-1].splitlines()[0].endswith(told)
-    words = " ".join(screen.split())
-    assert (
-        "Judge calls failed on 4 answers, which rules scored instead: 3 x Unavailable: h refused "
-        "the connection" in words
-    )
-    assert "2 x" not in words
-    assert "1 x Malformed: no verdict" in render(summary)
-    assert "Judge calls failed" not in render_brief(twelve(), "r")

@@ -173,25 +173,6 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
     assert decide([]) == ()
 
 
-def test_the_table_and_its_reasons() -> None:
-    assert (lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
-    every = with_all(means(0.65, trust_boundaries=0.6), means(None, "small_talk"))
-    assert "a              all scenarios        -         -      undecided" in list(
-        lines(decide(every))
-    )
-    assert (lines(decide(every[:2])))[:9] == [
-        "candidate          scenario  average     level       decision",
-        "a                     basic   0.6500  adequate  A/B candidate",
-        "a                small_talk        -         -      undecided",
-        "a          2 of 6 scenarios        -         -      undecided",
-        "",
-        "a, basic: A/B candidate",
-        "  - average 0.6500 is 0.6 or more",
-        "  - basic: average 0.6500 is below 0.7",
-        "  - to improve: trust_boundaries 0.6000",
-    ]
-
-
 def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> TaskSummary:
     empty: dict[str, Any] = dict.fromkeys(
         ("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0

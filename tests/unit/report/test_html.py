@@ -16,20 +16,17 @@ import pyarrow.dataset as pads
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from typer.testing import CliRunner
 
 from memray_eval.analysis import score_table
 from memray_eval.analysis import scores as scores_module
 from memray_eval.analysis.intervals import Intervals, measure_intervals
 from memray_eval.analysis.scores import number_clusters, read_scores
 from memray_eval.analysis.statistics import (
-    Interval,
     figures_interval,
     mean_interval,
     standard_error,
     wilson_interval,
 )
-from memray_eval.cli import app
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.report.html import render_html, write_html
 from memray_eval.report.html.cost import RunCost
@@ -38,7 +35,6 @@ from memray_eval.report.html.plots import distribution, ticks
 from memray_eval.report.html.samples import CHUNK, embed
 from memray_eval.report.html.telemetry import calls, timelines
 from memray_eval.report.html.view_model import by_task, curves
-from memray_eval.report.sections import format_interval
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import MetricSummary, Record, Response, Score, Usage
 from tests.runs import (
@@ -61,31 +57,6 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Page:
         tmp_path_factory.mktemp("runs") / "run", [*hostile_records(), *plain_records(296)], 300
     )
     return Page(render_html(folder))
-
-
-def test_every_section_is_there_with_its_figures(page: Page) -> None:
-    ids = {attrs["id"] for _, attrs in page.tags if "id" in attrs}
-    assert {
-        "metrics",
-        "matrix",
-        "heat",
-        "speed",
-        "temperature",
-        "cost",
-        "agreement",
-        "samples",
-    } <= ids
-    assert " est. [0.625, 0.705]" in page.text  # Student's 1.987 of 89 x 0.02
-    assert (
-        "95% intervals: Student's t, and Wilson's where all scores lie at the ends of "
-        "the scale. Units are" in page.text
-    )
-    assert "93.8%" in page.text  # 90 of 96
-    assert "90 scored, 3 failed, 3 abstained, 4 not applicable" in page.text
-    assert "openai/gpt-4o (88), rules (2)" in page.text
-    assert "0.77" in page.text
-    assert "p95" in page.text
-    assert page.text.count("Use small-t") == 1
 
 
 def test_no_text_of_the_run_becomes_markup(page: Page) -> None:
@@ -348,12 +319,6 @@ def test_a_metric_that_was_never_scored_has_no_curve_and_ones_of_five_have_an_in
     assert interval == pytest.approx((1 + 4 * low, 1 + 4 * high))
 
 
-def test_an_interval_is_told_by_its_half_or_by_its_ends() -> None:
-    assert format_interval(0.5, Interval(0.4, 0.6), 3) == "± 0.100"
-    assert format_interval(0.96, wilson_interval(24, 25), 3) == "0.805 to 0.993"
-    assert format_interval(0.5, None, 3) == format_interval(None, Interval(0, 1), 3) == ""
-
-
 KEPT = {
     "timeline": {
         "bin_s": 10.0, "started": 100.0, "calls": {"sent": [3, 9], "retried": [0, 0]},
@@ -368,20 +333,6 @@ KEPT = {
         ATTACK: {"sent": 207, "throttled": 7}},
     },
 }  # fmt: skip
-
-
-def test_throughput_and_calls_are_shown_where_the_manifest_has_them(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
-    without = Page(render_html(folder)).text
-    assert "over time" not in without
-    assert "Calls and retries" not in without
-    folder.write_manifest({**folder.read_manifest(), **KEPT})
-    page = Page(render_html(folder))
-    assert "Rows over time" in page.text
-    assert "Calls over time" in page.text
-    assert "verdicts after 2 calls700" in page.text
-    assert page.text.count(ATTACK) >= 4  # the note, the event, a stage, a judge
-    assert not [tag for tag, _ in page.tags if tag == "img"]
 
 
 def test_throughput_is_drawn_a_step_a_bin() -> None:
@@ -423,16 +374,6 @@ def test_bars_stand_from_the_lowest_score_to_the_highest() -> None:
     assert 'height="30.0"' in drawn
     assert 'height="15.0"' in drawn
     assert "&lt;b&gt;" in distribution({"<b>": 1})
-
-
-def test_the_command_writes_the_page_beside_the_run_and_a_place_needs_the_page(
-    tmp_path: Path,
-) -> None:
-    folder = write_run(tmp_path / "run", plain_records(3), 3)
-    assert CliRunner().invoke(app, ["report", folder.path, "--html"]).exit_code == 0
-    assert (tmp_path / "run" / "report.html").exists()
-    refused = CliRunner().invoke(app, ["report", folder.path, "--out", f"{tmp_path}/other.html"])
-    assert isinstance(refused.exception, ConfigError)
 
 
 def test_a_place_that_cannot_be_written_and_a_folder_without_a_run_are_said(tmp_path: Path) -> None:
