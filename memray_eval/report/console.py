@@ -10,9 +10,8 @@ from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.adjusted_lines import describe_adjusted
 from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.brief import describe_temperatures
 from memray_eval.report.conversations_console import arm_sections
-from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
@@ -21,6 +20,7 @@ from memray_eval.report.tables import disagreements_line, heat_sections, task_ta
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
+    JURORS,
     Cause,
     GenerationSummary,
     MetricSummary,
@@ -30,7 +30,7 @@ from memray_eval.types import (
 )
 
 WIDTH = 70
-CAUSES_SHOWN = 5
+CAUSES_SHOWN, LISTED = 5, "summary.json lists them"
 BAR = "█"
 _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
@@ -48,8 +48,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
     yield from heat_sections(summary.heat_maps)
-    if decisions := decide(means_of(summary)):
-        yield decision_section(decisions)
+    yield from decision_sections(summary)
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
             lines = list(performance_lines(rows, summary.headline))
@@ -97,24 +96,20 @@ def _lines(summary: Summary, failed_calls: Section | None) -> Iterator[str]:
 
 
 def _header_lines(summary: Summary) -> Iterator[str]:
-    models = [
-        f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model
-        for c in summary.candidates
-    ]
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
-    yield f"Generation Model: {', '.join(models)}"
+    yield f"Generation Model: {name_models(summary)}"
     yield f"Judge Model: {_describe_judges(summary)}"
     yield f"Total Samples: {summary.n_samples}" + (
         f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
     )
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
-        yield from cause_lines(summary.causes)
+        yield from cause_lines(summary.causes, CAUSES_SHOWN, LISTED)
     if summary.replaced:
         n_replaced = sum(cause.n_units for cause in summary.replaced)
         yield f"Verdicts Replaced: {n_replaced}, as judges failed"
-        yield from cause_lines(summary.replaced)
+        yield from cause_lines(summary.replaced, CAUSES_SHOWN, LISTED)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
@@ -130,15 +125,35 @@ def _header_lines(summary: Summary) -> Iterator[str]:
         yield from _prompt_lines(candidate)
 
 
-def cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
-    """Lists why units failed, the most frequent cause first, with one example of each."""
-    for cause in causes[:CAUSES_SHOWN]:
-        yield f"  {cause.n_units} x {cause.cause}"
+def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
+    """Lists why units failed, the most frequent cause first, with one example of each; `where` the
+    others are."""
+    for cause in causes[:shown]:
+        yield f"  {cause.n_units:,} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
             f": {cause.example}" if cause.example != cause.cause else ""
         )
-    if (rest := len(causes) - CAUSES_SHOWN) > 0:
-        yield f"  and {rest} other causes; summary.json lists them"
+    if (rest := len(causes) - shown) > 0:
+        yield f"  and {rest} other causes; {where}"
+
+
+def name_models(summary: Summary) -> str:
+    """The candidates, each with its model unless that is its name."""
+    return ", ".join(
+        shown.candidate if shown.candidate == shown.model else f"{shown.candidate} ({shown.model})"
+        for shown in summary.candidates
+    )
+
+
+def describe_temperatures(summary: Summary) -> list[str]:
+    """The temperature of the judges of the figures: once if it is the same for all."""
+    judges = {
+        name for metric in summary.metrics for jury in metric.judges for name in jury.split(JURORS)
+    }
+    of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
+    if len(set(of_judge.values())) == 1:
+        return [f"judged at {next(iter(of_judge.values()))}"]
+    return [", ".join(f"{name} at {at}" for name, at in of_judge.items())] if of_judge else []
 
 
 def _describe_judges(summary: Summary) -> str:

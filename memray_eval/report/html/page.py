@@ -4,11 +4,10 @@ records; a page that is served asks the server for them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import pyarrow.dataset as pads
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
@@ -17,7 +16,7 @@ from memray_eval.analysis.where import Split, find_places, read_run_scores
 from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import answer, title
 from memray_eval.report.conversations_console import arm_sections
-from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.decisions import decision_sections
 from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
 from memray_eval.report.html.cost import RunCost
@@ -31,21 +30,8 @@ from memray_eval.report.html.why import find_reasons
 from memray_eval.report.sections import Section
 from memray_eval.report.served_models import served_sections
 from memray_eval.report.tables import heat_sections
-from memray_eval.types import Record, Summary
-
-
-class RunSource(Protocol):
-    """The source of a page: a run that is finished or still being written, such as a
-    RunFolder."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    def read_summary(self) -> Summary: ...
-    def read_manifest(self) -> dict[str, Any]: ...
-    def records(self) -> pads.Dataset: ...
-    def each(self) -> Iterator[Record]: ...
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Summary
 
 
 class ServedRun(NamedTuple):
@@ -57,13 +43,13 @@ class ServedRun(NamedTuple):
     home: str = ""
 
 
-def write_html(folder: RunSource, path: str) -> None:
+def write_html(folder: RunFolder, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
-def render_html(folder: RunSource) -> str:
+def render_html(folder: RunFolder) -> str:
     """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
     and is set as text by the script. The page's content security policy allows no other script and
     no connection."""
@@ -73,7 +59,7 @@ def render_html(folder: RunSource) -> str:
 
 
 def render_served(
-    folder: RunSource,
+    folder: RunFolder,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     index: Mapping[str, Any],
@@ -86,13 +72,16 @@ def render_served(
 
 
 def _render(
-    folder: RunSource,
+    folder: RunFolder,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     embedded: Embedded,
     served: ServedRun | None = None,
 ) -> str:
-    shown = summary or _empty_summary(folder.run_id)
+    shown = summary or Summary(
+        run_id=folder.run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
+        generation_s=None, evaluation_s=None, total_s=0.0, candidates=(), metrics=(),
+    )  # fmt: skip
     intervals = Intervals()
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     splits: list[Split] = []
@@ -152,20 +141,10 @@ def _format_start(manifest: Mapping[str, Any]) -> str:
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
 
 
-def _empty_summary(run_id: str) -> Summary:
-    """The summary of a run that has none yet."""
-    return Summary(
-        run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
-        generation_s=None, evaluation_s=None,
-        total_s=0.0, candidates=(), metrics=(),
-    )  # fmt: skip
-
-
 def _sections(
     summary: Summary, manifest: Mapping[str, Any], intervals: Intervals
 ) -> dict[str, Any]:
     """The parts of the page that a run may or may not have."""
-    decisions = decide(means_of(summary))
     return {
         "figures": tabulate_figures(summary, intervals),
         "metrics": list(view_model.metric_rows(summary)),
@@ -183,9 +162,6 @@ def _sections(
         "timelines": list(timelines(manifest)),
         "calls": calls(manifest),
         "intervals": intervals.in_words(),
-        "text": [
-            *served_sections(summary.served_models),
-            *([decision_section(decisions)] if decisions else []),
-        ],
+        "text": [*served_sections(summary.served_models), *decision_sections(summary)],
         "adjusted": Section("", list(adjusted_lines(summary))),
     }

@@ -20,16 +20,17 @@ from memray_eval.report.decisions import (
     Decision,
     ScenarioMeans,
     decide,
-    decision_section,
+    decision_parts,
     level_of,
     means_of,
 )
+from memray_eval.report.sections import lines_of
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
 
 
 def lines(decisions: Sequence[Decision]) -> list[str]:
-    return list(decision_section(decisions).lines())
+    return list(lines_of(decision_parts(decisions)))
 
 
 def means(
@@ -233,7 +234,7 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
         task("", None, None)),
     )  # fmt: skip
     n = {"overall_quality": 4}
-    assert means_of(summary) == (
+    assert tuple(means_of(summary)) == (
         ScenarioMeans(
             candidate="a",
             scenario="basic",
