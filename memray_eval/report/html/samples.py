@@ -193,9 +193,8 @@ def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
         "unpriced": score.usage.unpriced_calls,
         "latency": round(score.latency_s, 3),
     }
-    kept = {
+    return {
         name: value
         for name, value in shown.items()
-        if value not in (None, "", {}, False) or name in "msv"
+        if name in "msv" or value not in (None, "", {}, False, 0.0)
     }
-    return {name: value for name, value in kept.items() if name in ("m", "s", "v") or value != 0.0}
