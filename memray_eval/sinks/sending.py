@@ -9,10 +9,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from textwrap import shorten
-from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -23,7 +22,7 @@ from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks.otlp_address import find_address
-from memray_eval.types import Frozen, Summary
+from memray_eval.types import Frozen
 
 logger = logging.getLogger(__name__)
 
@@ -48,15 +47,6 @@ MODULES = {"otlp": "memray_eval.sinks.otlp", "mlflow": "memray_eval.sinks.mlflow
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
-class Sink(Protocol):
-    """One place that scores go to."""
-
-    def send(self, folder: RunFolder) -> int:
-        """Sends what the place does not have yet of a run that has a summary, and returns how many
-        scores (or figures, of a sink that takes no scores) that were. May raise anything."""
-        ...
-
-
 class Delivery(Frozen):
     """What came of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
     written anew) are at `place`, unless `error` says why not all are, and `note` what a person
@@ -76,10 +66,6 @@ class Delivery(Frozen):
             return None
         what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(self.kind, "scores")
         return f"Sent to {self.kind} ({self.place}): {self.n_sent:,} {what}."
-
-    def replaces(self, other: Delivery) -> bool:
-        """Whether it tells of the same sink."""
-        return self.kind == other.kind and other.place in ("", self.place)
 
 
 def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ) -> None:
@@ -148,24 +134,21 @@ def send_run(
             before = [Delivery.model_validate(row) for row in folder.read_deliveries()]
         except ValidationError:  # somebody else's file
             before = []
-        replaced = [old for old in before if any(new.replaces(old) for new in now)]
+        replaced = [
+            old
+            for old in before
+            if any(new.kind == old.kind and old.place in ("", new.place) for new in now)
+        ]
         folder.write_deliveries([*(old for old in before if old not in replaced), *now])
-        summary = folder.read_summary()
-        noted = with_notes(summary, replaced, now)
-        if noted.notes != summary.notes:
+        summary, gone = folder.read_summary(), {old.note for old in replaced}
+        kept = [note for note in summary.notes if note not in gone]
+        notes = (*kept, *(new.note for new in now if new.note is not None))
+        if notes != summary.notes:
+            noted = summary.model_copy(update={"notes": notes})
             folder.write_summary(noted, render(noted))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
-
-
-def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:
-    """The summary with a note for each sink that failed now, in the place of those that had failed
-    before."""
-    old = {delivery.note for delivery in before}
-    kept = [note for note in summary.notes if note not in old]
-    new = [delivery.note for delivery in now if delivery.note is not None]
-    return summary.model_copy(update={"notes": (*kept, *new)})
 
 
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:
@@ -174,7 +157,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
     try:
         check_sinks([config], environ)
         place = place_of(config, folder, environ)
-        n_sent = make_sink(config, folder, environ).send(folder)
+        n_sent = make_sink(config, folder, environ)(folder)
     except Exception as error:  # a sink's library may raise anything, and the run stands
         logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
@@ -203,21 +186,24 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
     return config.dir or f"{folder.local_path or folder.path}/inspect"
 
 
-def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> Sink:
-    """The sink of a config, with its package imported. Raises ConfigError as check_sinks does, and
-    ImportError."""
+def make_sink(
+    config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
+) -> Callable[[RunFolder], int]:
+    """A function that sends what the place does not have yet of a run that has a summary, and
+    returns how many scores (or figures) these were. It may raise anything. Raises ConfigError as
+    check_sinks does, and ImportError."""
     if config.kind == "otlp":
         from memray_eval.sinks.otlp import OtlpSink
 
-        return OtlpSink(find_address(config.endpoint, environ), environ)
+        return OtlpSink(find_address(config.endpoint, environ), environ).send
     if config.kind == "mlflow":
         _set_mlflow_defaults()
         from memray_eval.sinks.mlflow_run import MlflowSink
 
-        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ))
+        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ)).send
     from memray_eval.sinks.eval_log import InspectSink
 
-    return InspectSink(place_of(config, folder, environ))
+    return InspectSink(place_of(config, folder, environ)).send
 
 
 def _set_mlflow_defaults() -> None:
