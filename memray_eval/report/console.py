@@ -16,13 +16,17 @@ from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.sweeps import sweep_sections
-from memray_eval.report.tables import disagreements_line, heat_sections, task_table
+from memray_eval.report.tables import (
+    disagreements_line,
+    generation_sections,
+    heat_sections,
+    task_table,
+)
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
     JURORS,
     Cause,
-    GenerationSummary,
     MetricSummary,
     Summary,
     SummaryLine,
@@ -45,6 +49,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
     yield from _metric_sections(summary)
     yield from _task_sections(summary)
+    yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
     yield from heat_sections(summary.heat_maps)
@@ -120,9 +125,6 @@ def _header_lines(summary: Summary) -> Iterator[str]:
             f"tokens were read from it{written}; it saved ${cache.saved_usd:,.4g}"
         )
     yield from no_answer_lines(summary)
-    for candidate in summary.candidates:
-        yield _describe_speed(candidate)
-        yield from _prompt_lines(candidate)
 
 
 def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
@@ -163,42 +165,6 @@ def _describe_judges(summary: Summary) -> str:
         for judge in metric.judges:
             by_judge.setdefault(judge, {})[metric.metric] = None
     return "; ".join(f"{judge} ({', '.join(names)})" for judge, names in by_judge.items()) or "none"
-
-
-def _describe_speed(candidate: GenerationSummary) -> str:
-    rate, ttft = "speed not measured", ""
-    if candidate.output_tokens_per_s:
-        rate = f"{candidate.output_tokens_per_s:.1f} tokens/s"
-    if candidate.ttft_s_mean is not None:
-        ttft = f", first token {candidate.ttft_s_mean:.2f}s on average"
-    reasons = [f"{count} {reason}" for reason, count in candidate.finish_reasons.items()]
-    return (
-        f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, "
-        f"{rate}{ttft}; ended by: {', '.join(reasons) or 'none'}"
-        + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
-        + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
-    )
-
-
-def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
-    """Lists what is unusual about a candidate's prompts and answers."""
-    if candidate.cached_tokens is not None:
-        rate = candidate.cache_hit_rate
-        share = "" if rate is None else f", {rate:.1%} of those measured"
-        yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
-    if candidate.truncated:
-        yield (
-            f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to fit "
-            "the model"
-        )
-    if candidate.thinking:
-        yield (
-            f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not "
-            "judged"
-        )
-    if set(candidate.prompt_forms) - {"chat"}:
-        forms = (f"{count} {form}" for form, count in candidate.prompt_forms.items())
-        yield f"Prompt Forms: {', '.join(forms)}"
 
 
 def metric_lines(metric: MetricSummary) -> Iterator[str]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
 from memray_eval.analysis.where import length_label
+from memray_eval.report.answer import causes_in_words
 from memray_eval.report.sections import (
     Cell,
     Content,
@@ -26,6 +27,7 @@ from memray_eval.types import (
     VERDICT_METRIC,
     WITHOUT_CALL,
     Agreement,
+    GenerationSummary,
     HeatMap,
     MacroSummary,
     Summary,
@@ -67,6 +69,51 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
             f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement "
             "leaves them out."
         )
+
+
+def generation_sections(summary: Summary) -> Iterator[Section]:
+    """What is known of each candidate's answers: a row a fact, a column a candidate."""
+    facts = {shown.candidate: dict(_facts(shown)) for shown in summary.candidates}
+    names = list(dict.fromkeys(name for of_candidate in facts.values() for name in of_candidate))
+    columns = [
+        (candidate, *(of_candidate.get(name, NOTHING) for name in names))
+        for candidate, of_candidate in facts.items()
+    ]
+    if columns:
+        yield Section("GENERATION", list(fit_tables(("", *names), columns)))
+
+
+def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
+    if generation.model != generation.candidate:
+        yield "model", generation.model
+    failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
+    yield "units", f"{generation.n:,}{failed}"
+    if causes := causes_in_words(generation):
+        yield "answered", f"{generation.answered:,}"
+        yield "no answer", causes
+    if n := generation.asked_again:
+        yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
+    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    measured = (
+        ("tokens unknown of", generation.uncounted or None, ",", " answers"),
+        ("throughput", generation.output_tokens_per_s, ",.1f", " tokens/s"),
+        ("first token, mean", generation.ttft_s_mean, ".2f", " s"),
+        ("in prefix cache", generation.cached_tokens, ",", " tokens"),
+        ("prefix cache", generation.cache_hit_rate, ".1%", " hit"),
+        ("prompts cut", generation.truncated or None, ",", ""),
+        ("answers with thinking", generation.thinking or None, ",", ""),
+    )
+    for name, value, form, unit in measured:
+        if value is not None:
+            yield name, figure(value, form, unit)
+    if set(generation.prompt_forms) - {"chat"}:
+        yield "prompt forms", _counted(generation.prompt_forms)
+    if generation.finish_reasons:
+        yield "ended by", _counted(generation.finish_reasons)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def judge_label(summary: Summary, candidate: str | None = None) -> str:

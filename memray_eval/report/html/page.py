@@ -29,7 +29,7 @@ from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
 from memray_eval.report.sections import Section
 from memray_eval.report.served_models import served_sections
-from memray_eval.report.tables import heat_sections
+from memray_eval.report.tables import generation_sections, heat_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
@@ -116,7 +116,8 @@ def _render(
             "places": draw_places(splits),
             "why": why,
         },
-        cost=[view_model.facts_table(shown), *cost.tables()],
+        cost=list(cost.tables()),
+        generation=list(generation_sections(shown)),
         failed_calls=failed.section(),
         embedded=embedded,
     )

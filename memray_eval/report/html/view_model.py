@@ -19,7 +19,6 @@ from memray_eval.analysis.marks import (
 )
 from memray_eval.analysis.statistics import Interval
 from memray_eval.metric import EVIDENCE, UNVERIFIED
-from memray_eval.report.answer import causes_in_words
 from memray_eval.report.html.figures import list_judges
 from memray_eval.report.html.plots import (
     Line,
@@ -42,7 +41,6 @@ from memray_eval.report.tables import judge_label, percent_of, task_mark
 from memray_eval.types import (
     FALLBACKS,
     ArmSummary,
-    GenerationSummary,
     MetricSummary,
     Performance,
     Summary,
@@ -71,40 +69,6 @@ def label(name: str) -> str:
 
 def number(value: float | None, digits: int = 3) -> str:
     return figure(value, f"z.{digits}f")
-
-
-def facts_table(summary: Summary) -> Table:
-    """What is known of each candidate's answers: a row a fact, a column a candidate."""
-    facts = [dict(_facts(candidate)) for candidate in summary.candidates]
-    names = dict.fromkeys(name for of_candidate in facts for name in of_candidate)
-    rows = [(name, *(of_candidate.get(name, NOTHING) for of_candidate in facts)) for name in names]
-    heads = ("", *(candidate.candidate for candidate in summary.candidates))
-    return Table([heads, *rows], title="Candidates")
-
-
-def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
-    if generation.model != generation.candidate:
-        yield "model", generation.model
-    failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
-    yield "units", f"{generation.n:,}{failed}"
-    if causes := causes_in_words(generation):
-        yield "answered", f"{generation.answered:,}"
-        yield "no answer", causes
-    if n := generation.asked_again:
-        yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
-    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
-    measured = (
-        ("throughput", generation.output_tokens_per_s, ",.1f", " tokens/s"),
-        ("first token, mean", generation.ttft_s_mean, ".2f", " s"),
-        ("prefix cache", generation.cache_hit_rate, ".1%", " hit"),
-        ("prompts cut", generation.truncated or None, ",", ""),
-        ("answers with thinking", generation.thinking or None, ",", ""),
-    )
-    for name, value, form, unit in measured:
-        if value is not None:
-            yield name, figure(value, form, unit)
-    if reasons := generation.finish_reasons:
-        yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
 
 
 def metric_rows(summary: Summary) -> Iterator[MetricRow]:
