@@ -13,13 +13,13 @@ from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
-from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
-from memray_eval.report.sweeps import sweep_sections
 from memray_eval.report.tables import (
     disagreements_line,
     generation_sections,
     heat_sections,
+    served_sections,
+    sweep_sections,
     task_table,
 )
 from memray_eval.text_processing.printable import escape_controls

@@ -74,11 +74,9 @@ class ScenarioMeans(Frozen):
 
 class Decision(Frozen):
     """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
-    `average` is the mean of overall_quality over the scenario's answers, in all the mean of the
-    scenarios; None if it was not scored. `caveats` name the metrics
-    that no answer could have moved, because rules scored them. `n_scenarios` counts the SCENARIOS
-    that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
-    `is_by_rules` whether rules gave any of it."""
+    `average` is the mean of overall_quality, in all that of the scenarios; None if it was not
+    scored. `caveats` name the metrics that no answer could have moved. `n_scenarios` counts those
+    that a decision over all rests on; `mark` says how much of it is not a judge's verdict."""
 
     candidate: str
     scenario: str

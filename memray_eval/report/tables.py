@@ -1,13 +1,17 @@
-"""A run's tables by task, and its heat maps by length and depth."""
+"""A run's tables: by task, of generation, heat maps, sweeps, and models that answered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from textwrap import wrap
 
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
 from memray_eval.report.answer import causes_in_words
 from memray_eval.report.sections import (
+    TABLE_WIDTH,
     Cell,
     Content,
     Row,
@@ -30,7 +34,9 @@ from memray_eval.types import (
     GenerationSummary,
     HeatMap,
     MacroSummary,
+    ServedModel,
     Summary,
+    Sweep,
     TaskMetric,
     TaskSummary,
     is_estimate,
@@ -294,3 +300,54 @@ def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
 
 def _format_hundredths(value: float | None) -> str:
     return NOTHING if value is None else f"{value * 100:z.2f}"
+
+
+def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
+    """A section for each candidate and judge that answered as several models: a column a model, a
+    row a metric with its means."""
+    for models in split_names(served):
+        metrics = sorted({metric for model in models for metric in model.means})
+        rows = [
+            ("mean", *(model.model for model in models)),
+            ("n", *(f"{model.n:,}" for model in models)),
+        ]
+        rows += [
+            (metric, *(f"{model.means[metric]:.4f}" if metric in model.means else NOTHING
+                       for model in models))
+            for metric in metrics
+        ]  # fmt: skip
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
+
+
+def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
+    """A section for each set of candidates: a row per metric and a column per temperature."""
+    for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
+        of_set = list(group)
+        title = f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}"
+        yield Section(title, list(_parts(of_set)))
+
+
+def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:
+    span = count_span([n for sweep in sweeps for n in sweep.n])
+    names = f"Candidates: {', '.join(sweeps[0].candidates)}"
+    yield from wrap(names, TABLE_WIDTH, break_on_hyphens=False)
+    yield f"Figure ± standard error in the metric's own scale; {span} scored a cell"
+    columns = [
+        [f"{temperature:g}", *(_format_cell(sweep, number) for sweep in sweeps)]
+        for number, temperature in enumerate(sweeps[0].temperatures)
+    ]
+    yield from fit_tables(["temperature", *map(name_figure, sweeps)], columns)
+
+
+def _format_cell(sweep: Sweep, number: int) -> str:
+    mean, stderr = sweep.means[number], sweep.stderrs[number]
+    if mean is None:
+        return NOTHING
+    return append_mark(f"{mean:.4f} ± {figure(stderr, '.4f')}", sweep_mark(sweep, number))
+
+
+def sweep_mark(sweep: Sweep, number: int) -> str:
+    """The mark of a sweep's figure; "" for summaries of older versions, which lack the counts."""
+    if not sweep.estimates:
+        return ""
+    return mark(sweep.n[number], sweep.estimates[number], sweep.fallbacks[number])

@@ -19,17 +19,14 @@ from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import RunCost
+from memray_eval.report.html.cost import RunCost, calls, stages, timelines
 from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
-from memray_eval.report.html.prompts import find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.telemetry import calls, stages, timelines
-from memray_eval.report.html.why import find_reasons
+from memray_eval.report.html.why import find_prompts, find_reasons
 from memray_eval.report.sections import Section
-from memray_eval.report.served_models import served_sections
-from memray_eval.report.tables import generation_sections, heat_sections
+from memray_eval.report.tables import generation_sections, heat_sections, served_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 

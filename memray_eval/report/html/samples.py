@@ -1,6 +1,5 @@
 """Prepares records for the page's sample browser: a short row per record, and its whole texts when
-it is opened. A file embeds both, with the texts in chunks that the browser parses only when it
-shows them; `memray-eval view` serves the same."""
+it is opened. A file embeds both, the texts in chunks that the browser parses when it shows them."""
 
 from __future__ import annotations
 

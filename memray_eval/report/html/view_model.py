@@ -36,8 +36,7 @@ from memray_eval.report.sections import (
     format_interval,
     outcome_counts,
 )
-from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import judge_label, percent_of, task_mark
+from memray_eval.report.tables import judge_label, percent_of, sweep_mark, task_mark
 from memray_eval.types import (
     FALLBACKS,
     ArmSummary,

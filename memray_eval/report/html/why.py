@@ -1,10 +1,10 @@
 """The rows behind a run's figures: those that differ most between two candidates, or the worst of
-one, with their answers side by side and what the judge said of them."""
+one, with their answers side by side and what the judge said of them; and the prompts of judges."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -15,9 +15,11 @@ from memray_eval.analysis.marks import digits_of
 from memray_eval.analysis.scores import Scores, read_units
 from memray_eval.analysis.statistics import TIE, Rows
 from memray_eval.analysis.where import RunScores, Split, common_rows
+from memray_eval.metric import JudgedMetric, rubric_digest
+from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.report.html.view_model import label
-from memray_eval.types import Record, Response, Score, Summary
+from memray_eval.types import Record, Response, Sample, Score, Summary, Turn
 
 ROWS = 5
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
@@ -233,3 +235,40 @@ def shorten(text: str) -> str:
     if len(text) <= MOST_CHARACTERS:
         return text
     return f"{text[:MOST_CHARACTERS]} … ({len(text) - MOST_CHARACTERS:,} more characters)"
+
+
+_ROW = Sample(
+    id="-",
+    query="{question}",
+    memory={"{key}": "{value}"},
+    history=(Turn(role="user", content="{earlier turn}"),),
+    answers=("{accepted answer}",),
+)
+_ANSWER = Response(text="{answer}")
+
+
+def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, str]:
+    """The judge's prompt of each of these metrics. Left out are metrics that no judge scores, and
+    those whose rubric is another by now, or is the user's own: the manifest has its digest."""
+    digests = manifest.get("rubrics")
+    if not isinstance(digests, Mapping):
+        return {}
+    metrics_by_name = all_metrics()
+    prompts = {}
+    for name in metrics:
+        metric = metrics_by_name.get(name)
+        if isinstance(metric, JudgedMetric) and name in digests:
+            for rubric in (None, *metric.rubrics.values()):
+                if rubric_digest(metric, rubric) == digests[name]:
+                    prompts[name] = _write(metric, rubric)
+                    break
+    return {name: text for name, text in prompts.items() if text}
+
+
+def _write(metric: JudgedMetric, rubric: str | None) -> str:
+    """The messages to a judge, one after the other; "" if they need what a made-up row lacks."""
+    try:
+        messages = metric.messages(_ROW, _ANSWER, rubric)
+    except Exception:  # such as a metric that reads the sample's traits
+        return ""
+    return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)

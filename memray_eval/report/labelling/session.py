@@ -25,10 +25,11 @@ from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
-from memray_eval.report.labelling.choices import Choice, choices_for
 from memray_eval.report.labelling.queue import (
+    Choice,
     JudgedUnit,
     QueuedUnit,
+    choices_for,
     doubt_of,
     inclusion_probabilities,
     make_queue,

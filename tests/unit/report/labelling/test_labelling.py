@@ -14,9 +14,9 @@ import pytest
 from memray_eval.datasets.labels import Labelling, map_columns, read_labelled
 from memray_eval.errors import ConfigError
 from memray_eval.report.labelling import LabelSession, open_labelling
-from memray_eval.report.labelling.choices import choices_for
 from memray_eval.report.labelling.queue import (
     JudgedUnit,
+    choices_for,
     doubt_of,
     inclusion_probabilities,
     make_queue,
