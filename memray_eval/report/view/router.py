@@ -2,8 +2,8 @@
 how pages, data and errors are sent.
 
 A page of another site learns nothing: the Host header stops DNS rebinding, Sec-Fetch-Site and
-Origin cross-site requests, response headers reading and framing. What is written comes as JSON in a POST,
-which no form of another site can send, and no CORS header lets a page ask first."""
+Origin cross-site requests, response headers reading and framing. What is written comes as JSON in a
+POST, which no form of another site can send, and no CORS header lets a page ask first."""
 
 from __future__ import annotations
 

@@ -26,7 +26,8 @@ from memray_eval.report.decisions import (
 )
 from memray_eval.report.sections import lines_of
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
+from memray_eval.types import Response, Summary, TaskMetric, TaskSummary
+from tests.build import build_record, build_sample, build_summary
 
 
 def lines(decisions: Sequence[Decision]) -> list[str]:
@@ -194,31 +195,15 @@ def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) ->
         "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
     }
     records = []
-    for number, (scenario, query) in enumerate(
-        (name, query) for name, texts in queries.items() for query in texts
-    ):
-        sample, response = (
-            Sample(id=f"s{number}", query=query, task=scenario),
-            Response(text="That sounds hard. What happened?"),
-        )
-        scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
-        candidate = Candidate(name="a", model="m")
-        records.append(
-            Record(
-                unit_id=f"{number}",
-                sample=sample,
-                candidate=candidate,
-                response=response,
-                scores=scores,
-            )
-        )
+    texts = [(name, query) for name, listed in queries.items() for query in listed]
+    for number, (scenario, query) in enumerate(texts):
+        sample = build_sample(id=f"s{number}", query=query, task=scenario)
+        response = Response(text="That sounds hard. What happened?")
+        scores = [score_by_rules(metric, sample, response, {}, RULES) for metric in metrics]
+        records.append(build_record(sample, response, *scores, candidate="a"))
     pq.write_table(to_table(records), tmp_path / "part.parquet")
     broken = break_down(pads.dataset(tmp_path, schema=RECORD_SCHEMA, format="parquet"), metrics)
-    summary = Summary(
-        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
-    )  # fmt: skip
+    summary = build_summary(suite="companion", tasks=broken.tasks)
     basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
     assert basic.caveats[0].startswith("emotional_intelligence could not move for 1 of 1 answers")
     assert support.caveats[0].startswith("emotional_intelligence could not move for 3 of 4 answers")
@@ -226,12 +211,10 @@ def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) ->
 
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
-    summary = Summary(
-        run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
+    summary = build_summary(
+        suite="companion",
         tasks=(task("basic", None, 0.7, estimates=4, fixed=3), task("basic", "older", 0.6),
-        task("", None, None)),
+               task("", None, None)),
     )  # fmt: skip
     n = {"overall_quality": 4}
     assert tuple(means_of(summary)) == (
