@@ -35,16 +35,12 @@ Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample 
 
 
 class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference drawn in percent of its scale, and in the
-    metric's own figures."""
+    """A row of the forest plot: a metric's difference drawn in percent of its scale."""
 
-    key: str
-    metric: str
+    of: MetricComparison
     plot: Markup
     figure: str
     interval: str
-    n: str
-    p: str
     verdict: str
     is_found: bool
 
@@ -175,18 +171,13 @@ def _difference(
     difference = figure(row.paired.difference, "+z.4f")
     between = ends(row.paired.low, row.paired.high)
     hint = f"{label(row.metric)}: {difference} {between}".rstrip()
+    direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     return Difference(
-        key=row.metric,
-        metric=label(name_figure(row)),
+        of=row,
         plot=forest_row(middle, Interval(*limits) if limits else None, axis, is_told, hint),
         figure=difference,
         interval=between,
-        n=f"{row.paired.n:,}",
-        p=figure(row.p_holm),
-        verdict=append_mark(
-            ("higher" if middle > 0 else "lower") if is_told else "may be chance",
-            row.mark and f"({row.mark})",
-        ),
+        verdict=append_mark(direction, row.mark and f"({row.mark})"),
         is_found=is_told,
     )
 

@@ -85,8 +85,8 @@ def _render(
     why = None
     cost, failed = RunCost(), FailedCalls()
     if summary is not None:
-        columns = (*cost.UNITS, *failed.UNITS), (*cost.SCORES, *failed.SCORES[:2], "error")
-        for table in read_score_tables(folder.records(), *columns):
+        fields = list(dict.fromkeys((*cost.SCORES, *failed.SCORES)))
+        for table in read_score_tables(folder.records(), (*cost.UNITS, *failed.UNITS), fields):
             cost.add(table)
             failed.add(table)
         scores = read_run_scores(folder.records(), summary)
@@ -109,13 +109,29 @@ def _render(
         served_style=Markup(asset("served.css")) if served else "",
         manifest=manifest,
         sections={
-            **_sections(shown, manifest, intervals),
+            "figures": tabulate_figures(shown, intervals),
             "places": draw_places(splits),
             "why": why,
+            "metrics": list(view_model.metric_rows(shown)),
+            "grids": list(view_model.by_task(shown, intervals)),
+            "grid_intervals": view_model.task_intervals(shown),
+            "heat": list(heat_sections(shown.heat_maps)),
+            "tradeoff": view_model.tradeoff(shown, intervals),
+            "quality_mark": view_model.quality_mark(shown),
+            "memory": list(arm_sections(shown.arms)),
+            "memory_plot": view_model.arms_plot(shown),
+            "curves": list(view_model.curves(shown, intervals)),
+            "agreements": list(view_model.agreements(shown)),
+            "generation": list(generation_sections(shown)),
+            "cost": list(cost.tables()),
+            "failed_calls": failed.section(),
+            "stages": stages(manifest),
+            "timelines": list(timelines(manifest)),
+            "calls": calls(manifest),
+            "intervals": intervals.in_words(),
+            "text": [*served_sections(shown.served_models), *decision_sections(shown)],
+            "adjusted": Section("", list(adjusted_lines(shown))),
         },
-        cost=list(cost.tables()),
-        generation=list(generation_sections(shown)),
-        failed_calls=failed.section(),
         embedded=embedded,
     )
 
@@ -137,29 +153,3 @@ def _format_start(manifest: Mapping[str, Any]) -> str:
     except ValueError:
         return ""
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
-
-
-def _sections(
-    summary: Summary, manifest: Mapping[str, Any], intervals: Intervals
-) -> dict[str, Any]:
-    """The parts of the page that a run may or may not have."""
-    return {
-        "figures": tabulate_figures(summary, intervals),
-        "metrics": list(view_model.metric_rows(summary)),
-        "grids": list(view_model.by_task(summary, intervals)),
-        "grid_intervals": view_model.task_intervals(summary),
-        "heat": list(heat_sections(summary.heat_maps)),
-        "tradeoff": view_model.tradeoff(summary, intervals),
-        "quality_count": view_model.quality_count(summary),
-        "quality_mark": view_model.quality_mark(summary),
-        "memory": list(arm_sections(summary.arms)),
-        "memory_plot": view_model.arms_plot(summary),
-        "curves": list(view_model.curves(summary, intervals)),
-        "agreements": list(view_model.agreements(summary)),
-        "stages": stages(manifest),
-        "timelines": list(timelines(manifest)),
-        "calls": calls(manifest),
-        "intervals": intervals.in_words(),
-        "text": [*served_sections(summary.served_models), *decision_sections(summary)],
-        "adjusted": Section("", list(adjusted_lines(summary))),
-    }

@@ -11,6 +11,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from memray_eval.analysis.marks import name_figure
 from memray_eval.report.html import view_model
 from memray_eval.report.sections import figure
 from memray_eval.storage.paths import write_atomically
@@ -44,7 +45,9 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja.filters.update(label=view_model.label, number=view_model.number, figure=figure)
+    jinja.filters.update(
+        label=view_model.label, number=view_model.number, figure=figure, name_figure=name_figure
+    )
     return jinja
 
 

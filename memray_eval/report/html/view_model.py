@@ -152,9 +152,11 @@ def _percent_of_scale(value: float, scale: tuple[float, float]) -> int:
     return percent_of((value - low) / ((high - low) or 1.0))
 
 
-def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
-    """Plots speed against quality, if two or more candidates have both."""
+def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
+    """A plot of speed against quality and its caption; None unless two or more candidates have
+    both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
+    rows = [row for row in summary.performance if row.task is None]
     points = [
         PlotPoint(
             row.candidate,
@@ -163,10 +165,15 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
             _quality_interval(summary, row, intervals),
             row.candidate in best,
         )
-        for row in summary.performance
-        if row.task is None and row.tokens_per_s is not None and row.quality is not None
+        for row in rows
+        if row.tokens_per_s is not None and row.quality is not None
     ]
-    return speed_quality(points) if len(points) > 1 else None
+    mark = quality_mark(summary)
+    caption = (
+        f"Quality: {label(summary.headline)}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
+        f"100, with 95% intervals, n {count_span([row.n_scored for row in rows], ',')} a candidate."
+    )
+    return (speed_quality(points), caption) if len(points) > 1 else None
 
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
@@ -182,12 +189,6 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     key = (row.candidate, summary.headline, None)
     interval = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
     return interval and Interval(*((end - low) / width * 100 for end in interval))
-
-
-def quality_count(summary: Summary) -> str:
-    """The number of answers that the qualities of the plot are over."""
-    counts = [row.n_scored for row in summary.performance if row.task is None]
-    return f"n {count_span(counts, ',')}"
 
 
 def quality_mark(summary: Summary) -> str:

@@ -19,7 +19,7 @@ from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.report.html.view_model import label
-from memray_eval.types import Record, Response, Sample, Score, Summary, Turn
+from memray_eval.types import Message, Record, Response, Sample, Score, Summary, Turn
 
 ROWS = 5
 MOST_CHARACTERS = 20_000  # shown of one text; the rest is only in the run
@@ -266,9 +266,13 @@ def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[st
 
 
 def _write(metric: JudgedMetric, rubric: str | None) -> str:
-    """The messages to a judge, one after the other; "" if they need what a made-up row lacks."""
-    try:
-        messages = metric.messages(_ROW, _ANSWER, rubric)
-    except Exception:  # such as a metric that reads the sample's traits
-        return ""
+    messages = judge_messages(metric, rubric)
     return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
+
+
+def judge_messages(metric: JudgedMetric, rubric: str | None = None) -> Sequence[Message]:
+    """The messages to a judge; none if they need what a made-up row lacks."""
+    try:
+        return metric.messages(_ROW, _ANSWER, rubric)
+    except Exception:  # such as a metric that reads the sample's traits
+        return ()
