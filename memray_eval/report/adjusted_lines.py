@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.analysis.marks import digits_of
+from memray_eval.report.sections import ends
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 
@@ -50,9 +51,5 @@ def format_adjusted(metric: MetricSummary) -> str:
     adjusted, digits = metric.adjusted, digits_of(metric.scale)
     if adjusted is None or adjusted.value is None:
         return ""
-    between = (
-        ""
-        if adjusted.low is None or adjusted.high is None
-        else f" [{adjusted.low:z.{digits}f}, {adjusted.high:z.{digits}f}]"
-    )
-    return f"{adjusted.value:z.{digits}f}{between}"
+    between = ends(adjusted.low, adjusted.high, f"z.{digits}f")
+    return f"{adjusted.value:z.{digits}f} {between}".rstrip()

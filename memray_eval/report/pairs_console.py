@@ -7,7 +7,7 @@ from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.sections import Content, Section, Table, lines_of, wrap_text
+from memray_eval.report.sections import Content, Section, Table, ends, lines_of, wrap_text
 
 DUELS_SHOWN = 15
 
@@ -163,10 +163,9 @@ def format_strength(standing: Standing) -> str:
         return NOTHING
     if not standing.ties and not (standing.wins and standing.losses):
         return "all won" if standing.wins else "all lost"
-    ends = standing.strength_interval
-    return f"{standing.strength:+z.2f}" + (
-        f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else ""
-    )
+    interval = standing.strength_interval
+    between = ends(*interval, "+z.2f") if interval else ""
+    return f"{standing.strength:+z.2f} {between}".rstrip()
 
 
 def percent(value: float | None) -> str:
