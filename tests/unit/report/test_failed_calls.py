@@ -6,7 +6,8 @@ from pathlib import Path
 
 from memray_eval.report.failed_calls import read_failed_calls
 from memray_eval.report.html import render_html
-from memray_eval.types import Record, Response, Score
+from memray_eval.types import Record, Response
+from tests.build import build_score
 from tests.runs import plain_records, write_run
 from tests.unit.report.page import Page
 
@@ -14,14 +15,14 @@ THROTTLED, BROKEN = "Throttled: 429", "JudgeError: it is no JSON"
 
 
 def failing(record: Record, scores: dict[str, str], response: Response | None = None) -> Record:
-    failed = [Score(metric=name, status="error", error=error) for name, error in scores.items()]
+    failed = [build_score(name, None, error=error) for name, error in scores.items()]
     kept = {"response": response} if response else {}
     return record.model_copy(update={"scores": tuple(failed), **kept})
 
 
 def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_path: Path) -> None:
     first, second, third, fourth = plain_records(4)
-    rule = Score(metric="empathy", status="scored", value=1.0, judge="zero", error=BROKEN)
+    rule = build_score(judge="zero", error=BROKEN)
     records = [
         failing(first, {"empathy": THROTTLED, "coherence": THROTTLED, "exact_match": "a bug"}),
         failing(second, {"empathy": THROTTLED, "safety": BROKEN}),
