@@ -16,7 +16,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.report.sections import Content, Row, Section, Table
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
-from memray_eval.types import FALLBACKS, Summary
+from memray_eval.types import FALLBACKS, WITHOUT_CALL, Summary
 
 CAUSES_SHOWN = 10
 
@@ -29,20 +29,24 @@ class FailedCalls:
 
     def __init__(self) -> None:
         self._n: Counter[tuple[str, str]] = Counter()  # by cause and metric
+        metrics = all_metrics().items()
+        self._judged = [name for name, metric in metrics if isinstance(metric, JudgedMetric)]
 
     def add(self, table: ScoreTable) -> None:
         answered = table.units["error"].is_null().to_numpy(zero_copy_only=False)
         is_error = pc.equal(table.column("status"), "error").to_numpy(zero_copy_only=False)
-        rows = pa.array((is_error | table.is_judge(FALLBACKS.__contains__)) & answered[table.unit])
+        # a judge that fails is named; a jury of which nobody was reached may be not
+        is_judged = table.is_judge(lambda name: name != "" and name not in WITHOUT_CALL)
+        is_judged |= table.codes(self._judged) >= 0
+        is_failed = (is_error & is_judged) | table.is_judge(FALLBACKS.__contains__)
+        rows = pa.array(is_failed & answered[table.unit])
         texts = table.column("error").filter(rows).fill_null("no reason was given")
         coded = texts.dictionary_encode()
         causes = list(causes_of(coded.dictionary))
         failed = pa.table({"text": coded.indices, "metric": table.column("metric").filter(rows)})
         counted = failed.group_by(["text", "metric"]).aggregate([([], "count_all")])
         for row in counted.to_pylist():
-            metric = all_metrics().get(row["metric"])
-            if metric is None or isinstance(metric, JudgedMetric):
-                self._n[causes[row["text"]], row["metric"]] += row["count_all"]
+            self._n[causes[row["text"]], row["metric"]] += row["count_all"]
 
     def section(self) -> Section | None:
         """A row a cause, the most frequent first; None if no call failed."""

@@ -114,7 +114,7 @@ def _render(
             "why": why,
             "metrics": list(view_model.metric_rows(shown)),
             "grids": list(view_model.by_task(shown, intervals)),
-            "grid_intervals": view_model.task_intervals(shown),
+            "n_by_task": view_model.count_task_figures(shown),
             "heat": list(heat_sections(shown.heat_maps)),
             "tradeoff": view_model.tradeoff(shown, intervals),
             "quality_mark": view_model.quality_mark(shown),

@@ -12,6 +12,7 @@ from memray_eval.analysis.intervals import Intervals, Key
 from memray_eval.analysis.marks import (
     NOTHING,
     append_mark,
+    digits_of,
     fallbacks_of,
     mark,
     metric_mark,
@@ -117,16 +118,8 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
 
 
 def count_task_figures(summary: Summary) -> int:
-    """The number of figures in the grids by task."""
+    """The number of figures in the tables by task."""
     return sum(metric.mean is not None for task in summary.tasks for metric in task.metrics)
-
-
-def task_intervals(summary: Summary) -> str:
-    """The figures that the intervals of the grids by task hold for."""
-    n = count_task_figures(summary)
-    return (
-        f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
-    )
 
 
 def _task_cell(
@@ -143,13 +136,9 @@ def _task_cell(
     )
     mean = f"{metric.mean:z.3f} {spread}".rstrip()
     hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
-    figure = append_mark(number(metric.mean, 2 if scale[1] > 1 else 3), task_mark([metric]))
-    return Cell(figure, _percent_of_scale(metric.mean, scale), hint)
-
-
-def _percent_of_scale(value: float, scale: tuple[float, float]) -> int:
-    low, high = scale
-    return percent_of((value - low) / ((high - low) or 1.0))
+    shown = append_mark(number(metric.mean, digits_of(scale)), task_mark([metric]))
+    share = (metric.mean - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+    return Cell(shown, percent_of(share), hint)
 
 
 def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:

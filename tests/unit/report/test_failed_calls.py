@@ -24,7 +24,10 @@ def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_p
     first, second, third, fourth = plain_records(4)
     rule = build_score(judge="zero", error=BROKEN)
     records = [
-        failing(first, {"empathy": THROTTLED, "coherence": THROTTLED, "exact_match": "a bug"}),
+        failing(
+            first,
+            {"empathy": THROTTLED, "coherence": THROTTLED, "mine": "a bug"},
+        ),
         failing(second, {"empathy": THROTTLED, "safety": BROKEN}),
         failing(third, {"empathy": "generation failed"}, Response(error="the engine died")),
         fourth.model_copy(update={"scores": (rule,)}),
