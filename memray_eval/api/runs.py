@@ -109,19 +109,14 @@ class Run:
         mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
         scored); n, n_scored, n_failed, n_no_answer, n_estimated (how many scores are offline
         estimates), coverage (0 to 1), judges."""
-        texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
-        figures = dict.fromkeys(
-            ("figure", "low", "high", *ADJUSTED, "mean", "stderr", "min", "max", "coverage"),
-            pa.float64(),
-        )
-        counts = dict.fromkeys(
-            ("n", "n_scored", "n_failed", "n_no_answer", "n_estimated"), pa.int64()
-        )
-        order = (
+        names = (
             f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
             "n_scored n_failed n_no_answer n_estimated coverage judges"
         ).split()
-        schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
+        types = dict.fromkeys(names, pa.float64())
+        types |= dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
+        types |= {name: pa.int64() for name in names if name == "n" or name.startswith("n_")}
+        schema = pa.schema(types.items())
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
