@@ -78,7 +78,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
 
 
 def generation_sections(summary: Summary) -> Iterator[Section]:
-    """What is known of each candidate's answers: a row a fact, a column a candidate."""
+    """The facts on each candidate's answers: a row a fact, a column a candidate."""
     facts = {shown.candidate: dict(_facts(shown)) for shown in summary.candidates}
     names = list(dict.fromkeys(name for of_candidate in facts.values() for name in of_candidate))
     columns = [

@@ -48,7 +48,7 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-ski
 
 
 class Delivery(Frozen):
-    """What came of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
+    """The outcome of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
     written anew) are at `place`, unless `error` says why not all are, and `note` what a person
     should know of that."""
 
@@ -61,7 +61,7 @@ class Delivery(Frozen):
 
     @property
     def line(self) -> str | None:
-        """What a person is told of a sink that succeeded; None of one that did not."""
+        """The line for a person on a sink that succeeded; None for one that failed."""
         if self.error is not None:
             return None
         what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(self.kind, "scores")
@@ -90,7 +90,7 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
 
 
 def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
-    """Where MLflow keeps runs. Raises ConfigError where nobody says."""
+    """The address of MLflow's runs. Raises ConfigError if there is none."""
     if uri := sink.uri or environ.get("MLFLOW_TRACKING_URI", "").strip():
         return uri
     raise ConfigError(
@@ -176,7 +176,7 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """Where a sink sends, for a person: without a user, a password, or a header. Raises ConfigError
+    """The address that a sink sends to, for a person: without a user, a password, or a header. Raises ConfigError
     as check_sinks does."""
     if config.kind == "otlp":
         return find_address(config.endpoint, environ).place

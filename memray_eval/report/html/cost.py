@@ -1,4 +1,4 @@
-"""What a run cost and how it went: latencies, each judge's calls, tokens and money; from its
+"""The cost and the course of a run: latencies, each judge's calls, tokens and money; from its
 manifest stages, outcomes of calls and throughput over time."""
 
 from __future__ import annotations

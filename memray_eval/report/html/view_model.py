@@ -225,7 +225,7 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
 
 
 def agreements(summary: Summary) -> Iterator[Table]:
-    """How far judge and rule agree, over all units of a candidate and by task; and how far the
+    """The agreement of judge and rule, over all units of a candidate and by task; and how far the
     jurors of a metric were apart on average."""
     measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
     measured += [
