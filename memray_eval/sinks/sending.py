@@ -48,9 +48,8 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-ski
 
 
 class Delivery(Frozen):
-    """The outcome of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
-    written anew) are at `place`, unless `error` says why not all are, and `note` what a person
-    should know of that."""
+    """The outcome of a run at one sink: `n_sent` new scores (or figures, or scores of a new log) are
+    at `place`, unless `error` says why not all are; `note` tells a person of that."""
 
     kind: str
     place: str
@@ -176,8 +175,8 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """The address that a sink sends to, for a person: without a user, a password, or a header. Raises ConfigError
-    as check_sinks does."""
+    """The address that a sink sends to, for a person: without a user, a password, or a header.
+    Raises ConfigError as check_sinks does."""
     if config.kind == "otlp":
         return find_address(config.endpoint, environ).place
     if config.kind == "mlflow":
