@@ -48,7 +48,7 @@ DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-ski
 
 
 class Delivery(Frozen):
-    """The outcome of a run at one sink: `n_sent` new scores (or figures, or scores of a new log) are
+    """The outcome of a run at one sink: `n_sent` new scores (or figures, or a new log's scores) are
     at `place`, unless `error` says why not all are; `note` tells a person of that."""
 
     kind: str
