@@ -223,14 +223,6 @@ def _changed_unit(
     first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
     second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
     query = (first or second or Text("", "", "")).query
-    sides = (
-        (f"A: {comparison.shown_as(comparison.baseline)}", first),
-        (f"{row.letter}: {comparison.shown_as(row.other)}", second),
-    )
-    a, b = (
-        ShownAnswer(side, "(not in the records)")
-        if text is None
-        else describe_answer(side, text.response, text.error, text.scores, row.metric)
-        for side, text in sides
-    )
+    a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
+    b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)
     return Changed(flip, shorten(query), (a, b))
