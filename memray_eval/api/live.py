@@ -112,7 +112,7 @@ def _by_value(metric: Any) -> Iterator[None]:
 
 
 def _is_installed(module: ModuleType) -> bool:
-    """Whether any machine with the same packages has the module."""
+    """True if any machine with the same packages has the module."""
     file = getattr(module, "__file__", None)
     if file is None or module.__name__.partition(".")[0] == "memray_eval":
         return True

@@ -71,9 +71,9 @@ def evaluate(
     """Scores responses, or has a model give them first.
 
     `data` is a path, a list of mappings, or a table (pandas, polars, Arrow, a Hugging Face
-    dataset); `map` says which of its columns is which field, where their names do not. `metrics`
+    dataset); `map` says which of its columns is which field, if their names do not. `metrics`
     are names, "my_metrics.py:NAME", rubrics, functions of a sample and a response, and what
-    computed_metric and judge_metric make; none: those of the suite. `model` is None where the
+    computed_metric and judge_metric make; none: those of the suite. `model` is None if the
     data hold responses, a vLLM model, the keys of a candidate ({"model": ..., "backend": "openai",
     "base_url": ...}), or a function of a Sample, sync or async, that returns the response; what it
     raises is that sample's error. Further keys of a job go in `settings` (limit=10,

@@ -63,7 +63,7 @@ class _Check(NamedTuple):
     bound: float
 
     def failure(self, summary: MetricSummary) -> str | None:
-        """Why the metric does not pass; None where it does."""
+        """The reason why the metric does not pass; None if it does."""
         value = summary.figure.value if self.figure == FIGURE else getattr(summary, self.figure)
         if value is not None and _SIGNS[self.sign](value, self.bound):
             return None
@@ -98,7 +98,7 @@ class Run:
 
     @cached_property
     def summary(self) -> Summary:
-        """All aggregates. Raises DataError where the run did not come to its summary."""
+        """All aggregates. Raises DataError if the run did not come to its summary."""
         return self.folder.read_summary()
 
     def table(self) -> pa.Table:
@@ -106,26 +106,21 @@ class Run:
         metric; `average` says whether it is the mean or micro), its 95 % interval (low, high),
         the figure adjusted to people's labels (adjusted, adjusted_low, adjusted_high; null without
         a calibration);
-        mean, stderr, min, max of the units (all on the metric's scale, null where nothing was
+        mean, stderr, min, max of the units (all on the metric's scale, null if nothing was
         scored); n, n_scored, n_failed, n_no_answer, n_estimated (how many scores are offline
         estimates), coverage (0 to 1), judges."""
-        texts = dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
-        figures = dict.fromkeys(
-            ("figure", "low", "high", *ADJUSTED, "mean", "stderr", "min", "max", "coverage"),
-            pa.float64(),
-        )
-        counts = dict.fromkeys(
-            ("n", "n_scored", "n_failed", "n_no_answer", "n_estimated"), pa.int64()
-        )
-        order = (
+        names = (
             f"metric candidate average figure low high {' '.join(ADJUSTED)} mean stderr min max n "
             "n_scored n_failed n_no_answer n_estimated coverage judges"
         ).split()
-        schema = pa.schema([(name, (texts | figures | counts)[name]) for name in order])
+        types = dict.fromkeys(names, pa.float64())
+        types |= dict.fromkeys(("metric", "candidate", "average", "judges"), pa.string())
+        types |= {name: pa.int64() for name in names if name == "n" or name.startswith("n_")}
+        schema = pa.schema(types.items())
         return pa.Table.from_pylist(list(map(_table_row, self.summary.metrics)), schema=schema)
 
     def samples(self, long: bool = False) -> pa.Table:
-        """A row a unit (a sample asked of a candidate) with a column a metric, null where it has no
+        """A row a unit (a sample asked of a candidate) with a column a metric, null if it has no
         score; `long`: a row a unit and metric with who judged, what it cost and why it failed. A
         unit that was written twice is there once."""
         with readable(self.path):
@@ -147,7 +142,7 @@ class Run:
         return page
 
     def check(self, *checks: str) -> Run:
-        """Returns the run where all checks hold for all of its candidates. A check is "METRIC >=
+        """Returns the run if all checks hold for all of its candidates. A check is "METRIC >=
         NUMBER" of the figure that stands for the metric (its mean, or micro), or "METRIC.FIGURE >=
         NUMBER" (min, max, median, coverage, n_failed, ...); a metric that scored nothing passes
         none. Raises CheckFailed that names each that does not hold, ConfigError for one that cannot
@@ -206,7 +201,7 @@ def _table_row(summary: MetricSummary) -> dict[str, Any]:
 
 def open_run(path: str = LATEST, out: str = "results") -> Run:
     """The run in a folder; "latest": the one in `out` that was written to last, "latest~1" the
-    one before it. Raises DataError where there is none.
+    one before it. Raises DataError if there is none.
 
         me.open_run("results/chat-mine-20261123-101500-ab12").summary.metrics
     """

@@ -94,6 +94,7 @@ def print_report(
     from memray_eval.analysis.pairs.report import read_report
     from memray_eval.report.brief import render_brief
     from memray_eval.report.console import render
+    from memray_eval.report.failed_calls import read_failed_calls
     from memray_eval.report.pairs_console import render_pairs
     from memray_eval.results.run_folder import RunFolder
 
@@ -104,7 +105,7 @@ def print_report(
     if as_json:
         show(summary.model_dump_json(indent=2))
     elif full:
-        show(render(summary), end="")
+        show(render(summary, read_failed_calls(run, summary)), end="")
     elif (pairs := read_report(run)) is not None:
         show(f"{render_pairs(pairs)}The run is in {path}")
     else:

@@ -5,31 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from memray_eval.analysis.marks import digits_of
+from memray_eval.report.sections import ends
 from memray_eval.types import AdjustedFigure, MetricSummary, Summary
 
 
 def adjusted_lines(summary: Summary) -> Iterator[str]:
     """A line or two for each metric that the run's labels are of, the second one indented."""
-    for metric, of, lines in _adjusted_metrics(summary):
-        for number, line in enumerate(lines):
-            yield f"  {line}" if number else f"{metric}{of}: {line}"
-
-
-def adjusted_paragraphs(summary: Summary) -> Iterator[str]:
-    """The same as one text for each metric, whose name is in words."""
-    for metric, of, lines in _adjusted_metrics(summary):
-        text = f"{metric.replace('_', ' ')}{of}: {' '.join(lines)}"
-        yield text.replace("± ", "±\N{NO-BREAK SPACE}")
-
-
-def _adjusted_metrics(summary: Summary) -> Iterator[tuple[str, str, list[str]]]:
-    """Each metric that the labels are of, its candidate if there are several, and the lines on
-    it."""
     several = len(summary.candidates) > 1
     for metric in summary.metrics:
         if metric.adjusted is not None:
             of = f" ({metric.candidate})" if several else ""
-            yield metric.metric, of, list(describe_adjusted(metric, metric.adjusted))
+            for number, line in enumerate(describe_adjusted(metric, metric.adjusted)):
+                yield f"  {line}" if number else f"{metric.metric}{of}: {line}"
 
 
 def describe_adjusted(metric: MetricSummary, adjusted: AdjustedFigure) -> Iterator[str]:
@@ -64,9 +51,5 @@ def format_adjusted(metric: MetricSummary) -> str:
     adjusted, digits = metric.adjusted, digits_of(metric.scale)
     if adjusted is None or adjusted.value is None:
         return ""
-    between = (
-        ""
-        if adjusted.low is None or adjusted.high is None
-        else f" [{adjusted.low:z.{digits}f}, {adjusted.high:z.{digits}f}]"
-    )
-    return f"{adjusted.value:z.{digits}f}{between}"
+    between = ends(adjusted.low, adjusted.high, f"z.{digits}f")
+    return f"{adjusted.value:z.{digits}f} {between}".rstrip()

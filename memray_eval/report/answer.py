@@ -9,7 +9,7 @@ from memray_eval.analysis.marks import digits_of, format_figure, name_figure
 from memray_eval.analysis.recommendation import swap_sides
 from memray_eval.analysis.where import Split, places_in_words, places_of
 from memray_eval.report.decisions import NAMES, decide, means_of
-from memray_eval.report.sections import metric_ends
+from memray_eval.report.sections import ends, figure, metric_ends
 from memray_eval.types import (
     EXISTING,
     RULES_ON_NO_ANSWER,
@@ -129,13 +129,12 @@ def _details(pairs: Sequence[QualityPair], scales: Mapping[str, tuple[float, flo
 
 def _describe_gain(pair: QualityPair, scale: tuple[float, float]) -> str:
     """By how much the best of a pair (a) is better, in the metric's own scale."""
-    best, digits = swap_sides(pair), digits_of(scale)
+    best, form = swap_sides(pair), f"z.{digits_of(scale)}f"
     gain, low, high = (
-        None if points is None else f"{points / 100 * (scale[1] - scale[0]):z.{digits}f}"
+        None if points is None else points / 100 * (scale[1] - scale[0])
         for points in (best.difference, best.low, best.high)
     )
-    between = "" if low is None or high is None else f" [{low}, {high}]"
-    return f"{pair.metric} +{gain}{between}"
+    return f"{pair.metric} +{figure(gain, form)} {ends(low, high, form)}".rstrip()
 
 
 def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> Iterator[str]:
@@ -169,21 +168,21 @@ def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
         for group in split.groups[:1]:
             if split.against or not group.is_shown or group.interval is None:
                 continue
-            digits, sign = digits_of(split.scale), 1 if group.difference > 0 else -1
+            form, sign = f"z.{digits_of(split.scale)}f", 1 if group.difference > 0 else -1
             low, high = sorted(sign * end for end in group.interval)
             yield (
                 f" It stands out in {split.by} {group.group or 'unnamed'}: {split.metric} is "
-                f"{abs(group.difference):z.{digits}f} [{low:z.{digits}f}, {high:z.{digits}f}] "
+                f"{abs(group.difference):{form}} {ends(low, high, form)} "
                 f"{'higher' if sign > 0 else 'lower'} than over all."
             )
 
 
 def _describe_figure(metric: MetricSummary) -> str:
-    ends = metric_ends(metric)
-    between = f" [{', '.join(ends)}]" if ends else ""
+    limits = metric_ends(metric)
+    between = f" [{', '.join(limits)}]" if limits else ""
     estimate = f", {metric.n_estimated:,} answers by rules" if metric.n_estimated else ""
-    figure = format_figure(metric.figure, metric.scale)
-    return f"{name_figure(metric)} {figure}{between} of {metric.scale[1]:g}{estimate}"
+    shown = format_figure(metric.figure, metric.scale)
+    return f"{name_figure(metric)} {shown}{between} of {metric.scale[1]:g}{estimate}"
 
 
 def causes_in_words(generation: GenerationSummary) -> str:

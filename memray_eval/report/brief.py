@@ -14,11 +14,12 @@ from memray_eval.report.answer import (
     is_mostly_estimated,
     no_answer_lines,
 )
+from memray_eval.report.console import cause_lines, describe_temperatures, name_models
 from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
     Row,
-    TextTable,
+    Table,
     append_column,
     count_span,
     fit_tables,
@@ -27,14 +28,7 @@ from memray_eval.report.sections import (
     wrap_text,
 )
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import (
-    FALLBACKS,
-    WITHOUT_CALL,
-    MetricSummary,
-    Summary,
-    is_estimate,
-    split_jurors,
-)
+from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _DIFFERS = "*"
@@ -49,16 +43,9 @@ def render_brief(summary: Summary, path: str) -> str:
 
 
 def _parts(summary: Summary, path: str) -> Iterator[Content]:
-    models = ", ".join(
-        candidate.candidate
-        if candidate.candidate == candidate.model
-        else f"{candidate.candidate} ({candidate.model})"
-        for candidate in summary.candidates
-    )
     stopped = f", stopped when decided ({summary.decided.rule})" if summary.decided else ""
-    yield from wrap_text(
-        f"{summary.suite}: {summary.n_units:,} answers of {models or 'nobody'}{stopped}"
-    )
+    models = name_models(summary) or "nobody"
+    yield from wrap_text(f"{summary.suite}: {summary.n_units:,} answers of {models}{stopped}")
     yield from wrap_text(answer(summary))
     yield ""
     yield from _tables(summary)
@@ -88,7 +75,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
         if metrics := _measured_first(summary.metrics):
-            yield TextTable(_rows_of_candidate(metrics), left=(0, 4))
+            yield Table(_rows_of_candidate(metrics), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
@@ -126,7 +113,7 @@ def _rows_of_candidate(metrics: Sequence[MetricSummary]) -> list[Row]:
     return append_column(rows, judges)
 
 
-def _tables_of_candidates(summary: Summary) -> Iterator[TextTable]:
+def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
     """A row a metric and a column a candidate, in as many tables as the width needs. If all
     figures of a row are estimates its name says so, else each of them."""
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
@@ -224,19 +211,6 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
     return f"judged by {', '.join(parts)}; n {n} a figure"
 
 
-def describe_temperatures(summary: Summary) -> list[str]:
-    """The temperature of the judges of the figures: once if it is the same for all."""
-    judges = {
-        name for metric in summary.metrics for jury in metric.judges for name in split_jurors(jury)
-    }
-    of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
-    if not of_judge:
-        return []
-    if len(set(of_judge.values())) == 1:
-        return [f"judged at {next(iter(of_judge.values()))}"]
-    return [", ".join(f"{name} at {at}" for name, at in of_judge.items())]
-
-
 def _replaced_verdicts(summary: Summary) -> Iterator[str]:
     """The number of verdicts that judges failed to give, and the most frequent cause."""
     if not summary.replaced:
@@ -256,12 +230,8 @@ def _failures(summary: Summary) -> Iterator[str]:
         return
     yield ""
     yield f"{summary.n_failed_units:,} of {summary.n_units:,} units failed:"
-    for cause in summary.causes[:CAUSES_SHOWN]:
-        example = f": {cause.example}" if cause.example != cause.cause else ""
-        yield _shorten(f"  {cause.n_units:,} x {cause.cause}", TABLE_WIDTH)
-        yield _shorten(f"    such as {cause.unit_id}{example}", TABLE_WIDTH)
-    if (rest := len(summary.causes) - CAUSES_SHOWN) > 0:
-        yield f"  and {rest} other causes; --full lists them"
+    for line in cause_lines(summary.causes, CAUSES_SHOWN, "--full lists them"):
+        yield _shorten(line, TABLE_WIDTH)
 
 
 def _next_steps(summary: Summary, path: str) -> Iterator[str]:

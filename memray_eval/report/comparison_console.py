@@ -6,21 +6,30 @@ from collections.abc import Iterator, Sequence
 from textwrap import wrap
 
 from memray_eval.analysis.comparing.models import (
-    AdjustedDifference,
     CommonUnits,
     Comparison,
     MetricComparison,
 )
 from memray_eval.analysis.marks import NOTHING, name_figure
+from memray_eval.analysis.statistics import Interval
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.pairs_console import judge_lines, leader_in_words
-from memray_eval.report.sections import Content, TextTable, append_column, ends, figure, lines_of
+from memray_eval.report.sections import (
+    Cell,
+    Content,
+    Row,
+    Section,
+    Table,
+    append_column,
+    ends,
+    figure,
+    lines_of,
+)
 
 GROUPS_SHOWN = 10
 ADJUSTED_TITLE = (
     "adjusted to people's labels (Rogan-Gladen takes it that the judge errs on both sides alike)"
 )
-ADJUSTED_HEADS = ("metric", "n", "A", "{letter}", "{letter}-A", "95% of {letter}-A", "labels")
 
 
 def render(comparison: Comparison, n_flips: int | None = None) -> str:
@@ -41,25 +50,10 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
     yield from (f"warning: {warning}" for warning in comparison.warnings)
     for common in comparison.common:
         rows = [metric for metric in comparison.metrics if metric.other == common.other]
-        other = common.letter
-        yield from ("", f"{other} against A: {common.n} common units", "")
-        level = f"{comparison.settings.level:.0%} of {other}-A"
-        heads = ("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")
-        marks = ["", *(row.mark for row in rows)]
-        yield TextTable(append_column([heads, *map(_difference_row, rows)], marks))
-        yield ""
-        head = (
-            "metric",
-            "stderr",
-            "d",
-            "win/tie/loss",
-            "flips",
-            "only A",
-            f"only {other}",
-            "detectable",
-        )
-        yield TextTable(append_column([head, *map(_detail_row, rows)], marks))
-        yield from _adjusted_lines(comparison, common)
+        yield from ("", f"{common.letter} against A: {common.n} common units", "")
+        yield from lines_of(figures_section(comparison, common).parts)
+        if adjusted := adjusted_section(comparison, common):
+            yield from ("", adjusted.title, *adjusted.lines())
         yield from _group_lines(comparison, rows)
         yield from (line for row in rows for line in _flip_lines(row, n_flips))
     for criterion in comparison.pairs.criteria if comparison.pairs else ():
@@ -68,48 +62,75 @@ def _parts(comparison: Comparison, n_flips: int | None) -> Iterator[Content]:
     yield from ("", *_legend(comparison))
 
 
-def _difference_row(row: MetricComparison) -> Sequence[str]:
-    paired = row.paired
-    means = (figure(paired.mean_a), figure(paired.mean_b), figure(paired.difference, "+z.4f"))
-    return (
-        name_figure(row),
-        str(paired.n),
-        *means,
-        ends(paired.low, paired.high) or NOTHING,
-        figure(paired.p_value),
-        figure(row.p_holm),
-    )
+def figures_section(comparison: Comparison, common: CommonUnits) -> Section:
+    """Two tables of all figures of a side: the differences, and how sure they are."""
+    rows = [metric for metric in comparison.metrics if metric.other == common.other]
+    other, marks = common.letter, ["", *(row.mark for row in rows)]
+    level = f"{comparison.settings.level:.0%} of {other}-A"
+    differences: list[Row] = [("metric", "n", "A", other, f"{other}-A", level, "p", "p Holm")]
+    certainty: list[Row] = [
+        ("metric", "stderr", "d", "win/tie/loss", "flips", "only A", f"only {other}",
+         "detectable", "p BH"),
+    ]  # fmt: skip
+    for row in rows:
+        name, paired = name_figure(row), row.paired
+        differences.append((
+            name,
+            str(paired.n),
+            Cell(figure(paired.mean_a), hint=_describe_ends(row.interval_a)),
+            Cell(figure(paired.mean_b), hint=_describe_ends(row.interval_b)),
+            figure(paired.difference, "+z.4f"),
+            ends(paired.low, paired.high) or NOTHING,
+            figure(paired.p_value),
+            figure(row.p_holm),
+        ))  # fmt: skip
+        certainty.append((
+            name,
+            figure(paired.stderr),
+            figure(paired.effect_size, "+z.2f"),
+            f"{paired.wins}/{paired.ties}/{paired.losses}",
+            NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
+            str(row.only_a),
+            str(row.only_b),
+            figure(paired.detectable),
+            figure(row.p_fdr),
+        ))  # fmt: skip
+    tables = [Table(append_column(rows, marks)) for rows in (differences, certainty)]
+    return Section(common.other, [tables[0], "", tables[1]])
 
 
-def _detail_row(row: MetricComparison) -> Sequence[str]:
-    paired = row.paired
-    return (
-        name_figure(row),
-        figure(paired.stderr),
-        figure(paired.effect_size, "+z.2f"),
-        f"{paired.wins}/{paired.ties}/{paired.losses}",
-        NOTHING if row.flips_up is None else f"+{row.flips_up} -{row.flips_down}",
-        str(row.only_a),
-        str(row.only_b),
-        figure(paired.detectable),
-    )
+def _describe_ends(interval: Interval | None) -> str:
+    return "" if interval is None else ends(interval.low, interval.high, "z.4f")
 
 
-def _adjusted_lines(comparison: Comparison, common: CommonUnits) -> Iterator[Content]:
-    """The differences as people would see them, if labels were given."""
-    rows = [difference for difference in comparison.adjusted if difference.other == common.other]
-    if not rows:
-        return
-    yield ""
-    yield ADJUSTED_TITLE
-    heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    if cells := [adjusted_row(difference) for difference in rows if not difference.refused]:
-        yield TextTable([heads, *cells])
-    yield from (
-        f"{difference.metric}: not adjusted by {difference.labelled}: {difference.refused}"
-        for difference in rows
-        if difference.refused
-    )
+def adjusted_section(comparison: Comparison, common: CommonUnits) -> Section | None:
+    """The differences as people would see them; None if no labels were given."""
+    adjusted = [row for row in comparison.adjusted if row.other == common.other]
+    if not adjusted:
+        return None
+    letter = common.letter
+    rows: list[Row] = [
+        ("metric", "n", "A", letter, f"{letter}-A", f"95% of {letter}-A", "labels"),
+    ]
+    rows += [
+        (
+            row.metric,
+            f"{row.n:,}",
+            figure(row.mean_a),
+            figure(row.mean_b),
+            figure(row.difference, "+z.4f"),
+            ends(row.low, row.high) or NOTHING,
+            f"{row.n_labels:,} of {row.labelled} ({row.method})",
+        )
+        for row in adjusted
+        if not row.refused
+    ]
+    refused = [
+        f"{row.metric}: not adjusted by {row.labelled}: {row.refused}"
+        for row in adjusted
+        if row.refused
+    ]
+    return Section(ADJUSTED_TITLE, [*([Table(rows)] if len(rows) > 1 else []), *refused])
 
 
 def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> Iterator[Content]:
@@ -139,7 +160,7 @@ def _group_lines(comparison: Comparison, rows: Sequence[MetricComparison]) -> It
             "",
             f"{name_figure(row)} by {comparison.by} (* beyond chance, over all groups):",
         )
-        yield TextTable(cells)
+        yield Table(cells)
         if (rest := len(largest) - GROUPS_SHOWN) > 0:
             yield f"and {rest} smaller differences"
 
@@ -163,8 +184,8 @@ def _legend(comparison: Comparison) -> Iterator[str]:
     how = comparison.settings
     yield f"{how_measured(comparison)}."
     yield (
-        "p: sign-flip permutation test, two-sided; Holm: corrected over all rows. d: Cohen's, of "
-        "the differences."
+        "p: sign-flip permutation test, two-sided; Holm, BH: corrected over all rows. d: Cohen's, "
+        "of the differences."
     )
     yield (
         f"detectable: the smallest true difference found {how.power:.0%} of the time. win: A is "
@@ -197,16 +218,3 @@ def how_measured(comparison: Comparison) -> str:
     )
     kind = "bootstrap (BCa, expanded)" if comparison.settings.bootstrap else f"Student{of_shares}"
     return f"Standard errors: {errors}. Intervals: {kind}"
-
-
-def adjusted_row(difference: AdjustedDifference) -> tuple[str, ...]:
-    """The cells of an adjusted difference, under ADJUSTED_HEADS."""
-    return (
-        difference.metric,
-        f"{difference.n:,}",
-        figure(difference.mean_a),
-        figure(difference.mean_b),
-        figure(difference.difference, "+z.4f"),
-        ends(difference.low, difference.high) or NOTHING,
-        f"{difference.n_labels:,} of {difference.labelled} ({difference.method})",
-    )

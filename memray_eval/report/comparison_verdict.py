@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, MetricComparison
 from memray_eval.analysis.marks import digits_of, name_figure
 from memray_eval.analysis.where import main_group, places_in_words
+from memray_eval.report.sections import ends
 
 NAMED = 3  # metrics that the sentence names on each side
 _WIDE = (0.0, 5.0)
@@ -32,8 +33,8 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
         which = f"any of {len(scored)} metrics" if len(scored) > 1 else scored[0].metric
         return f"{b} is not told from {a} on {which}{_how_small(scored)}."
     parts = [
-        f"{b} is better than {a} on {_count(better)} of {len(scored)}{_details(better)}",
-        f"worse on {_count(worse)}{_details(worse)}",
+        f"{b} is better than {a} on {len(better) or 'none'} of {len(scored)}{_details(better)}",
+        f"worse on {len(worse) or 'none'}{_details(worse)}",
     ]
     if not better:
         parts = [f"{b} is worse than {a} on {len(worse)} of {len(scored)}{_details(worse)}"]
@@ -42,10 +43,6 @@ def verdict(comparison: Comparison, common: CommonUnits) -> str:
         parts.append(f"{rest} not told apart")
     parts += places_in_words({row.metric: _where(comparison, row) for row in shown}, NAMED)
     return f"{', '.join(parts[:2])}; {'; '.join(parts[2:])}".removesuffix("; ") + "."
-
-
-def _count(rows: Sequence[MetricComparison]) -> str:
-    return str(len(rows)) if rows else "none"
 
 
 def _details(rows: Sequence[MetricComparison]) -> str:
@@ -60,13 +57,9 @@ def _difference(row: MetricComparison) -> str:
     paired = row.paired
     largest = max(abs(value) for value in (paired.mean_a or 0.0, paired.mean_b or 0.0))
     digits = digits_of(_WIDE if largest > 1 else (0.0, 1.0))
-    ends = (
-        ""
-        if paired.low is None or paired.high is None
-        else f" [{paired.low:z.{digits}f}, {paired.high:z.{digits}f}]"
-    )
-    estimate = ", est." if row.mark else ""
-    return f"{name_figure(row)} {paired.difference:+z.{digits}f}{ends}{estimate}"
+    difference = f"{name_figure(row)} {paired.difference:+z.{digits}f}"
+    between = ends(paired.low, paired.high, f"z.{digits}f")
+    return f"{difference} {between}".rstrip() + (", est." if row.mark else "")
 
 
 def _how_small(rows: Sequence[MetricComparison]) -> str:

@@ -10,54 +10,57 @@ from memray_eval.analysis.marks import NOTHING, fallbacks_of, metric_mark
 from memray_eval.metric import EVIDENCE, TRUST, UNVERIFIED
 from memray_eval.report.adjusted_lines import describe_adjusted
 from memray_eval.report.answer import no_answer_lines
-from memray_eval.report.brief import describe_temperatures
 from memray_eval.report.conversations_console import arm_sections
-from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
-from memray_eval.report.served_models import served_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
-from memray_eval.report.sweeps import sweep_sections
-from memray_eval.report.tables import disagreements_line, heat_map, task_table
+from memray_eval.report.tables import (
+    disagreements_line,
+    generation_sections,
+    heat_sections,
+    served_sections,
+    sweep_sections,
+    task_table,
+)
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
     Cause,
-    GenerationSummary,
     MetricSummary,
     Summary,
     SummaryLine,
     SummarySection,
+    split_jurors,
 )
 
 WIDTH = 70
-CAUSES_SHOWN = 5
+CAUSES_SHOWN, LISTED = 5, "summary.json lists them"
 BAR = "█"
 _NO_INTERVALS = "No intervals here: of many figures, one is high by chance."
 _BAR_SHARE = 0.05  # one block of a bar, as a share of the samples
 
 
-def render(summary: Summary) -> str:
+def render(summary: Summary, failed_calls: Section | None = None) -> str:
     """Renders the whole summary as text. Control characters in names are escaped."""
-    return escape_controls("\n".join(_lines(summary)) + "\n")
+    return escape_controls("\n".join(_lines(summary, failed_calls)) + "\n")
 
 
-def report_sections(summary: Summary) -> Iterator[Section]:
+def report_sections(summary: Summary, failed_calls: Section | None = None) -> Iterator[Section]:
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
     yield from _metric_sections(summary)
     yield from _task_sections(summary)
+    yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
-    for heat in summary.heat_maps:
-        if any(heat.n_without_depth) or any(any(row) for row in heat.n):
-            title = f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}"
-            yield Section(title, list(heat_map(heat)))
-    if decisions := decide(means_of(summary)):
-        yield decision_section(decisions)
+    yield from heat_sections(summary.heat_maps)
+    yield from decision_sections(summary)
     for candidate in summary.candidates:
         if rows := [row for row in summary.performance if row.candidate == candidate.candidate]:
             lines = list(performance_lines(rows, summary.headline))
             yield Section(f"SPEED AND QUALITY - {candidate.candidate}", lines)
     yield from sweep_sections(summary.sweeps)
+    if failed_calls is not None:
+        yield failed_calls
     if (advice := summary.recommendation) is not None:
         yield Section("RECOMMENDATIONS", list(recommendation_lines(summary, advice)))
 
@@ -81,11 +84,11 @@ def _task_sections(summary: Summary) -> Iterator[Section]:
         yield Section("", [disagreements_line(summary)])
 
 
-def _lines(summary: Summary) -> Iterator[str]:
+def _lines(summary: Summary, failed_calls: Section | None) -> Iterator[str]:
     yield from (_rule("="), "BENCHMARK EVALUATION SUMMARY", _rule("="))
     yield from _header_lines(summary)
     yield _rule("=")
-    for number, section in enumerate(report_sections(summary)):
+    for number, section in enumerate(report_sections(summary, failed_calls)):
         if section.title:
             above = _rule("-") if number or not summary.metrics else ""
             yield from (above, section.title, _rule("-"))
@@ -99,24 +102,20 @@ def _lines(summary: Summary) -> Iterator[str]:
 
 
 def _header_lines(summary: Summary) -> Iterator[str]:
-    models = [
-        f"{c.candidate} ({c.model})" if c.candidate != c.model else c.model
-        for c in summary.candidates
-    ]
     yield f"Run: {summary.run_id}"
     yield f"Suite: {summary.suite}"
-    yield f"Generation Model: {', '.join(models)}"
+    yield f"Generation Model: {name_models(summary)}"
     yield f"Judge Model: {_describe_judges(summary)}"
     yield f"Total Samples: {summary.n_samples}" + (
         f" ({summary.n_invalid} invalid ones skipped)" if summary.n_invalid else ""
     )
     if summary.n_failed_units:
         yield f"Failed Units: {summary.n_failed_units} of {summary.n_units}"
-        yield from cause_lines(summary.causes)
+        yield from cause_lines(summary.causes, CAUSES_SHOWN, LISTED)
     if summary.replaced:
         n_replaced = sum(cause.n_units for cause in summary.replaced)
         yield f"Verdicts Replaced: {n_replaced}, as judges failed"
-        yield from cause_lines(summary.replaced)
+        yield from cause_lines(summary.replaced, CAUSES_SHOWN, LISTED)
     if summary.evaluation_s is not None:
         yield f"Evaluation Time: {summary.evaluation_s:.2f}s"
         yield f"Avg Eval Time/Sample: {summary.evaluation_s / max(1, summary.n_units):.2f}s"
@@ -127,20 +126,37 @@ def _header_lines(summary: Summary) -> Iterator[str]:
             f"tokens were read from it{written}; it saved ${cache.saved_usd:,.4g}"
         )
     yield from no_answer_lines(summary)
-    for candidate in summary.candidates:
-        yield _describe_speed(candidate)
-        yield from _prompt_lines(candidate)
 
 
-def cause_lines(causes: Sequence[Cause]) -> Iterator[str]:
-    """Lists why units failed, the most frequent cause first, with one example of each."""
-    for cause in causes[:CAUSES_SHOWN]:
-        yield f"  {cause.n_units} x {cause.cause}"
+def cause_lines(causes: Sequence[Cause], shown: int, where: str) -> Iterator[str]:
+    """Lists why units failed, the most frequent cause first, with one example of each; `where` the
+    others are."""
+    for cause in causes[:shown]:
+        yield f"  {cause.n_units:,} x {cause.cause}"
         yield f"    such as unit {cause.unit_id}" + (
             f": {cause.example}" if cause.example != cause.cause else ""
         )
-    if (rest := len(causes) - CAUSES_SHOWN) > 0:
-        yield f"  and {rest} other causes; summary.json lists them"
+    if (rest := len(causes) - shown) > 0:
+        yield f"  and {rest} other causes; {where}"
+
+
+def name_models(summary: Summary) -> str:
+    """The candidates, each with its model unless that is its name."""
+    return ", ".join(
+        shown.candidate if shown.candidate == shown.model else f"{shown.candidate} ({shown.model})"
+        for shown in summary.candidates
+    )
+
+
+def describe_temperatures(summary: Summary) -> list[str]:
+    """The temperature of the judges of the figures: once if it is the same for all."""
+    judges = {
+        name for metric in summary.metrics for jury in metric.judges for name in split_jurors(jury)
+    }
+    of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
+    if len(set(of_judge.values())) == 1:
+        return [f"judged at {next(iter(of_judge.values()))}"]
+    return [", ".join(f"{name} at {at}" for name, at in of_judge.items())] if of_judge else []
 
 
 def _describe_judges(summary: Summary) -> str:
@@ -150,42 +166,6 @@ def _describe_judges(summary: Summary) -> str:
         for judge in metric.judges:
             by_judge.setdefault(judge, {})[metric.metric] = None
     return "; ".join(f"{judge} ({', '.join(names)})" for judge, names in by_judge.items()) or "none"
-
-
-def _describe_speed(candidate: GenerationSummary) -> str:
-    rate, ttft = "speed not measured", ""
-    if candidate.output_tokens_per_s:
-        rate = f"{candidate.output_tokens_per_s:.1f} tokens/s"
-    if candidate.ttft_s_mean is not None:
-        ttft = f", first token {candidate.ttft_s_mean:.2f}s on average"
-    reasons = [f"{count} {reason}" for reason, count in candidate.finish_reasons.items()]
-    return (
-        f"Generation: {candidate.prompt_tokens} prompt + {candidate.output_tokens} output tokens, "
-        f"{rate}{ttft}; ended by: {', '.join(reasons) or 'none'}"
-        + (f"; {candidate.n_failed} failed" if candidate.n_failed else "")
-        + (f"; tokens unknown of {candidate.uncounted} answers" if candidate.uncounted else "")
-    )
-
-
-def _prompt_lines(candidate: GenerationSummary) -> Iterator[str]:
-    """Lists what is unusual about a candidate's prompts and answers."""
-    if candidate.cached_tokens is not None:
-        rate = candidate.cache_hit_rate
-        share = "" if rate is None else f", {rate:.1%} of those measured"
-        yield f"Prefix Cache: {candidate.cached_tokens} prompt tokens were in it already{share}"
-    if candidate.truncated:
-        yield (
-            f"Truncated: {candidate.truncated} of {candidate.n} prompts lost their middle to fit "
-            "the model"
-        )
-    if candidate.thinking:
-        yield (
-            f"Thinking: {candidate.thinking} of {candidate.n} answers held thinking blocks, not "
-            "judged"
-        )
-    if set(candidate.prompt_forms) - {"chat"}:
-        forms = (f"{count} {form}" for form, count in candidate.prompt_forms.items())
-        yield f"Prompt Forms: {', '.join(forms)}"
 
 
 def metric_lines(metric: MetricSummary) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.report.sections import TABLE_WIDTH, Content, Section, TextTable, ends, figure
+from memray_eval.report.sections import Content, Section, Table, ends, figure, fit_tables
 from memray_eval.types import FAILURES, ArmSummary, CategoryFigure
 
 _NAME = 24  # the widest name of a category
@@ -37,7 +37,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
         )
         for arm in arms
     ]
-    yield TextTable([heads, *rows], left=(0, 1))
+    yield Table([heads, *rows], left=(0, 1))
     yield "recall: of the evidence, in what was retrieved or shown. tokens, seconds: a question's"
     yield "prompt and answer, on average. cut: prompts that lost whole sessions, or turns, to fit."
     yield ""
@@ -53,7 +53,7 @@ def _arms(arms: Sequence[ArmSummary]) -> Iterator[Content]:
                                          for arm in arms)))  # fmt: skip
     if any(arm.n_unexplained for arm in arms):
         table.append(("wrong, no evidence named", *(f"{arm.n_unexplained:,}" for arm in arms)))
-    yield TextTable(table)
+    yield Table(table)
 
 
 def _arm(arm: ArmSummary) -> Iterator[Content]:
@@ -61,27 +61,20 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
     abstention apart, the agreement, and the errata."""
     for name, value in arm.overall.items():
         yield f"{name}: {_points(value)}"
-    metrics = list(dict.fromkeys(cell.metric for cell in arm.categories))
     by_key = {(cell.category, cell.metric): cell for cell in arm.categories}
     categories = list(dict.fromkeys(cell.category for cell in arm.categories))
-    if metrics:
-        yield ""
-    while metrics:
-        shown: list[str] = []
-        width = _NAME + 5
-        while metrics and (not shown or width + max(len(metrics[0]), 19) + 2 <= TABLE_WIDTH):
-            width += max(len(metrics[0]), 19) + 2
-            shown.append(metrics.pop(0))
-        marks = (EST if name in arm.estimated else "" for name in shown)
-        rows = [("category", "n", *map("".join, zip(shown, marks, strict=True)))]
-        for category in categories:
-            figures = [by_key.get((category, metric)) for metric in shown]
-            n = max((cell.n for cell in figures if cell), default=0)
-            cells = map(_with_interval, figures)
-            rows.append(((category or "all")[:_NAME], f"{n:,}", *cells))
-        yield TextTable(rows)
-        if metrics:
-            yield ""
+    names = ["category", *((category or "all")[:_NAME] for category in categories)]
+    columns = []
+    for metric in dict.fromkeys(cell.metric for cell in arm.categories):
+        cells = [by_key.get((category, metric)) for category in categories]
+        head = metric + (EST if metric in arm.estimated else "")
+        columns.append([head, *map(_with_interval, cells)])
+    counts = [
+        max(cell.n for cell in arm.categories if cell.category == category)
+        for category in categories
+    ]
+    for table in fit_tables(names, [["n", *(f"{n:,}" for n in counts)], *columns]):
+        yield from ("", table)
     estimate = "; est.: an estimate by rules, not a judge's verdict" if arm.estimated else ""
     yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
     if any(category is not None for category in categories):
@@ -110,7 +103,7 @@ def _errata(arm: ArmSummary) -> Iterator[Content]:
         n, n_without = f"{erratum.n:,}", f"{erratum.n_without:,}"
         mean, without = _points(erratum.mean), _points(erratum.mean_without)
         rows.append((erratum.metric, n, mean, n_without, without, _points(erratum.ceiling)))
-    yield TextTable(rows)
+    yield Table(rows)
     yield "ceiling: what a system that answers everything rightly would score against this gold"
 
 

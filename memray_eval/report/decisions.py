@@ -1,12 +1,10 @@
 """Decides what to do with a candidate of the companion suite, by seed 002's quality levels and
 decision guideline, for each scenario and over all.
 
-The seed's levels leave gaps (such as 0.8 to 0.9); here each level reaches up to the next. Its
-guideline is read like this: the average is that of overall_quality; a candidate is deployed if it
-reaches 0.7 in every scenario; an individual metric is the mean of one of the six others. A judge
-that answers in the seed's own form gives the overall score alone: the averages then decide, and the
-decision says so, as where overall_quality is the one metric of a run. The guideline covers all
-scenarios, so a run of only some gets a verdict on each, but none over all."""
+The seed's levels leave gaps (such as 0.8 to 0.9); here each reaches up to the next. The guideline's
+average is that of overall_quality, which must reach 0.7 in every scenario; its individual metrics
+are the means of the six others. If there is an overall score alone the averages decide, and the
+decision says so. A run of only some scenarios gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 
@@ -17,8 +15,8 @@ from typing import Literal, NamedTuple, TypeAlias
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
-from memray_eval.report.sections import Content, Section, TextTable
-from memray_eval.types import Frozen, Summary, TaskSummary
+from memray_eval.report.sections import Content, Section, Table
+from memray_eval.types import Frozen, Summary
 
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
 EVERY = ""  # the scenario of a decision over all of them
@@ -91,28 +89,20 @@ def level_of(score: float) -> Level:
     )
 
 
-def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
+def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
-    return tuple(
-        ScenarioMeans(
-            candidate=task.candidate,
-            scenario=task.task or "(no scenario)",
-            means={metric.metric: metric.mean for metric in task.metrics},
-            **_count_scores(task),
-        )
-        for task in summary.tasks
-        if task.bucket is None
-    )
-
-
-def _count_scores(task: TaskSummary) -> dict[str, int]:
-    """Counts the family's scores in a scenario, those of them that no judge gave, and failures."""
-    family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
-    counts = {
-        name: sum(getattr(metric, name) for metric in family)
-        for name in ("n_scored", "estimates", "fallbacks")
-    }
-    return counts | {"failures": sum(metric.n_failed for metric in family)}
+    for task in summary.tasks:
+        if task.bucket is None:
+            family = [metric for metric in task.metrics if metric.metric in (OVERALL, *METRICS)]
+            yield ScenarioMeans(
+                candidate=task.candidate,
+                scenario=task.task or "(no scenario)",
+                means={metric.metric: metric.mean for metric in task.metrics},
+                n_scored=sum(metric.n_scored for metric in family),
+                estimates=sum(metric.estimates for metric in family),
+                fallbacks=sum(metric.fallbacks for metric in family),
+                failures=sum(metric.n_failed for metric in family),
+            )
 
 
 def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
@@ -124,24 +114,28 @@ def decide(of_scenarios: Iterable[ScenarioMeans]) -> tuple[Decision, ...]:
             by_candidate.setdefault(means.candidate, []).append(means)
     return tuple(
         decision
-        for candidate, scenarios in by_candidate.items()
-        for decision in (*map(_decide_scenario, scenarios), _decide_overall(candidate, scenarios))
+        for scenarios in by_candidate.values()
+        for decision in (
+            *(_decide([means], means.scenario) for means in scenarios),
+            _decide(scenarios, EVERY),
+        )
     )
 
 
-def decision_section(decisions: Sequence[Decision]) -> Section:
-    """A table with a row per candidate and scenario, then the reasons of each decision, the rule,
-    and what the levels mean."""
-    return Section("DECISIONS", list(_parts(decisions)))
+def decision_sections(summary: Summary) -> Iterator[Section]:
+    """A section of a run of the companion suite: a row per candidate and scenario, then the reasons
+    of each decision, the rule, and what the levels mean."""
+    if decisions := decide(means_of(summary)):
+        yield Section("DECISIONS", list(decision_parts(decisions)))
 
 
-def _parts(decisions: Sequence[Decision]) -> Iterator[Content]:
+def decision_parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     rows = [("candidate", "scenario", "average", "level", "decision")]
     for decision in decisions:
         average = NOTHING if decision.average is None else f"{decision.average:z.4f}"
         scope, verdict = _describe_scope(decision), _describe_verdict(decision)
         rows.append((decision.candidate, scope, average, decision.level, verdict))
-    yield TextTable(rows)
+    yield Table(rows)
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
@@ -166,60 +160,36 @@ def _describe_scope(decision: Decision) -> str:
     return f"{decision.n_scenarios} of {len(SCENARIOS)} scenarios"
 
 
-def _decide_scenario(means: ScenarioMeans) -> Decision:
-    average = means.means.get(OVERALL)
-    figures = {name: means.means.get(name) for name in METRICS}
-    alone = _has_overall_alone([means])
-    verdict, reasons = _reach_verdict(average, {means.scenario: average}, figures, alone=alone)
-    return Decision(
-        candidate=means.candidate,
-        scenario=means.scenario,
-        average=average,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        mark=_combined_mark([means]),
-    )
-
-
-def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decision:
-    """Decides over all scenarios, each of which counts once, whatever its size. The verdict is
-    undecided if one of SCENARIOS was not run."""
+def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
+    """Decides on one scenario, or (EVERY) over all, each of which counts once, whatever its size.
+    The verdict over all is undecided if one of SCENARIOS was not run."""
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
-    average = _mean(list(averages.values()))
-    not_run = [name for name in SCENARIOS if name not in averages]
+    average, alone = _mean(list(averages.values())), _has_overall_alone(scenarios)
+    what = "average" if scenario else "the mean of the scenarios"
+    verdict, reasons = _reach_verdict(average, averages, figures, alone=alone, what=what)
+    not_run = [] if scenario else [name for name in SCENARIOS if name not in averages]
     n_run = len(SCENARIOS) - len(not_run)
-    verdict, reasons = _reach_verdict(
-        average,
-        averages,
-        figures,
-        alone=_has_overall_alone(scenarios),
-        what="the mean of the scenarios",
-    )
     if not_run:
         verdict = "undecided"
         reasons = [
             f"{n_run} of {len(SCENARIOS)} scenarios were run: no verdict over all; not run: "
             f"{', '.join(not_run)}"
         ]
-    return Decision(
-        candidate=candidate,
-        scenario=EVERY,
-        average=average,
-        verdict=verdict,
-        reasons=tuple(reasons),
-        n_scenarios=n_run,
-        mark=_combined_mark(scenarios),
-    )
-
-
-def _combined_mark(scenarios: Sequence[ScenarioMeans]) -> str:
     counts = (
         sum(getattr(means, name) for means in scenarios)
         for name in ("n_scored", "estimates", "fallbacks")
     )
-    alone = "by the overall score alone" if _has_overall_alone(scenarios) else ""
-    return ", ".join(filter(None, (alone, mark(*counts))))
+    marks = ("by the overall score alone" if alone else "", mark(*counts))
+    return Decision(
+        candidate=scenarios[0].candidate,
+        scenario=scenario,
+        average=average,
+        verdict=verdict,
+        reasons=tuple(reasons),
+        n_scenarios=1 if scenario else n_run,
+        mark=", ".join(filter(None, marks)),
+    )
 
 
 def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
@@ -244,7 +214,7 @@ def _reach_verdict(
     figures: Mapping[str, float | None],
     *,
     alone: bool,
-    what: str = "average",
+    what: str,
 ) -> tuple[Verdict, list[str]]:
     """Returns the verdict and its reasons, in which the average is called `what`. A figure that is
     too low decides even if others are missing; if there is an overall score `alone`, it decides."""

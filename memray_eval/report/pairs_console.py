@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from textwrap import wrap
+from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING
 from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
-from memray_eval.report.sections import Content, TextTable, lines_of
+from memray_eval.report.sections import Content, Section, Table, ends, lines_of, wrap_text
 
-WIDTH = 80
 DUELS_SHOWN = 15
 
 
 def render_pairs(report: PairwiseReport) -> str:
     """The candidates by strength, the duels, and what the judge's verdicts are worth."""
-    return "\n".join(lines_of(_parts(report))) + "\n"
+    parts: list[Content] = []
+    for section in pair_sections(report):
+        parts += [*section.parts, ""]
+    parts.append(how_measured(report))
+    wrapped = ((wrap_text(part) or [""]) if isinstance(part, str) else [part] for part in parts)
+    return "\n".join(lines_of(chain.from_iterable(wrapped))) + "\n"
 
 
-def _parts(report: PairwiseReport) -> Iterator[Content]:
-    for number, criterion in enumerate(report.criteria):
-        if number:
-            yield ""
-        yield from _criterion_lines(report, criterion)
-    yield ""
-    yield from wrap(how_measured(report), WIDTH)
+def pair_sections(report: PairwiseReport) -> Iterator[Section]:
+    """A section for each metric of pairs, with lines of any length."""
+    for criterion in report.criteria:
+        yield Section(criterion.metric, list(_parts(report, criterion)))
 
 
 def leader_in_words(criterion: Criterion) -> str:
@@ -40,9 +41,9 @@ def leader_in_words(criterion: Criterion) -> str:
     return f"{first.candidate} leads ({criterion.metric}) and is not told from {names}: it {rate}."
 
 
-def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
+def _parts(report: PairwiseReport, criterion: Criterion) -> Iterator[Content]:
     judges = ", ".join(criterion.judges) or "nobody"
-    yield from wrap(leader_in_words(criterion), WIDTH)
+    yield leader_in_words(criterion)
     yield (
         f"{criterion.n_pairs:,} pairs on {criterion.n_questions:,} questions, both orders, judged "
         f"by {judges}"
@@ -57,7 +58,7 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[C
         "strength",
         "ranks",
     )
-    yield TextTable([heads, *map(_standing_row, criterion.standings)], left=(1,))
+    yield Table([heads, *map(_standing_row, criterion.standings)], left=(1,))
     if len(criterion.standings) > 2 and criterion.duels:
         yield ""
         rows = [
@@ -71,12 +72,11 @@ def _criterion_lines(report: PairwiseReport, criterion: Criterion) -> Iterator[C
             for duel in criterion.duels[:DUELS_SHOWN]
         ]
         columns = ("", "win rate", f"{report.level:.0%}", "win/tie/loss", "at equal length")
-        yield TextTable([columns, *rows])
+        yield Table([columns, *rows])
         if (rest := len(criterion.duels) - DUELS_SHOWN) > 0:
             yield f"and {rest} more in pairs.json"
     yield ""
-    for line in judge_lines(criterion):
-        yield from wrap(line, WIDTH, subsequent_indent="  ")
+    yield from judge_lines(criterion)
 
 
 def judge_lines(criterion: Criterion) -> Iterator[str]:
@@ -163,10 +163,9 @@ def format_strength(standing: Standing) -> str:
         return NOTHING
     if not standing.ties and not (standing.wins and standing.losses):
         return "all won" if standing.wins else "all lost"
-    ends = standing.strength_interval
-    return f"{standing.strength:+z.2f}" + (
-        f" [{ends.low:+z.2f}, {ends.high:+z.2f}]" if ends else ""
-    )
+    interval = standing.strength_interval
+    between = ends(*interval, "+z.2f") if interval else ""
+    return f"{standing.strength:+z.2f} {between}".rstrip()
 
 
 def percent(value: float | None) -> str:

@@ -4,6 +4,7 @@ or set in the page; and how a figure, an interval and a count are written."""
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
+from itertools import groupby
 from textwrap import wrap
 from typing import NamedTuple, TypeAlias
 
@@ -13,48 +14,51 @@ from memray_eval.analysis.statistics import Interval
 from memray_eval.types import MetricSummary
 
 TABLE_WIDTH = 80
+SHADES = " ░▒▓█"
 Row = Sequence[str]
 _SUMMARY_INTERVALS = Intervals()
 
 
-class TextTable(NamedTuple):
-    """Rows of cells, the head first. The columns of `left` are aligned to the left, others to the
-    right."""
+class Cell(str):
+    """A text in a table with its `share` of a scale (0 to 100), which shades it, and a hint that a
+    page shows."""
+
+    share: int | None
+    hint: str
+
+    def __new__(cls, text: str, share: int | None = None, hint: str = "") -> Cell:
+        cell = super().__new__(cls, text)
+        cell.share, cell.hint = share, hint
+        return cell
+
+
+class Table(NamedTuple):
+    """Rows of texts, the head first. The columns of `left` are aligned to the left, others to the
+    right. Shaded cells make it a heat map."""
 
     rows: Sequence[Row]
     left: Collection[int] = (0,)
+    gap: str = "  "
+    title: str = ""
 
     def lines(self) -> Iterator[str]:
-        widths = [max(map(len, column)) for column in zip(*self.rows, strict=True)]
+        rows = [[*map(_shade, row)] for row in self.rows]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
         signs = ["<" if number in self.left else ">" for number in range(len(widths))]
-        for row in self.rows:
+        for row in rows:
             cells = zip(row, signs, widths, strict=True)
-            yield "  ".join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
+            yield self.gap.join(f"{text:{sign}{width}}" for text, sign, width in cells).rstrip()
 
 
-class Cell(NamedTuple):
-    """A figure in a page's table. `share`, of its scale (0-100), shades the cell; None leaves it
-    plain."""
-
-    text: str
-    share: int | None = None
-    hint: str = ""
-
-
-class Grid(NamedTuple):
-    """A page's table: a heading, the names of its columns (the first names the rows), and rows of a
-    name and cells. Shaded cells make it a heat map."""
-
-    title: str
-    heads: Row
-    rows: Sequence[tuple[str, Sequence[Cell]]]
-
-    @classmethod
-    def of_texts(cls, title: str, heads: Row, rows: Iterable[Row]) -> Grid:
-        return cls(title, heads, [(name, [*map(Cell, texts)]) for name, *texts in rows])
+def _shade(text: str) -> str:
+    """Begins a shaded cell with a block as dark as its share is high."""
+    share = getattr(text, "share", None)
+    if share is None:
+        return text
+    return f"{SHADES[min(share * len(SHADES) // 100, len(SHADES) - 1)]}{text:>4}"
 
 
-Content: TypeAlias = str | TextTable  # a line, or a table
+Content: TypeAlias = str | Table  # a line, or a table
 
 
 class Section(NamedTuple):
@@ -66,6 +70,14 @@ class Section(NamedTuple):
     def lines(self) -> Iterator[str]:
         return lines_of(self.parts)
 
+    def blocks(self) -> Iterator[Content]:
+        """The parts as a page shows them: lines that follow each other are one text."""
+        for is_text, parts in groupby(self.parts, lambda part: isinstance(part, str)):
+            if not is_text:
+                yield from parts
+            elif text := "\n".join(map(str, parts)).strip("\n"):
+                yield text
+
 
 def lines_of(parts: Iterable[Content]) -> Iterator[str]:
     for part in parts:
@@ -75,7 +87,7 @@ def lines_of(parts: Iterable[Content]) -> Iterator[str]:
             yield from part.lines()
 
 
-def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[TextTable]:
+def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[Table]:
     """Splits columns into as many tables as TABLE_WIDTH needs, each with `first` as its first
     column and at least one more."""
     room = TABLE_WIDTH - max(map(len, first))
@@ -84,12 +96,12 @@ def fit_tables(first: Row, columns: Sequence[Row]) -> Iterator[TextTable]:
     for column in columns:
         width = max(map(len, column)) + 2
         if shown and width > left:
-            yield TextTable(list(zip(first, *shown, strict=True)))
+            yield Table(list(zip(first, *shown, strict=True)))
             shown, left = [], room
         shown.append(column)
         left -= width
     if shown:
-        yield TextTable(list(zip(first, *shown, strict=True)))
+        yield Table(list(zip(first, *shown, strict=True)))
 
 
 def append_column(rows: Sequence[Row], column: Row) -> list[Row]:
@@ -112,6 +124,13 @@ def wrap_text(text: str, indent: str = "") -> list[str]:
 
 def figure(value: float | None, form: str = "z.4f", unit: str = "") -> str:
     return NOTHING if value is None else f"{value:{form}}{unit}"
+
+
+def cost_figure(usd: float | None, unpriced_calls: int) -> str:
+    """A sum of judge calls' costs in dollars, of which some calls' may be unknown."""
+    if not usd:
+        return "unknown" if unpriced_calls else NOTHING
+    return f"{usd:.4f}{' and more' * bool(unpriced_calls)}"
 
 
 def ends(low: float | None, high: float | None, form: str = "+z.4f") -> str:

@@ -1,16 +1,24 @@
-"""A run's tables by task, and its heat maps by length and depth."""
+"""A run's tables: by task, of generation, heat maps, sweeps, and models that answered."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
+from textwrap import wrap
 
 from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
+from memray_eval.report.answer import causes_in_words
 from memray_eval.report.sections import (
+    TABLE_WIDTH,
+    Cell,
     Content,
     Row,
-    TextTable,
+    Section,
+    Table,
     append_column,
+    cost_figure,
     count_span,
     figure,
     fit_tables,
@@ -22,9 +30,12 @@ from memray_eval.types import (
     VERDICT_METRIC,
     WITHOUT_CALL,
     Agreement,
+    GenerationSummary,
     HeatMap,
     MacroSummary,
+    ServedModel,
     Summary,
+    Sweep,
     TaskMetric,
     TaskSummary,
     is_estimate,
@@ -33,11 +44,9 @@ from memray_eval.types import (
 
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
-SHADES = " ░▒▓█"
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
 _JUDGE_WIDTH = 18
-_LABEL_WIDTH, _CELL_WIDTH = 8, 6  # of a heat map: 8 + 12 x 6 = 80
-_NO_DEPTH = "no depth"
+_LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
 
 
 def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
@@ -49,7 +58,7 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
     if any(task.metrics for task in tasks):
         head = tuple(name.format(judge=judge) for name in _HEAD)
         rows = [head, *map(_task_row, tasks), _macro_row(macro, tasks)]
-        yield TextTable(append_column(rows, _verdict_marks(tasks)))
+        yield Table(append_column(rows, _verdict_marks(tasks)))
         yield (
             f"{judge}, rule: mean x 100; macro: the mean of the task means. cover: share scored of"
         )
@@ -66,6 +75,51 @@ def task_table(summary: Summary, macro: MacroSummary) -> Iterator[Content]:
             f"Fallbacks: {fallbacks} scores are a rule's, because the judge failed; agreement "
             "leaves them out."
         )
+
+
+def generation_sections(summary: Summary) -> Iterator[Section]:
+    """The facts on each candidate's answers: a row a fact, a column a candidate."""
+    facts = {shown.candidate: dict(_facts(shown)) for shown in summary.candidates}
+    names = list(dict.fromkeys(name for of_candidate in facts.values() for name in of_candidate))
+    columns = [
+        (candidate, *(of_candidate.get(name, NOTHING) for name in names))
+        for candidate, of_candidate in facts.items()
+    ]
+    if columns:
+        yield Section("GENERATION", list(fit_tables(("", *names), columns)))
+
+
+def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
+    if generation.model != generation.candidate:
+        yield "model", generation.model
+    failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
+    yield "units", f"{generation.n:,}{failed}"
+    if causes := causes_in_words(generation):
+        yield "answered", f"{generation.answered:,}"
+        yield "no answer", causes
+    if n := generation.asked_again:
+        yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
+    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    measured = (
+        ("tokens unknown of", generation.uncounted or None, ",", " answers"),
+        ("throughput", generation.output_tokens_per_s, ",.1f", " tokens/s"),
+        ("first token, mean", generation.ttft_s_mean, ".2f", " s"),
+        ("in prefix cache", generation.cached_tokens, ",", " tokens"),
+        ("prefix cache", generation.cache_hit_rate, ".1%", " hit"),
+        ("prompts cut", generation.truncated or None, ",", ""),
+        ("answers with thinking", generation.thinking or None, ",", ""),
+    )
+    for name, value, form, unit in measured:
+        if value is not None:
+            yield name, figure(value, form, unit)
+    if set(generation.prompt_forms) - {"chat"}:
+        yield "prompt forms", _counted(generation.prompt_forms)
+    if generation.finish_reasons:
+        yield "ended by", _counted(generation.finish_reasons)
+
+
+def _counted(counts: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} {count:,}" for name, count in counts.items())
 
 
 def judge_label(summary: Summary, candidate: str | None = None) -> str:
@@ -95,28 +149,48 @@ def disagreements_line(summary: Summary) -> str:
     return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
 
 
-def heat_map(heat: HeatMap) -> Iterator[str]:
-    """Renders lengths as columns and depths as rows. A cell is the metric's mean in percent of its
-    scale, with a block as dark as it is high. More than LENGTHS_AT_ONCE lengths take several
-    grids."""
-    counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-    length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
-    marked = mark(sum(counts), heat.estimates, heat.fallbacks)
-    yield (
-        f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. "
-        f"{count_span(counts)} "
-        "scored a cell"
-    )
+def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
+    """A section for each heat map that has a score: lengths as columns, depths as rows, a cell the
+    metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    for heat in heats:
+        if counts := [n for row in (*heat.n, heat.n_without_depth) for n in row if n]:
+            length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
+            marked = mark(sum(counts), heat.estimates, heat.fallbacks)
+            legend = (
+                f"Mean as percent{f', {marked}' * bool(marked)}. Columns: {length}; rows: depth. "
+                f"{count_span(counts)} scored a cell"
+            )
+            tables = _heat_tables(heat)
+            yield Section(f"LENGTH BY DEPTH: {heat.metric} - {heat.candidate}", [legend, *tables])
+
+
+def _heat_tables(heat: HeatMap) -> Iterator[Table]:
+    low, high = heat.scale
+    rows = [
+        (f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%", values, counts)
+        for depth, values, counts in zip(heat.depths, heat.values, heat.n, strict=True)
+    ]
+    if heat.without_depth:
+        rows.append(("no depth", heat.without_depth, heat.n_without_depth))
     for start in range(0, len(heat.lengths), LENGTHS_AT_ONCE):
         part = slice(start, start + LENGTHS_AT_ONCE)
-        yield _heat_row("depth", [length_label(length) for length in heat.lengths[part]])
-        for depth, values in zip(heat.depths, heat.values, strict=True):
-            yield _heat_row(
-                f"{depth:g}%" if depth == round(depth, 2) else f"{depth:.1f}%",
-                _heat_cells(heat, values[part]),
+        heads = [f"{length_label(length):>{_CELL_WIDTH}}" for length in heat.lengths[part]]
+        table: list[Row] = [(f"{'depth':>{_LABEL_WIDTH}}", *heads)]
+        for label, values, counts in rows:
+            shares = [None if value is None else (value - low) / (high - low) for value in values]
+            cells = (
+                NOTHING
+                if share is None
+                else Cell(f"{share:.0%}", percent_of(share), f"{n:,} scored")
+                for share, n in zip(shares[part], counts[part], strict=True)
             )
-        if heat.without_depth:
-            yield _heat_row(_NO_DEPTH, _heat_cells(heat, heat.without_depth[part]))
+            table.append((label, *cells))
+        yield Table(table, left=(), gap=" ")
+
+
+def percent_of(share: float) -> int:
+    """A share in whole percent, 0 to 100."""
+    return round(100 * min(max(share, 0.0), 1.0))
 
 
 def _task_row(task: TaskSummary) -> Row:
@@ -150,11 +224,11 @@ def _macro_row(macro: MacroSummary, tasks: Sequence[TaskSummary]) -> Row:
 def _spending_figures(metrics: Sequence[TaskMetric]) -> Row:
     """The errors, calls and cost of some metrics, summed."""
     cost = sum(metric.cost_usd or 0.0 for metric in metrics)
-    unpriced = any(metric.unpriced_calls for metric in metrics)
+    n_unpriced = sum(metric.unpriced_calls for metric in metrics)
     return (
         str(sum(metric.n_failed for metric in metrics)),
         str(sum(metric.calls for metric in metrics)),
-        (f"{cost:.4f}" + " and more" * unpriced) if cost else "unknown" if unpriced else NOTHING,
+        cost_figure(cost, n_unpriced),
     )
 
 
@@ -224,24 +298,56 @@ def _verdict_marks(tasks: Sequence[TaskSummary]) -> Row:
     return ["", *map(task_mark, verdicts), task_mark(whole)]
 
 
-def _heat_cells(heat: HeatMap, values: Sequence[float | None]) -> list[str]:
-    low, high = heat.scale
-    cells = []
-    for value in values:
-        if value is None:
-            cells.append(NOTHING)
-        else:
-            share = (value - low) / (high - low)
-            shade = SHADES[min(int(max(share, 0.0) * len(SHADES)), len(SHADES) - 1)]
-            cells.append(f"{shade}{share:4.0%}")
-    return cells
-
-
-def _heat_row(label: str, cells: Sequence[str]) -> str:
-    return (
-        f"{label:>{_LABEL_WIDTH}}" + "".join(f"{cell:>{_CELL_WIDTH}}" for cell in cells)
-    ).rstrip()
-
-
 def _format_hundredths(value: float | None) -> str:
     return NOTHING if value is None else f"{value * 100:z.2f}"
+
+
+def served_sections(served: Sequence[ServedModel]) -> Iterator[Section]:
+    """A section for each candidate and judge that answered as several models: a column a model, a
+    row a metric with its means."""
+    for models in split_names(served):
+        metrics = sorted({metric for model in models for metric in model.means})
+        rows = [
+            ("mean", *(model.model for model in models)),
+            ("n", *(f"{model.n:,}" for model in models)),
+        ]
+        rows += [
+            (metric, *(f"{model.means[metric]:.4f}" if metric in model.means else NOTHING
+                       for model in models))
+            for metric in metrics
+        ]  # fmt: skip
+        yield Section(f"MODELS THAT ANSWERED - {models[0].of} {models[0].name}", [Table(rows)])
+
+
+def sweep_sections(sweeps: Sequence[Sweep]) -> Iterator[Section]:
+    """A section for each set of candidates: a row per metric and a column per temperature."""
+    for _, group in groupby(sweeps, key=lambda sweep: sweep.candidates):
+        of_set = list(group)
+        title = f"TEMPERATURE SWEEP - {of_set[0].model}, prompt {of_set[0].prompt}"
+        yield Section(title, list(_parts(of_set)))
+
+
+def _parts(sweeps: Sequence[Sweep]) -> Iterator[Content]:
+    span = count_span([n for sweep in sweeps for n in sweep.n])
+    names = f"Candidates: {', '.join(sweeps[0].candidates)}"
+    yield from wrap(names, TABLE_WIDTH, break_on_hyphens=False)
+    yield f"Figure ± standard error in the metric's own scale; {span} scored a cell"
+    columns = [
+        [f"{temperature:g}", *(_format_cell(sweep, number) for sweep in sweeps)]
+        for number, temperature in enumerate(sweeps[0].temperatures)
+    ]
+    yield from fit_tables(["temperature", *map(name_figure, sweeps)], columns)
+
+
+def _format_cell(sweep: Sweep, number: int) -> str:
+    mean, stderr = sweep.means[number], sweep.stderrs[number]
+    if mean is None:
+        return NOTHING
+    return append_mark(f"{mean:.4f} ± {figure(stderr, '.4f')}", sweep_mark(sweep, number))
+
+
+def sweep_mark(sweep: Sweep, number: int) -> str:
+    """The mark of a sweep's figure; "" for summaries of older versions, which lack the counts."""
+    if not sweep.estimates:
+        return ""
+    return mark(sweep.n[number], sweep.estimates[number], sweep.fallbacks[number])

@@ -1,4 +1,4 @@
-"""Where a run's scores go beside its folder: OpenTelemetry, MLflow, Inspect's logs.
+"""The places that a run's scores go to beside its folder: OpenTelemetry, MLflow, Inspect's logs.
 
 A sink reads the run's folder once a session has written it, so no stage waits for one. What was
 sent is kept in the folder (at least once, by ids that stay the same), and a sink that fails is a

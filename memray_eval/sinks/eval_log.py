@@ -212,7 +212,7 @@ def make_score(score: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """What Inspect lists of a sample without opening it."""
+    """The summary of a sample that Inspect lists without opening it."""
     messages = sample["input"]
     small = {
         key: value for key, value in sample["metadata"].items() if len(str(value)) <= LONGEST_TEXT

@@ -1,4 +1,4 @@
-"""What a judge said with its score."""
+"""The text of a judge with its score."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _REASONS = ("explanation", "reasoning", "reason", "rationale")
 
 
 def parse_judgment(text: str | None) -> Any:
-    """A judgment's JSON; what is none, as the text that it is. None where there is none."""
+    """A judgment's JSON; text that is no JSON as it is; None if there is none."""
     try:
         return json.loads(text) if text else None
     except ValueError:
@@ -19,8 +19,8 @@ def parse_judgment(text: str | None) -> Any:
 
 
 def explain(text: str | None, judgment: Any) -> str | None:
-    """Why a judge scored so: the field of its judgment that says it, else the `text` of all of it;
-    at most LONGEST_TEXT characters. None where there is none."""
+    """The reason of a judge: the field of its judgment that says it, else the whole `text`; at most
+    LONGEST_TEXT characters. None if there is none."""
     reasons = (judgment.get(name) for name in _REASONS) if isinstance(judgment, dict) else ()
     why = next((reason for reason in reasons if isinstance(reason, str) and reason), text)
     # JSON may hold half a character

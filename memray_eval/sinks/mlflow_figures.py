@@ -41,8 +41,8 @@ def figures(summary: Summary, by_candidate: bool) -> dict[str, float]:
 
 
 def params_of(config: Mapping[str, Any], manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What a run measures, dotted: a param of MLflow is written once, and these are the keys of a
-    job that all of its sessions share. With who judges each metric."""
+    """The keys of a job that all of its sessions share, dotted, since a param of MLflow is written
+    once; and who judges each metric."""
     measured = {key: config[key] for key in MEASURED_KEYS if key in config}
     if not (measured.get("affect") or {}).get("enabled"):
         measured.pop("affect", None)
@@ -71,7 +71,7 @@ def _leaves(value: Any, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def tags_of(summary: Summary, manifest: Mapping[str, Any]) -> dict[str, str]:
-    """What a run found in a sentence, as its description, and what it was."""
+    """The run's answer in a sentence, as its description, and its suite and status."""
     return {
         "mlflow.note.content": answer(summary),
         "memray_eval.version": __version__,

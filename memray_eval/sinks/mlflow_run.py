@@ -66,7 +66,7 @@ class MlflowSink:
         return len(metrics)
 
     def _find_run(self, client: MlflowClient, run_id: str) -> Any:
-        """The MLflow run that has our run's id, made with it where there is none."""
+        """The MLflow run that has our run's id, made with it if there is none."""
         experiment = client.get_experiment_by_name(self._experiment)
         if experiment is None:
             experiment_id = client.create_experiment(self._experiment)

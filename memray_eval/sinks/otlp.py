@@ -79,7 +79,7 @@ class SentJournal:
         return len(self._sent)
 
     def are_sent(self, ids: Sequence[str]) -> Flags:
-        """Which of these events the receiver has."""
+        """Marks those of these events that the receiver has."""
         return np.isin(unit_numbers(ids), self._sent)
 
     def add(self, ids: Sequence[str]) -> None:
@@ -101,7 +101,7 @@ class OtlpSink:
 
     def send(self, folder: RunFolder) -> int:
         """Sends the scores that the collector does not have yet, and returns how many these were.
-        Raises SinkError where it does not answer, refuses them, or is no collector; what it took
+        Raises SinkError if it does not answer, refuses them, or is no collector; what it took
         until then is not sent again."""
         journal = SentJournal(folder, "otlp", self._address.place)
         resource = make_resource(folder.run_id, self._environ)
@@ -178,7 +178,7 @@ def make_events(row: Mapping[str, Any], run_id: str) -> Iterator[Event]:
 
 
 def make_resource(run_id: str, environ: Mapping[str, str]) -> Resource:
-    """Who sends: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, beside the run."""
+    """The sender: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES, beside the run."""
     pairs = (pair.partition("=") for pair in environ.get("OTEL_RESOURCE_ATTRIBUTES", "").split(","))
     attributes = {
         "service.name": "memray-eval",
@@ -244,7 +244,7 @@ def _not_sent(folder: RunFolder, journal: SentJournal) -> Iterator[list[Event]]:
 
 
 def _read_reply(answer: httpx2.Response) -> ExportLogsServiceResponse:
-    """What a collector says of a request that it took. Raises SinkError for a page, as a server
+    """The reply of a collector to a request that it took. Raises SinkError for a page, as a server
     that is no collector answers."""
     kind = answer.headers.get("content-type", "")
     reply = ExportLogsServiceResponse()
@@ -264,7 +264,7 @@ def _read_reply(answer: httpx2.Response) -> ExportLogsServiceResponse:
 
 
 def _retry_after(answer: httpx2.Response) -> float | None:
-    """How long the receiver asks us to wait, in seconds, up to LONGEST_PAUSE_S."""
+    """The wait that the receiver asks for, in seconds, up to LONGEST_PAUSE_S."""
     try:
         return min(LONGEST_PAUSE_S, max(0.0, float(answer.headers["retry-after"])))
     except (KeyError, ValueError):

@@ -1,4 +1,4 @@
-"""Where OpenTelemetry's exporters send, by its standard environment variables
+"""The address that OpenTelemetry's exporters send to, by its standard environment variables
 (opentelemetry.io/docs/specs/otel/protocol/exporter)."""
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class OtlpAddress:
         return urlunsplit((parts.scheme, parts.netloc.rpartition("@")[2], parts.path, "", ""))
 
     def tls(self) -> ssl.SSLContext | bool:
-        """How the server's certificate is checked. Raises OSError for a file that is no
+        """The check of the server's certificate. Raises OSError for a file that is no
         certificate."""
         if not (self.certificate or self.client_certificate):
             return True

@@ -9,10 +9,9 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from textwrap import shorten
-from typing import Protocol
 
 from pydantic import ValidationError
 
@@ -48,19 +47,9 @@ MODULES = {"otlp": "memray_eval.sinks.otlp", "mlflow": "memray_eval.sinks.mlflow
 DATABASES = ("sqlite", "postgresql", "mysql", "mssql")  # stores that mlflow-skinny does not read
 
 
-class Sink(Protocol):
-    """One place that scores go to."""
-
-    def send(self, folder: RunFolder) -> int:
-        """Sends what the place does not have yet of a run that has a summary, and returns how many
-        scores (or figures, of a sink that takes no scores) that were. May raise anything."""
-        ...
-
-
 class Delivery(Frozen):
-    """What came of a run at one sink: `n_sent` new scores (or figures, or scores in a log that was
-    written anew) are at `place`, unless `error` says why not all are, and `note` what a person
-    should know of that."""
+    """The outcome of a run at one sink: `n_sent` new scores (or figures, or a new log's scores) are
+    at `place`, unless `error` says why not all are; `note` tells a person of that."""
 
     kind: str
     place: str
@@ -71,15 +60,11 @@ class Delivery(Frozen):
 
     @property
     def line(self) -> str | None:
-        """What a person is told of a sink that succeeded; None of one that did not."""
+        """The line for a person on a sink that succeeded; None for one that failed."""
         if self.error is not None:
             return None
         what = {"mlflow": "figures", "inspect": "scores in its logs"}.get(self.kind, "scores")
         return f"Sent to {self.kind} ({self.place}): {self.n_sent:,} {what}."
-
-    def replaces(self, other: Delivery) -> bool:
-        """Whether it tells of the same sink."""
-        return self.kind == other.kind and other.place in ("", self.place)
 
 
 def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.environ) -> None:
@@ -104,7 +89,7 @@ def check_sinks(sinks: Sequence[SinkConfig], environ: Mapping[str, str] = os.env
 
 
 def tracking_uri(sink: SinkConfig, environ: Mapping[str, str]) -> str:
-    """Where MLflow keeps runs. Raises ConfigError where nobody says."""
+    """The address of MLflow's runs. Raises ConfigError if there is none."""
     if uri := sink.uri or environ.get("MLFLOW_TRACKING_URI", "").strip():
         return uri
     raise ConfigError(
@@ -150,14 +135,19 @@ def send_run(
             before = [Delivery.model_validate(row) for row in rows]
         except ValidationError:  # somebody else's file
             before = []
-        replaced = [old for old in before if any(new.replaces(old) for new in now)]
+        replaced = [
+            old
+            for old in before
+            if any(new.kind == old.kind and old.place in ("", new.place) for new in now)
+        ]
         deliveries = [*(old for old in before if old not in replaced), *now]
         rows = [delivery.model_dump(mode="json") for delivery in deliveries]
         folder.write_json(DELIVERIES, rows, indent=2)
-        summary = folder.read_summary()
-        noted = with_notes(summary, replaced, now)
-        if noted.notes != summary.notes:
-            write_summary(folder, noted)
+        summary, gone = folder.read_summary(), {old.note for old in replaced}
+        kept = [note for note in summary.notes if note not in gone]
+        notes = (*kept, *(new.note for new in now if new.note is not None))
+        if notes != summary.notes:
+            write_summary(folder, summary.model_copy(update={"notes": notes}))
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
@@ -168,22 +158,13 @@ def write_summary(folder: RunFolder, summary: Summary) -> None:
     folder.write_summary(summary, render(summary))
 
 
-def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:
-    """The summary with a note for each sink that failed now, in the place of those that had failed
-    before."""
-    old = {delivery.note for delivery in before}
-    kept = [note for note in summary.notes if note not in old]
-    new = [delivery.note for delivery in now if delivery.note is not None]
-    return summary.model_copy(update={"notes": (*kept, *new)})
-
-
 def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> Delivery:
     started, place, n_sent = time.monotonic(), "", 0
     cause = note = None
     try:
         check_sinks([config], environ)
         place = place_of(config, folder, environ)
-        n_sent = make_sink(config, folder, environ).send(folder)
+        n_sent = make_sink(config, folder, environ)(folder)
     except Exception as error:  # a sink's library may raise anything, and the run stands
         logger.warning("sink %s (%s) failed", config.kind, place, exc_info=error)
         text = str(error) if isinstance(error, EvalError) else describe_error(error)
@@ -202,8 +183,8 @@ def _send(folder: RunFolder, config: SinkConfig, environ: Mapping[str, str]) -> 
 
 
 def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> str:
-    """Where a sink sends, for a person: without a user, a password, or a header. Raises ConfigError
-    as check_sinks does."""
+    """The address that a sink sends to, for a person: without a user, a password, or a header.
+    Raises ConfigError as check_sinks does."""
     if config.kind == "otlp":
         return find_address(config.endpoint, environ).place
     if config.kind == "mlflow":
@@ -212,21 +193,24 @@ def place_of(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) 
     return config.dir or f"{folder.local_path or folder.path}/inspect"
 
 
-def make_sink(config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]) -> Sink:
-    """The sink of a config, with its package imported. Raises ConfigError as check_sinks does, and
-    ImportError."""
+def make_sink(
+    config: SinkConfig, folder: RunFolder, environ: Mapping[str, str]
+) -> Callable[[RunFolder], int]:
+    """A function that sends what the place does not have yet of a run that has a summary, and
+    returns how many scores (or figures) these were. It may raise anything. Raises ConfigError as
+    check_sinks does, and ImportError."""
     if config.kind == "otlp":
         from memray_eval.sinks.otlp import OtlpSink
 
-        return OtlpSink(find_address(config.endpoint, environ), environ)
+        return OtlpSink(find_address(config.endpoint, environ), environ).send
     if config.kind == "mlflow":
         _set_mlflow_defaults()
         from memray_eval.sinks.mlflow_run import MlflowSink
 
-        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ))
+        return MlflowSink(tracking_uri(config, environ), _experiment(config, environ)).send
     from memray_eval.sinks.eval_log import InspectSink
 
-    return InspectSink(place_of(config, folder, environ))
+    return InspectSink(place_of(config, folder, environ)).send
 
 
 def _set_mlflow_defaults() -> None:

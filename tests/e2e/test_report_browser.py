@@ -1,5 +1,5 @@
-"""The HTML report in a real browser, headless Chromium over its own protocol: clicks, keys, hostile
-texts, speed, widths.
+"""The HTML report in a real browser, headless Chromium over its own protocol: clicks, keys,
+addresses, hostile texts, speed. Its words and figures are tests/unit/report's and tests/golden's.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -21,11 +21,9 @@ import pytest
 from memray_eval.report.html import write_html
 from tests.runs import (
     ATTACK,
-    chat_records,
     hostile_records,
     plain_records,
     write_run,
-    write_summarised,
 )
 
 CHROMIUM = next(
@@ -358,107 +356,3 @@ def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
         assert took < OPENS_WITHIN_MS
 
     in_browser(tmp_path, path, steps)
-
-
-# Elements that stand out of the window, and in no box of their own that scrolls.
-CUT = """[...document.querySelectorAll('body *')].filter((one) =>
-  one.checkVisibility() && one.getBoundingClientRect().right > innerWidth + 1
-  && !one.closest('.scroll, nav, svg, .decisions, .unseen'))
-  .map((one) => one.outerHTML.slice(0, 90))"""
-
-
-@pytest.fixture(scope="module")
-def planted(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The page of two candidates, of which one is better in billing alone."""
-    work = tmp_path_factory.mktemp("planted")
-    rows = [*chat_records("old"), *chat_records("new", {("empathy", "billing"): 1.0})]
-    folder = write_summarised(work / "run", rows, ("empathy", "coherence"))
-    write_html(folder, str(work / "page.html"))
-    return work / "page.html"
-
-
-def test_the_page_answers_before_it_explains(planted: Path, tmp_path: Path) -> None:
-    async def steps(tab: Tab) -> None:
-        await tab.look("light", 1400)
-        assert await tab.evaluate("document.querySelector('h1').textContent") == (
-            "new and old on chat"
-        )
-        sentence = await tab.evaluate("document.querySelector('p.answer').textContent")
-        assert sentence.startswith("new is better than old on 1 of 2 (empathy +0.")
-        assert sentence.endswith("most of it in task billing.")
-        tops = [
-            await tab.evaluate(f"document.getElementById('{name}').getBoundingClientRect().top")
-            for name in ("figures", "where", "why", "samples", "metrics", "cost")
-        ]
-        assert tops == sorted(tops)
-        assert tops[1] < 900  # figures, and where they differ, are on the first screen
-        cell = "document.querySelector('td[data-metric=empathy][data-candidate=old]')"
-        shown = await tab.evaluate(f"[{cell}.textContent, {{...{cell}.dataset}}]")
-        assert all(shown[1][name] in shown[0] for name in ("figure", "low", "high", "n"))
-        groups = await tab.evaluate(
-            "[...document.querySelector('.panel').querySelectorAll('[data-group]')]"
-            ".map((one) => [one.dataset.group, one.dataset.n])"
-        )
-        assert groups[0] == ["billing", "30"]
-        await tab.picture("answer-light")
-
-    in_browser(tmp_path, planted, steps)
-
-
-@pytest.mark.night
-def test_the_worst_rows_stand_first_and_open_with_the_judge_s_prompt(
-    planted: Path, tmp_path: Path
-) -> None:
-    sort = "document.getElementById('sort')"
-
-    async def steps(tab: Tab) -> None:
-        await tab.look("light", 1400)
-        assert await tab.evaluate(f"{sort}.selectedOptions[0].text") == "empathy, lowest first"
-        scores = "[...document.querySelectorAll('#list .score')].map((n) => Number(n.textContent))"
-        values = await tab.evaluate(scores)
-        assert len(values) == 40
-        assert values == sorted(values)
-        assert await tab.evaluate("location.hash") == ""
-        await tab.evaluate("document.querySelector('#why .opens a').click()")
-        await tab.until(f"{DETAIL}.hidden === false")
-        wanted = await tab.evaluate("document.querySelector('#why summary b').textContent")
-        assert await tab.evaluate(f"{DETAIL}.querySelector('h3').textContent") == wanted
-        order = await tab.evaluate(
-            f"[...{DETAIL}.querySelectorAll('h4')].map((one) => one.textContent)"
-        )
-        assert order[:3] == ["Question", "Answer", "Judgments"]
-        judged = f"{DETAIL}.querySelector('.score-row')"
-        await tab.evaluate(
-            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
-        )
-        assert await tab.evaluate(f"{judged}.getBoundingClientRect().bottom < innerHeight")
-        await tab.evaluate(f"{judged}.querySelector('summary').click()")
-        prompt = await tab.evaluate(f"{judged}.querySelector('.prompt').innerText")
-        assert "[system]" in prompt
-        assert "What of billing, case" in prompt
-        assert "new says: look at billing again" in prompt
-        await tab.press("Escape")
-        await tab.evaluate("document.getElementById('find').value = ''")
-        await tab.choose("sort", "order of the run")
-        assert "sort=run" in await tab.evaluate("location.hash")
-        await tab.call("Page.reload")
-        await tab.until("document.documentElement?.dataset.ready !== undefined")
-        assert await tab.evaluate(f"{sort}.selectedOptions[0].text") == "order of the run"
-
-    in_browser(tmp_path, planted, steps)
-
-
-@pytest.mark.night
-@pytest.mark.parametrize("width", [1400, 390])
-def test_nothing_is_cut_off_at_the_side(
-    page: Path, planted: Path, tmp_path: Path, width: int
-) -> None:
-    async def steps(tab: Tab) -> None:
-        for path in (page, planted):
-            await tab.look("light", width)
-            await tab.open(path)
-            await tab.evaluate("document.querySelectorAll('details').forEach((n) => n.open = true)")
-            assert await tab.evaluate(OVERFLOW) <= 0
-            assert await tab.evaluate(CUT) == []
-
-    in_browser(tmp_path, page, steps)

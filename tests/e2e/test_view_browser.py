@@ -1,5 +1,5 @@
-"""`memray-eval view` in a real browser, headless Chromium: 20,000 records filtered, sorted,
-searched and read; the list of runs, comparisons, and a run that goes on.
+"""`memray-eval view` in a real browser, headless Chromium: the list of runs by keys alone, a
+comparison, and a run that goes on. Queries and errors are tests/unit/report's and tests/wire's.
 
 Skipped where there is no Chromium. With SCREENSHOTS=DIR it leaves pictures there."""
 
@@ -23,9 +23,7 @@ from memray_eval.types import Candidate, Record, Score
 from tests.e2e.test_report_browser import CHROMIUM, COUNT, DETAIL, OVERFLOW, Tab, browser
 from tests.runs import (
     PLAIN,
-    candidates,
     full_summary,
-    hostile_records,
     plain_records,
     record,
     write_run,
@@ -34,12 +32,7 @@ from tests.runs import (
 pytestmark = pytest.mark.skipif(
     CHROMIUM is None, reason="no Chromium here: apt-get install chromium"
 )
-N = 20_000
 ENDS_WITHIN_S = 60
-SCORES = "[...document.querySelectorAll('#list .score')].map((node) => Number(node.textContent))"
-IDS = "[...document.querySelectorAll('#list b')].map((node) => node.textContent)"
-PAGE = "document.getElementById('page').textContent"
-NOTICE = "document.getElementById('notice')"
 
 
 class Served(NamedTuple):
@@ -61,13 +54,6 @@ def served(folder: RunFolder) -> Iterator[Served]:
         assert process.wait(ENDS_WITHIN_S) == 0
 
 
-@pytest.fixture(scope="module")
-def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    work = tmp_path_factory.mktemp("view")
-    with served(write_run(work / "run", [*plain_records(N - 4), *hostile_records()], N)) as server:
-        yield server
-
-
 def in_browser(
     tmp_path: Path, url: str, steps: Callable[[Tab], Awaitable[None]], complaints: int = 0
 ) -> None:
@@ -85,110 +71,8 @@ def in_browser(
     asyncio.run(whole())
 
 
-async def counted(tab: Tab, n: int, of: int = N) -> None:
+async def counted(tab: Tab, n: int, of: int) -> None:
     await tab.until(f"{COUNT} === '{n:,} of {of:,} units'")
-
-
-@pytest.mark.night
-def test_twenty_thousand_records_are_filtered_sorted_and_read(
-    large: Served, tmp_path: Path
-) -> None:
-    async def steps(tab: Tab) -> None:
-        await counted(tab, N)
-        await tab.picture("view-top")
-        await tab.choose("status", "error")
-        await counted(tab, 2001)
-        await tab.choose("metric", "coherence")
-        await counted(tab, 0)
-        assert "No sample fits" in await tab.evaluate("document.getElementById('list').textContent")
-        await tab.choose("status", "any")
-        await counted(tab, N)
-        await tab.evaluate("document.getElementById('list').focus()")
-        for _ in range(12):  # faster than the answers come
-            await tab.press("ArrowRight")
-        await tab.until(f"{PAGE} === 'page 13 of 500'")
-        await tab.evaluate("document.getElementById('low').focus()")
-        await tab.call("Input.insertText", text="4.5")
-        await tab.until(f"{COUNT} !== '{N:,} of {N:,} units'")
-        await tab.until(f"{SCORES}.length === 40 && {SCORES}.every((score) => score === 5)")
-        await tab.choose("candidate", "small-t0.5")
-        await tab.choose("task", "money")
-        await tab.choose("candidate", "all")
-        await tab.until(
-            "[...document.querySelectorAll('#list .head')].every((node) => "
-            "node.textContent.includes('money'))"
-        )
-        for select, option in (("task", "all"), ("metric", "any")):
-            await tab.choose(select, option)
-        await tab.evaluate("document.getElementById('low').value = ''")
-        await tab.choose("sort", "memory utilization, highest first")
-        await tab.until(f"{SCORES}[0] > 0.99")
-        scores = await tab.evaluate(SCORES)
-        assert len(scores) == 40
-        assert scores == sorted(scores, reverse=True)
-        await tab.evaluate(
-            "document.getElementById('samples').scrollIntoView({behavior: 'instant'})"
-        )
-        await tab.picture("view-list")
-        await tab.evaluate("document.activeElement.blur()")
-        await tab.press("/")
-        await tab.find("this is answer 17771.")
-        await counted(tab, 1)
-        await tab.press("Enter")
-        await tab.press("Enter")
-        await tab.until(f"{DETAIL}.hidden === false")
-        assert "This is answer 17771." in await tab.evaluate(f"{DETAIL}.innerText")
-        marks = await tab.evaluate(
-            f"[...{DETAIL}.querySelectorAll('.answer mark')].map((n) => n.className)"
-        )
-        assert "cited evidence" in marks
-        await tab.picture("view-detail")
-        await tab.press("Escape")
-        assert await tab.evaluate(f"{DETAIL}.hidden") is True
-
-    in_browser(tmp_path, large.url, steps)
-
-
-@pytest.mark.night
-def test_a_run_that_is_being_written_grows_and_a_broken_part_is_shown(tmp_path: Path) -> None:
-    folder = write_run(tmp_path / "run", plain_records(60), 60)
-    (tmp_path / "run" / "summary.json").unlink()
-
-    async def steps(tab: Tab) -> None:
-        await counted(tab, 60, 60)
-        assert "This run has no summary yet" in await tab.evaluate("document.body.innerText")
-        await tab.choose("candidate", "small-t0")
-        await counted(tab, 20, 60)
-        folder.write_part(to_table([record("late", "and late", candidates()[0], seed=1)]))
-        await tab.evaluate("document.getElementById('reload').click()")
-        await counted(tab, 21, 61)
-        assert (
-            await tab.evaluate("document.getElementById('candidate').selectedOptions[0].text")
-            == "small-t0"
-        )
-        await tab.picture("view-unfinished")
-        (tmp_path / "run" / "records" / "part-0broken.parquet").write_bytes(b"PAR1")
-        await tab.evaluate("document.getElementById('reload').click()")
-        await tab.until(f"{NOTICE}.hidden === false")
-        assert "part-0broken.parquet of the records cannot be read" in await tab.evaluate(
-            f"{NOTICE}.textContent"
-        )
-        await counted(tab, 21, 61)
-        for name in folder.parts():
-            (tmp_path / "run" / "records" / name).write_bytes(b"PAR1")
-        await tab.evaluate("document.querySelector('#list li').click()")
-        await tab.until(f"{DETAIL}.querySelector('[role=alert]') !== null")
-        assert "cannot be read" in await tab.evaluate(f"{DETAIL}.textContent")
-        await tab.press("Escape")
-        await tab.evaluate("document.getElementById('find').focus()")
-        await tab.find("anything")
-        await tab.until("document.querySelector('#list [role=alert]') !== null")
-        assert "cannot be read" in await tab.evaluate("document.getElementById('list').textContent")
-        await tab.picture("view-broken")
-
-    with served(folder) as server:
-        # The browser's own lines on the two answers of 500
-        in_browser(tmp_path, server.url, steps, complaints=2)
 
 
 ROWS = "[...document.querySelectorAll('#runs tbody tr:not([hidden])')]"
@@ -269,34 +153,6 @@ async def tab_to(tab: Tab, is_there: str) -> None:
         if await tab.evaluate(f"((node) => {is_there})(document.activeElement)"):
             return
     pytest.fail(f"no Tab leads to {is_there}")
-
-
-@pytest.mark.night
-def test_the_list_is_filtered_and_sorted_and_its_address_keeps_that(
-    runs: Served, tmp_path: Path
-) -> None:
-    async def steps(tab: Tab) -> None:
-        assert (await tab.evaluate(NAMES))[1:] == ["run-odd", "run-kind", "run-plain"]
-        assert "manifest.json is not JSON" in await tab.evaluate(f"{ROWS}[0].innerText")
-        assert await tab.evaluate(f"{ROWS}[1].querySelector('.figure b').textContent") == "0.665"
-        assert "[0.625, 0.705] n\u00a090" in await tab.evaluate(f"{ROWS}[1].innerText")
-        await tab.choose("sort", "shortest first")
-        assert (await tab.evaluate(NAMES))[1:] == ["run-plain", "run-kind", "run-odd"]
-        await tab.press("/")
-        assert await tab.evaluate("document.activeElement.id") == "find"
-        await tab.call("Input.insertText", text="FINISHED kind")
-        await tab.until(f"{RUNS} === '1 of 4 runs'")
-        address = await tab.evaluate("location.href")
-        await go(tab, address)
-        assert await tab.evaluate(NAMES) == ["run-kind"]
-        assert await tab.evaluate("document.getElementById('sort').value") == "took+"
-        for width, scheme in ((1400, "light"), (1400, "dark"), (390, "light"), (390, "dark")):
-            await tab.look(scheme, width)
-            await go(tab, runs.url)
-            assert await tab.evaluate(OVERFLOW) <= 0
-            await tab.picture(f"runs-{width}-{scheme}")
-
-    in_browser(tmp_path, runs.url, steps)
 
 
 @pytest.mark.night

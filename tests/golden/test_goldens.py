@@ -19,7 +19,10 @@ from typer.main import get_command
 from typer.testing import CliRunner
 
 from memray_eval.cli import app
+from memray_eval.report.brief import render_brief
+from memray_eval.report.console import render
 from tests.golden.make_runs import STORED
+from tests.golden.odd_summary import odd_summary
 
 # `calibrate` names a run of its own in a folder for this once
 _OF_THIS_TRY = re.compile(r"/\S*memray_eval_calibrate_\S+|memory-given-[\d-]+-[0-9a-f]{4}")
@@ -83,6 +86,11 @@ def test_words(run: str, command: Command, golden: Golden) -> None:
     golden(f"{run}/full.txt", command("report", run, "--full"))
     command("report", run, "--html", "--out", "page.html")
     golden(f"{run}/page.txt", words_of(Path("page.html").read_text("utf-8")))
+
+
+def test_words_of_an_odd_summary(golden: Golden) -> None:
+    golden("odd/brief.txt", render_brief(odd_summary(), "results/odd"))
+    golden("odd/full.txt", render(odd_summary()))
 
 
 @pytest.mark.parametrize(

@@ -111,8 +111,12 @@ def test_no_id_leads_out_of_the_folder(folder: Path) -> None:
             status, _, text = await ask(f"/compare?run={name}&run=run-a")
             assert status == 404, name
         for path in ("/run/../secret/", "/run/", "/data/units", "/run/run-a/manifest.json",
-                     "/run/run-a/data/", "/../../etc/passwd"):  # fmt: skip
-            assert (await ask(path))[0] == 404, path
+                     "/run/run-a/data/", "/../../etc/passwd", "/..%2f..%2f..%2fetc/passwd",
+                     "/data/../../../../etc/passwd", "/%2e%2e/%2e%2e/etc/passwd", "/run.yaml",
+                     "/run/run-a/data/units/../../manifest.json", "/static/page.css",
+                     "/run/run-a/data/unit?id=../../../../etc/passwd"):  # fmt: skip
+            status, _, text = await ask(path)
+            assert (status, "root:" in text) == (404, False), path
 
     asking(str(folder), steps)
 
@@ -147,8 +151,21 @@ def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None
                 assert (await ask(path, Sec_Fetch_Site=site))[0] == 403, path
             for path in pages:  # a link that somebody follows
                 assert (await ask(path, Sec_Fetch_Site=site))[0] == 200, path
+        for host in ("localhost", "127.0.0.1:9", "localhost:65535"):  # a port may be forwarded
+            assert (await ask("/run/run-a/data/units", Host=host))[0] == 200
+        assert (await ask("/run/run-a/data/units", Sec_Fetch_Site="same-origin"))[0] == 200
         for path in (*paths, *pages):
-            assert (await ask(path, Host="evil.example"))[0] == 421, path
+            for host in (
+                "evil.example",
+                "evil.example:80",
+                "127.0.0.1.evil.example",
+                "localhost.evil.example:1",
+                "[::1]",
+                "0.0.0.0",
+                "x@127.0.0.1",
+            ):
+                status, _, text = await ask(path, Host=host)
+                assert (status, "rotating" in text) == (421, False), (path, host)
             for method in ("POST", "PUT", "DELETE", "PATCH", "OPTIONS", "TRACE"):
                 assert (await ask(path, method))[0] == 405, path
             status, headers, text = await ask(path, "HEAD")
@@ -156,7 +173,11 @@ def test_only_this_server_s_pages_may_ask_and_only_to_read(folder: Path) -> None
             assert headers["X-Frame-Options"] == "DENY"
             assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
             assert headers["Cache-Control"] == "no-store"
+            assert headers["X-Content-Type-Options"] == "nosniff"
             assert "frame-ancestors 'none'" in headers["Content-Security-Policy"]
+            assert not [name for name in headers if name.lower().startswith("access-control")]
+        policy = (await ask("/run/run-a/data/units"))[1]["Content-Security-Policy"]
+        assert "default-src 'none'" in policy
 
     asking(str(folder), steps)
 

@@ -9,24 +9,24 @@ from typing import NamedTuple
 from markupsafe import Markup
 
 from memray_eval.analysis.comparing.models import CommonUnits, Comparison, Flip, MetricComparison
-from memray_eval.analysis.marks import NOTHING, append_mark, name_figure
+from memray_eval.analysis.marks import append_mark, name_figure
 from memray_eval.analysis.scores import Text
 from memray_eval.analysis.statistics import Interval
 from memray_eval.analysis.where import Split
 from memray_eval.report.comparison_console import (
-    ADJUSTED_HEADS,
-    ADJUSTED_TITLE,
-    adjusted_row,
+    adjusted_section,
+    figures_section,
     how_measured,
 )
 from memray_eval.report.comparison_verdict import is_found, verdict
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
-from memray_eval.report.html.pairs import draw_pairs
 from memray_eval.report.html.places import Places, draw_places
 from memray_eval.report.html.plots import Axis, forest_axis, forest_row
-from memray_eval.report.html.view_model import label, number
+from memray_eval.report.html.view_model import label
 from memray_eval.report.html.why import ShownAnswer, describe_answer, shorten
-from memray_eval.report.sections import Cell, Grid, figure
+from memray_eval.report.pairs_console import how_measured as how_pairs
+from memray_eval.report.pairs_console import pair_sections
+from memray_eval.report.sections import Section, ends, figure
 
 # of a scale, to both sides of zero, so that a tiny difference does not look large
 _LEAST_SPAN = 0.05
@@ -35,16 +35,12 @@ Texts = Mapping[str, Mapping[tuple[str, str], Text]]  # by side, then by sample 
 
 
 class Difference(NamedTuple):
-    """A row of the forest plot: a metric's difference drawn in percent of its scale, and in the
-    metric's own figures."""
+    """A row of the forest plot: a metric's difference drawn in percent of its scale."""
 
-    key: str
-    metric: str
+    of: MetricComparison
     plot: Markup
     figure: str
     interval: str
-    n: str
-    p: str
     verdict: str
     is_found: bool
 
@@ -68,8 +64,7 @@ class ChangedUnits(NamedTuple):
 
 class Against(NamedTuple):
     """One candidate against the baseline. `says` is the comparison in a sentence, and `places` are
-    the differences by group. `adjusted` are the differences as people would see them, if labels
-    were given, and `not_adjusted` says why some are not. `changed` are of the metrics that differ
+    the differences by group. `changed` are of the metrics that differ
     beyond chance, or of the first if none does; `changed_rest` of the others."""
 
     common: CommonUnits
@@ -81,9 +76,8 @@ class Against(NamedTuple):
     places: Places | None
     changed: tuple[ChangedUnits, ...]
     changed_rest: tuple[ChangedUnits, ...]
-    figures: Grid
-    adjusted: Grid | None
-    not_adjusted: tuple[str, ...]
+    figures: Section
+    adjusted: Section | None
 
 
 class ComparedSide(NamedTuple):
@@ -124,7 +118,8 @@ def render_comparison(
         alpha=f"{1 - comparison.settings.level:.0%}",
         power=f"{comparison.settings.power:.0%}",
         compared=compared,
-        pairs=list(draw_pairs(comparison.pairs)),
+        pairs=list(pair_sections(comparison.pairs)) if comparison.pairs else (),
+        how_pairs=how_pairs(comparison.pairs) if comparison.pairs else "",
     )
 
 
@@ -153,13 +148,8 @@ def _compare_with_baseline(
         places=draw_places(_splits(comparison, drawn, scales)),
         changed=tuple(listed[:n_shown]),
         changed_rest=tuple(listed[n_shown:]),
-        figures=_figures(common, rows, comparison),
-        adjusted=_adjusted(common, comparison),
-        not_adjusted=tuple(
-            f"{label(units.metric)}: not adjusted by {units.labelled}: {units.refused}"
-            for units in comparison.adjusted
-            if units.other == common.other and units.refused
-        ),
+        figures=figures_section(comparison, common),
+        adjusted=adjusted_section(comparison, common),
     )
 
 
@@ -176,51 +166,20 @@ def _shares_of_scale(row: MetricComparison, scale: tuple[float, float]) -> list[
 def _difference(
     row: MetricComparison, scale: tuple[float, float], axis: Axis, alpha: float
 ) -> Difference:
-    middle, *ends = _shares_of_scale(row, scale)
-    corrected = row.p_holm
+    middle, *limits = _shares_of_scale(row, scale)
     is_told = is_found(row, 1 - alpha)
-    difference, between = figure(row.paired.difference, "+z.4f"), _format_interval(row)
+    difference = figure(row.paired.difference, "+z.4f")
+    between = ends(row.paired.low, row.paired.high)
     hint = f"{label(row.metric)}: {difference} {between}".rstrip()
+    direction = ("higher" if middle > 0 else "lower") if is_told else "may be chance"
     return Difference(
-        key=row.metric,
-        metric=label(name_figure(row)),
-        plot=forest_row(middle, Interval(*ends) if ends else None, axis, is_told, hint),
+        of=row,
+        plot=forest_row(middle, Interval(*limits) if limits else None, axis, is_told, hint),
         figure=difference,
         interval=between,
-        n=f"{row.paired.n:,}",
-        p=_format_p(corrected),
-        verdict=append_mark(
-            ("higher" if middle > 0 else "lower") if is_told else "may be chance",
-            row.mark and f"({row.mark})",
-        ),
+        verdict=append_mark(direction, row.mark and f"({row.mark})"),
         is_found=is_told,
     )
-
-
-def _figures(common: CommonUnits, rows: Sequence[MetricComparison], comparison: Comparison) -> Grid:
-    heads = (
-        "metric", "n", "A", common.letter, f"{common.letter} - A",
-        f"{comparison.settings.level:.0%} interval", "detectable",
-        "p", "p Holm", "p BH", "effect d", "win / tie / loss", "flips", f"only A / {common.letter}",
-    )  # fmt: skip
-    return Grid(
-        f"{common.other} against {comparison.baseline}",
-        heads,
-        tuple((_label_with_mark(row), _cells(row)) for row in rows),
-    )
-
-
-def _adjusted(common: CommonUnits, comparison: Comparison) -> Grid | None:
-    """The adjusted differences, with the figures of the console."""
-    rows = [
-        adjusted_row(difference)
-        for difference in comparison.adjusted
-        if difference.other == common.other and not difference.refused
-    ]
-    heads = tuple(head.format(letter=common.letter) for head in ADJUSTED_HEADS)
-    texts = [(label(name), *others) for name, *others in rows]
-    title = f"{ADJUSTED_TITLE[0].upper()}{ADJUSTED_TITLE[1:]}"
-    return Grid.of_texts(title, heads, texts) if rows else None
 
 
 def _splits(
@@ -247,22 +206,6 @@ def _label_with_mark(row: MetricComparison) -> str:
     return label(name_figure(row)) + (f" ({row.mark})" if row.mark else "")
 
 
-def _cells(row: MetricComparison) -> tuple[Cell, ...]:
-    paired = row.paired
-    flips = NOTHING if row.flips_up is None else f"+{row.flips_up} / -{row.flips_down}"
-    texts = (
-        f"{paired.n:,}", number(paired.mean_a, 4), number(paired.mean_b, 4),
-        figure(paired.difference, "+z.4f"), _format_interval(row) or NOTHING,
-        number(paired.detectable, 4),
-        _format_p(paired.p_value), _format_p(row.p_holm), _format_p(row.p_fdr),
-        figure(paired.effect_size, "+z.2f"),
-        f"{paired.wins:,} / {paired.ties:,} / {paired.losses:,}", flips,
-        f"{row.only_a:,} / {row.only_b:,}",
-    )  # fmt: skip
-    hints = {1: _format_ends(row.interval_a), 2: _format_ends(row.interval_b)}
-    return tuple(Cell(text, None, hints.get(column, "")) for column, text in enumerate(texts))
-
-
 def _changed(row: MetricComparison, comparison: Comparison, texts: Texts) -> ChangedUnits:
     paired = row.paired
     what = "that changed most" if row.flips_up is None else "that went from 0 to 1 or back"
@@ -280,27 +223,6 @@ def _changed_unit(
     first = texts.get(comparison.baseline, {}).get((flip.sample_id, flip.task))
     second = texts.get(row.other, {}).get((flip.other_id or flip.sample_id, flip.task))
     query = (first or second or Text("", "", "")).query
-    sides = (
-        (f"A: {comparison.shown_as(comparison.baseline)}", first),
-        (f"{row.letter}: {comparison.shown_as(row.other)}", second),
-    )
-    a, b = (
-        ShownAnswer(side, "(not in the records)")
-        if text is None
-        else describe_answer(side, text.response, text.error, text.scores, row.metric)
-        for side, text in sides
-    )
+    a = describe_answer(f"A: {comparison.shown_as(comparison.baseline)}", first, row.metric)
+    b = describe_answer(f"{row.letter}: {comparison.shown_as(row.other)}", second, row.metric)
     return Changed(flip, shorten(query), (a, b))
-
-
-def _format_interval(row: MetricComparison) -> str:
-    low, high = row.paired.low, row.paired.high
-    return "" if low is None or high is None else f"{low:+z.4f} to {high:+z.4f}"
-
-
-def _format_ends(interval: Interval | None) -> str:
-    return "" if interval is None else f"{interval.low:z.4f} to {interval.high:z.4f}"
-
-
-def _format_p(value: float | None) -> str:
-    return NOTHING if value is None else "< 0.001" if value < 0.001 else f"{value:z.3f}"

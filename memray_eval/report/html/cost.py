@@ -1,118 +1,172 @@
-"""Measures what a run cost: latencies of generation, and each judge's calls, tokens and money.
-
-Only the columns needed are read, a batch at a time, so that memory does not grow with the run."""
+"""The cost and the course of a run: latencies, each judge's calls, tokens and money; from its
+manifest stages, outcomes of calls and throughput over time."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import TypeAlias
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as pads
+from markupsafe import Markup
 
-from memray_eval.analysis.score_table import ScoreTable, read_score_tables
+from memray_eval.analysis.marks import NOTHING
+from memray_eval.analysis.score_table import ScoreTable
 from memray_eval.ports import FloatArray
-from memray_eval.types import Frozen
+from memray_eval.report.html.plots import throughput
+from memray_eval.report.html.view_model import label, number
+from memray_eval.report.sections import Row, Table, cost_figure, figure
+from memray_eval.stages.rates import rows_per_s
 
 PERCENTILES = (50, 90, 95, 99)
-_OF_UNITS = ("candidate", "ttft_s", "duration_s")
-_COUNTS = ("cached", "unpriced_calls", "input_tokens", "output_tokens", "cached_input_tokens")
-_OF_SCORES = (*_COUNTS, "cost_usd", "saved_usd", "latency_s")
-_Totals: TypeAlias = defaultdict[str, float]
+_SECONDS = {"ttft_s": "first token", "duration_s": "whole answer"}
+_SUMS = (
+    *("cached", "input_tokens", "output_tokens", "cached_input_tokens", "cost_usd"),
+    *("unpriced_calls", "saved_usd", "latency_s"),
+)
 
 
-class Latency(Frozen):
-    """The PERCENTILES, in seconds, over one candidate's answers that were measured."""
+class RunCost:
+    """Sums up the time, tokens and money in blocks of records. `judges` has a row a judge: the
+    number of its `scores`, sums of its SCORES, and how many were `timed`; `seconds` those of the
+    answers that were measured, by candidate and what was measured."""
 
-    candidate: str
-    of: str
-    n: int
-    seconds: tuple[float, ...]
+    UNITS, SCORES = ("candidate", *_SECONDS), ("judge", *_SUMS)
 
+    def __init__(self) -> None:
+        self.seconds: defaultdict[tuple[str, str], list[FloatArray]] = defaultdict(list)
+        self._judges: pa.Table | None = None
 
-class JudgeSpending(Frozen):
-    """The scores of one judge: how many were remembered (`cached`), and what the others cost; of
-    their input tokens, how many a provider's prompt cache held, and what it saved. The mean latency
-    is over the scores that took any time."""
+    @property
+    def judges(self) -> list[dict[str, Any]]:
+        """Those of most scores first."""
+        rows = [] if self._judges is None else self._judges.to_pylist()
+        return sorted(rows, key=lambda row: -row["scores"])
 
-    judge: str
-    scores: int
-    cached: int
-    input_tokens: int
-    output_tokens: int
-    cached_input_tokens: int
-    cost_usd: float
-    unpriced_calls: int
-    saved_usd: float
-    latency_s_mean: float | None
+    def add(self, table: ScoreTable) -> None:
+        for candidate in pc.unique(table.units["candidate"]).to_pylist():
+            units = table.units.filter(pc.equal(table.units["candidate"], candidate))
+            for column, what in _SECONDS.items():
+                if len(values := units[column].drop_null()):
+                    self.seconds[candidate, what].append(values.to_numpy())
+        columns = {name: table.column(name).cast(pa.float64()) for name in _SUMS}
+        columns["timed"] = pc.greater(columns["latency_s"], 0).cast(pa.float64())
+        columns["scores"] = pa.repeat(1.0, len(table.scores))
+        judge = table.column("judge")
+        is_judged = pc.fill_null(pc.not_equal(judge, ""), False)
+        of_block = pa.table({"judge": judge, **columns}).filter(is_judged)
+        before = [] if self._judges is None else [self._judges]
+        self._judges = _sum_by_judge(pa.concat_tables([*before, of_block]))
 
+    def tables(self) -> Iterator[Table]:
+        if rows := list(self._judge_rows()):
+            yield Table(rows, title="Judges")
+        heads = ("candidate", "n", *(f"p{percent}" for percent in PERCENTILES))
+        seconds = [(name, np.concatenate(parts)) for name, parts in sorted(self.seconds.items())]
+        percentiles = [
+            (
+                ", ".join(name),
+                f"{values.size:,}",
+                *(f"{value:.2f}" for value in np.percentile(values, PERCENTILES)),
+            )
+            for name, values in seconds
+        ]
+        if percentiles:
+            yield Table([heads, *percentiles], title="Latency percentiles, seconds")
 
-class RunCost(Frozen):
-    latencies: tuple[Latency, ...]
-    judges: tuple[JudgeSpending, ...]
-
-
-@dataclass
-class _LatencyValues:
-    columns: dict[tuple[str, str], list[FloatArray]] = field(
-        default_factory=lambda: defaultdict(list)
-    )
-
-    def add(self, units: pa.RecordBatch) -> None:
-        for candidate in pc.unique(units.column("candidate")).to_pylist():
-            of_it = units.filter(pc.equal(units.column("candidate"), candidate))
-            for column, what in (("ttft_s", "first token"), ("duration_s", "whole answer")):
-                if (values := _to_floats(of_it.column(column))).size:
-                    self.columns[candidate, what].append(values)
-
-    def latencies(self) -> Iterator[Latency]:
-        for (candidate, what), parts in sorted(self.columns.items()):
-            values = np.concatenate(parts)
-            seconds = tuple(float(value) for value in np.percentile(values, PERCENTILES))
-            yield Latency(candidate=candidate, of=what, n=values.size, seconds=seconds)
-
-
-def measure_cost(records: pads.Dataset) -> RunCost:
-    """Sums up the time, tokens and money in the records."""
-    times = _LatencyValues()
-    judges: defaultdict[str, _Totals] = defaultdict(lambda: defaultdict(float))
-    for table in read_score_tables(records, _OF_UNITS, ("judge", *_OF_SCORES)):
-        times.add(table.units)
-        by = table.column("judge")
-        for judge in filter(None, pc.unique(by).to_pylist()):
-            _add_scores(judges[judge], table, pc.equal(by, judge))
-    most_first = sorted(judges.items(), key=lambda item: -item[1]["scores"])
-    return RunCost(
-        latencies=tuple(times.latencies()),
-        judges=tuple(_judge_spending(judge, totals) for judge, totals in most_first),
-    )
-
-
-def _add_scores(totals: _Totals, table: ScoreTable, rows: pa.Array) -> None:
-    """Adds the marked scores."""
-    totals["scores"] += pc.sum(rows).as_py()
-    for name in _OF_SCORES:
-        figures = _to_floats(table.column(name).filter(rows))
-        totals[name] += float(figures.sum())
-        if name == "latency_s":
-            totals["timed"] += int((figures > 0).sum())
+    def _judge_rows(self) -> Iterator[Row]:
+        judges = self.judges
+        if not judges:
+            return
+        has_prompt_cache = any(spent["cached_input_tokens"] for spent in judges)
+        in_cache = ("from prompt cache", "it saved, $") if has_prompt_cache else ()
+        heads = ("judge", "scores", "cached", "tokens in", *in_cache)
+        yield (*heads, "tokens out", "cost, $", "latency, s")
+        for spent in judges:
+            taken, n_timed = spent["input_tokens"], spent["timed"]
+            share = spent["cached_input_tokens"] / taken if taken else None
+            cells = (figure(share, ".1%"), figure(spent["saved_usd"])) if has_prompt_cache else ()
+            yield (
+                spent["judge"],
+                *(f"{spent[name]:,.0f}" for name in ("scores", "cached", "input_tokens")),
+                *cells,
+                f"{spent['output_tokens']:,.0f}",
+                cost_figure(spent["cost_usd"], spent["unpriced_calls"]),
+                figure(spent["latency_s"] / n_timed if n_timed else None, ".2f"),
+            )
 
 
-def _judge_spending(judge: str, totals: _Totals) -> JudgeSpending:
-    return JudgeSpending(
-        judge=judge,
-        scores=int(totals["scores"]),
-        **{name: int(totals[name]) for name in _COUNTS},
-        cost_usd=totals["cost_usd"],
-        saved_usd=totals["saved_usd"],
-        latency_s_mean=totals["latency_s"] / totals["timed"] if totals["timed"] else None,
+def _sum_by_judge(spent: pa.Table) -> pa.Table:
+    names = [name for name in spent.column_names if name != "judge"]
+    sums = spent.group_by("judge", use_threads=False).aggregate([(name, "sum") for name in names])
+    return sums.select(["judge", *(f"{name}_sum" for name in names)]).rename_columns(
+        ["judge", *names]
     )
 
 
-def _to_floats(column: pa.Array) -> FloatArray:
-    """Converts a column to floats, without its nulls."""
-    return np.asarray(pc.drop_null(column).cast(pa.float64()).to_numpy(zero_copy_only=False))
+_READ = "read"  # so fast a stage that beside its peak the others would look flat
+
+
+def stages(manifest: Mapping[str, Any]) -> Table | None:
+    """The stages of the last session: rows, when each began after the first, its span and its
+    rate."""
+    of_stages = {
+        name: stage for name, stage in (manifest.get("stages") or {}).items() if stage.get("rows")
+    }
+    if not of_stages:
+        return None
+    rows: list[Row] = [("stage", "rows", "began after, s", "lasted, s", "rows per second")]
+    starts = [stage["started"] for stage in of_stages.values() if stage.get("started") is not None]
+    for name, stage in of_stages.items():
+        span, begun = stage.get("span_s"), stage.get("started")
+        per_s = rows_per_s(stage["rows"], span)
+        after = NOTHING if begun is None else f"{begun - min(starts):,.1f}"
+        rows.append((name, f"{stage['rows']:,}", after, number(span, 1), figure(per_s, ",.1f")))
+    return Table(rows, title="Stages of the last session")
+
+
+def timelines(manifest: Mapping[str, Any]) -> Iterator[tuple[str, Markup, list[str]]]:
+    """Plots rows per second by stage, and calls per second by kind, if the run recorded them.
+    Yields a title, a drawing and the names of its lines."""
+    kept = manifest.get("timeline") or {}
+    for key, what in (("stages", "rows"), ("calls", "calls")):
+        counted = {
+            name: counts
+            for name, counts in (kept.get(key) or {}).items()
+            if any(counts) and name != _READ
+        }
+        if counted:
+            yield (
+                f"{what.capitalize()} over time",
+                throughput(kept["bin_s"], counted, what),
+                list(counted),
+            )
+
+
+def calls(manifest: Mapping[str, Any]) -> Table | None:
+    """The outcomes of the run's judge calls, in all and, if there are several, by judge. Outcomes
+    that never occurred are left out."""
+    whole = manifest.get("calls") or {}
+    judges = whole.get("judges") or {}
+    columns = {"all": whole, **(judges if len(judges) > 1 else {})}
+    rows = [
+        (label(name), [outcomes.get(name, 0) for outcomes in columns.values()])
+        for name, count in whole.items()
+        if isinstance(count, int | float) and count
+    ]
+    for tries in whole.get("tries") or {}:
+        name = "verdicts at the first call" if tries == "1" else f"verdicts after {tries} calls"
+        rows.append(
+            (name, [(outcomes.get("tries") or {}).get(tries, 0) for outcomes in columns.values()])
+        )
+    texts = [(name, *map(_format_count, counts)) for name, counts in rows if any(counts)]
+    return Table([("what", *columns), *texts], title="Calls and retries") if texts else None
+
+
+def _format_count(count: float) -> str:
+    """Formats an integer, or a float with two digits (four below 1)."""
+    if isinstance(count, int):
+        return f"{count:,}"
+    return f"{count:,.{2 if count >= 1 or not count else 4}f}"

@@ -3,6 +3,7 @@ axis. Each cell names its metric and candidate and holds its figures as they are
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
@@ -37,14 +38,6 @@ class FigureCell(NamedTuple):
     adjusted: str = ""
 
 
-class Judges(NamedTuple):
-    """The judge of most scores, the number of others, and all of them with their counts."""
-
-    first: str
-    more: int
-    all: tuple[str, ...]
-
-
 class FigureRow(NamedTuple):
     """One metric: its cells in the order of the table's candidates, and their plot."""
 
@@ -54,7 +47,7 @@ class FigureRow(NamedTuple):
     scale: str
     plot: Markup
     cells: tuple[FigureCell, ...]
-    judges: Judges
+    judges: tuple[str, ...]
 
 
 class FigureTable(NamedTuple):
@@ -69,48 +62,43 @@ class FigureTable(NamedTuple):
 
 def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureTable:
     """Makes the table of all metrics and candidates of a summary."""
-    candidates = tuple(summarised.candidate for summarised in summary.candidates)
-    by_key = {
-        (summarised.metric, summarised.candidate): summarised for summarised in summary.metrics
-    }
+    candidates = tuple(candidate.candidate for candidate in summary.candidates)
+    by_key = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     rows = []
     # What needs a judge and has none is in the run's notes
-    scored = (summarised.metric for summarised in summary.metrics if not summarised.reason)
-    for metric in dict.fromkeys(scored):
-        present = [by_key.get((metric, candidate)) for candidate in candidates]
-        of_metric = [summarised for summarised in summary.metrics if summarised.metric == metric]
-        first = of_metric[0]
-        cells = tuple(
-            FigureCell(metric, candidate)
-            if summarised is None
-            else _cell(summarised, intervals, (metric, candidate) in below)
-            for candidate, summarised in zip(candidates, present, strict=True)
-        )
-        on_scale = [
-            OnScale(
-                summarised.candidate,
-                summarised.figure.value,
-                intervals.of_metric(summarised),
-                summarised.n_estimated == summarised.n_scored,
+    for name in dict.fromkeys(metric.metric for metric in summary.metrics if not metric.reason):
+        of_metric = [metric for metric in summary.metrics if metric.metric == name]
+        cells, on_scale = [], []
+        for candidate in candidates:
+            metric = by_key.get((name, candidate))
+            cells.append(
+                _cell(metric, intervals, (name, candidate) in below)
+                if metric
+                else FigureCell(name, candidate)
             )
-            if summarised is not None and summarised.figure.value is not None
-            else None
-            for summarised in present
-        ]
+            on_scale.append(_on_scale(metric, intervals))
+        first = of_metric[0]
         rows.append(
             FigureRow(
-                metric=metric,
+                metric=name,
                 name=name_figure(first).replace("_", " "),
                 title=first.title,
                 scale=f"{first.scale[0]:g} to {first.scale[1]:g}",
                 plot=scale_row(on_scale, first.scale),
-                cells=cells,
+                cells=tuple(cells),
                 judges=list_judges(of_metric),
             )
         )
-    is_scored = any(summarised.n_scored for summarised in summary.metrics)
+    is_scored = any(metric.n_scored for metric in summary.metrics)
     return FigureTable(candidates, scale_axis(), tuple(rows), tuple(_notes(summary)), is_scored)
+
+
+def _on_scale(metric: MetricSummary | None, intervals: Intervals) -> OnScale | None:
+    if metric is None or metric.figure.value is None:
+        return None
+    is_estimate = metric.n_estimated == metric.n_scored
+    return OnScale(metric.candidate, metric.figure.value, intervals.of_metric(metric), is_estimate)
 
 
 def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> FigureCell:
@@ -130,20 +118,16 @@ def _cell(metric: MetricSummary, intervals: Intervals, is_below: bool) -> Figure
     )
 
 
-def list_judges(metrics: Sequence[MetricSummary]) -> Judges:
-    """Lists who scored one metric, over all candidates, those who scored most first."""
-    counts: dict[str, int] = {}
+def list_judges(metrics: Sequence[MetricSummary]) -> tuple[str, ...]:
+    """Lists who scored one metric, over all candidates, with their counts: judges before rules,
+    then those who scored most."""
+    counts = Counter[str]()
     for metric in metrics:
-        for judge, count in metric.judges.items():
-            counts[judge] = counts.get(judge, 0) + count
+        counts.update(metric.judges)
     names = sorted(counts, key=lambda name: (name in WITHOUT_CALL, -counts[name]))
     is_idle = all(metric.n and metric.n == metric.n_not_applicable for metric in metrics)
     nobody = "not applicable" if is_idle else "nobody"
-    return Judges(
-        first=names[0] if names else nobody,
-        more=max(0, len(names) - 1),
-        all=tuple(f"{name} ({counts[name]:,})" for name in names),
-    )
+    return tuple(f"{name} ({counts[name]:,})" for name in names) or (nobody,)
 
 
 def _notes(summary: Summary) -> Iterator[str]:

@@ -4,44 +4,32 @@ records; a page that is served asks the server for them."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-import pyarrow.dataset as pads
 from markupsafe import Markup
 
 from memray_eval.analysis.intervals import Intervals, clustered_intervals
+from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.where import Split, find_places, read_run_scores
-from memray_eval.report.adjusted_lines import adjusted_paragraphs
+from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import answer, title
-from memray_eval.report.decisions import decide, decision_section, means_of
+from memray_eval.report.conversations_console import arm_sections
+from memray_eval.report.decisions import decision_sections
+from memray_eval.report.failed_calls import FailedCalls
 from memray_eval.report.html import view_model
-from memray_eval.report.html.cost import PERCENTILES, RunCost, measure_cost
+from memray_eval.report.html.cost import RunCost, calls, stages, timelines
 from memray_eval.report.html.figures import tabulate_figures
-from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
 from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
-from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
-from memray_eval.report.served_models import served_sections
-from memray_eval.types import Record, Summary
-
-
-class RunSource(Protocol):
-    """The source of a page: a run that is finished or still being written, such as a
-    RunFolder."""
-
-    @property
-    def path(self) -> str: ...
-    @property
-    def run_id(self) -> str: ...
-    def read_summary(self) -> Summary: ...
-    def read_manifest(self) -> dict[str, Any]: ...
-    def records(self) -> pads.Dataset: ...
-    def each(self) -> Iterator[Record]: ...
+from memray_eval.report.sections import Section
+from memray_eval.report.tables import generation_sections, heat_sections, served_sections
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Summary
 
 
 class ServedRun(NamedTuple):
@@ -53,13 +41,13 @@ class ServedRun(NamedTuple):
     home: str = ""
 
 
-def write_html(folder: RunSource, path: str) -> None:
+def write_html(folder: RunFolder, path: str) -> None:
     """Writes the run's page to a path or cloud URL, whole or not at all. Raises DataError if the
     folder holds no finished run, and ConfigError if the place cannot be written."""
     write_page(render_html(folder), path, "--out")
 
 
-def render_html(folder: RunSource) -> str:
+def render_html(folder: RunFolder) -> str:
     """Renders the run's page. Every text of the run is escaped by the template, or travels as JSON
     and is set as text by the script. The page's content security policy allows no other script and
     no connection."""
@@ -69,7 +57,7 @@ def render_html(folder: RunSource) -> str:
 
 
 def render_served(
-    folder: RunSource,
+    folder: RunFolder,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     index: Mapping[str, Any],
@@ -82,18 +70,26 @@ def render_served(
 
 
 def _render(
-    folder: RunSource,
+    folder: RunFolder,
     summary: Summary | None,
     manifest: Mapping[str, Any],
     embedded: Embedded,
     served: ServedRun | None = None,
 ) -> str:
-    shown = summary or _empty_summary(folder.run_id)
+    shown = summary or Summary(
+        run_id=folder.run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
+        generation_s=None, evaluation_s=None, total_s=0.0, candidates=(), metrics=(),
+    )  # fmt: skip
     intervals = Intervals()
     source, live = ("served.js", ("standing.js", "live.js")) if served else ("embedded.js", ())
     splits: list[Split] = []
     why = None
+    cost, failed = RunCost(), FailedCalls()
     if summary is not None:
+        fields = list(dict.fromkeys((*cost.SCORES, *failed.SCORES)))
+        for table in read_score_tables(folder.records(), (*cost.UNITS, *failed.UNITS), fields):
+            cost.add(table)
+            failed.add(table)
         scores = read_run_scores(folder.records(), summary)
         intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
         splits = find_places(scores, summary)
@@ -116,15 +112,31 @@ def _render(
         served_style=Markup(asset("served.css")) if served else "",
         manifest=manifest,
         sections={
-            **_sections(shown, manifest, intervals),
+            "figures": tabulate_figures(shown, intervals),
             "places": draw_places(splits),
             "why": why,
+            "metrics": list(view_model.metric_rows(shown)),
+            "grids": list(view_model.by_task(shown, intervals)),
+            "n_by_task": view_model.count_task_figures(shown),
+            "heat": list(heat_sections(shown.heat_maps)),
+            "tradeoff": view_model.tradeoff(shown, intervals),
+            "quality_mark": view_model.quality_mark(shown),
+            "memory": list(arm_sections(shown.arms)),
+            "memory_plot": view_model.arms_plot(shown),
+            "curves": list(view_model.curves(shown, intervals)),
+            "agreements": list(view_model.agreements(shown)),
+            "generation": list(generation_sections(shown)),
+            "cost": list(cost.tables()),
+            "failed_calls": failed.section(),
+            "stages": stages(manifest),
+            "timelines": list(timelines(manifest)),
+            "calls": calls(manifest),
+            "intervals": intervals.in_words(),
+            "text": [*served_sections(shown.served_models), *decision_sections(shown)],
+            "adjusted": Section("", list(adjusted_lines(shown))),
         },
-        spending=measure_cost(folder.records()) if summary else RunCost(latencies=(),
-        judges=()),
-        percentiles=PERCENTILES,
         embedded=embedded,
-    )  # fmt: skip
+    )
 
 
 def _name_judges(summary: Summary) -> str:
@@ -144,43 +156,3 @@ def _format_start(manifest: Mapping[str, Any]) -> str:
     except ValueError:
         return ""
     return f"{started.day} {started:%B %Y, %H:%M} UTC"
-
-
-def _empty_summary(run_id: str) -> Summary:
-    """The summary of a run that has none yet."""
-    return Summary(
-        run_id=run_id, suite="", n_samples=0, n_invalid=0, n_units=0, n_failed_units=0,
-        generation_s=None, evaluation_s=None,
-        total_s=0.0, candidates=(), metrics=(),
-    )  # fmt: skip
-
-
-def _sections(
-    summary: Summary, manifest: Mapping[str, Any], intervals: Intervals
-) -> dict[str, Any]:
-    """The parts of the page that a run may or may not have."""
-    decisions = decide(means_of(summary))
-    return {
-        "figures": tabulate_figures(summary, intervals),
-        "cards": list(view_model.cards(summary, intervals)),
-        "metrics": list(view_model.metric_rows(summary, intervals)),
-        "grids": list(view_model.by_task(summary, intervals)),
-        "grid_intervals": view_model.task_intervals(summary),
-        "heat": list(view_model.heat_grids(summary.heat_maps)),
-        "tradeoff": view_model.tradeoff(summary, intervals),
-        "quality_count": view_model.quality_count(summary),
-        "quality_mark": view_model.quality_mark(summary),
-        "memory": describe_arms(summary),
-        "curves": list(view_model.curves(summary, intervals)),
-        "agreements": view_model.agreements(summary),
-        "juries": list(view_model.juries(summary)),
-        "stages": stages(manifest),
-        "timelines": list(timelines(manifest)),
-        "calls": calls(manifest),
-        "intervals": intervals.in_words(),
-        "text": [
-            *served_sections(summary.served_models),
-            *([decision_section(decisions)] if decisions else []),
-        ],
-        "adjusted": list(adjusted_paragraphs(summary)),
-    }

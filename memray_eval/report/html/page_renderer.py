@@ -11,7 +11,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from memray_eval.analysis.marks import name_figure
 from memray_eval.report.html import view_model
+from memray_eval.report.sections import figure
 from memray_eval.storage.paths import write_atomically
 
 
@@ -44,7 +46,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja.filters.update(
-        label=view_model.label, number=view_model.number, dollars=view_model.dollars
+        label=view_model.label, number=view_model.number, figure=figure, name_figure=name_figure
     )
     return jinja
 

@@ -31,12 +31,9 @@ class PlaceRow(NamedTuple):
 
 
 class Panel(NamedTuple):
-    """One metric by one field. `rest` are the groups that are folded."""
+    """A split with its groups drawn, of which those after GROUPS are folded."""
 
-    metric: str
-    name: str
-    by: str
-    of: str
+    split: Split
     rows: tuple[PlaceRow, ...]
     rest: tuple[PlaceRow, ...]
 
@@ -60,7 +57,11 @@ def draw_places(splits: Sequence[Split]) -> Places | None:
     ]
     span = min(1.0, max(_LEAST_SPAN, 1.6 * max(shares)))
     axis = Axis(-span, span, 8, 142)
-    panels = [_panel(split, axis) for split in splits]
+    drawn = [tuple(_row(split, group, axis) for group in split.groups) for split in splits]
+    panels = [
+        Panel(split, rows[:GROUPS], rows[GROUPS:])
+        for split, rows in zip(splits, drawn, strict=True)
+    ]
     shown = max(2, min(PANELS, sum(split.is_shown for split in splits)))
     return Places(_meaning(splits), forest_axis(axis), tuple(panels[:shown]), tuple(panels[shown:]))
 
@@ -76,15 +77,6 @@ def _meaning(splits: Sequence[Split]) -> str:
 
 def _width(split: Split) -> float:
     return (split.scale[1] - split.scale[0]) or 1.0
-
-
-def _panel(split: Split, axis: Axis) -> Panel:
-    rows = [_row(split, group, axis) for group in split.groups]
-    of = f"{split.of} - {split.against}" if split.against else f"{split.of} - its own figure"
-    return Panel(
-        split.metric, label(split.metric), label(split.by), of,
-        tuple(rows[:GROUPS]), tuple(rows[GROUPS:]),
-    )  # fmt: skip
 
 
 def _row(split: Split, group: GroupFigure, axis: Axis) -> PlaceRow:

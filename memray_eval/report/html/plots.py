@@ -68,6 +68,21 @@ def tag(name: str, *children: str, **attributes: object) -> Markup:
     return Markup(f"<{name}{pairs}>{Markup('').join(children)}</{name}>")  # all of it escaped above
 
 
+def _line(class_: str, x1: float, x2: float, y1: float, y2: float) -> Markup:
+    return tag("line", class_=class_, x1=x1, x2=x2, y1=y1, y2=y2)
+
+
+def _dot(class_: str, x: float, y: float, radius: float, *hint: str) -> Markup:
+    return tag("circle", *hint, class_=class_, cx=x, cy=y, r=radius)
+
+
+def _text(
+    words: str, x: float, y: float, anchor: str = "middle", class_: str = "", **more: str
+) -> Markup:
+    kind = {"class_": class_} if class_ else {}
+    return tag("text", words, **kind, x=x, y=round(y, 2), text_anchor=anchor, **more)
+
+
 _SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
 _LANE = 13  # pixels for one candidate in such a row
 
@@ -77,24 +92,19 @@ def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> 
     axis: a dot (hollow for estimates) and the interval as a bar."""
     low, width = scale[0], (scale[1] - scale[0]) or 1.0
     height = max(1, len(figures)) * _LANE + 4
-    parts, hints = [], []
-    for share in (0.0, 0.25, 0.5, 0.75, 1.0):
-        at = _SCALE.at(share)
-        parts.append(tag("line", class_="rail", x1=at, x2=at, y1=0, y2=height))
+    rails = map(_SCALE.at, (0.0, 0.25, 0.5, 0.75, 1.0))
+    parts, hints = [_line("rail", at, at, 0, height) for at in rails], []
     for lane, figure in enumerate(figures):
         if figure is None:
             continue
-        y, colour = 2 + _LANE * (lane + 0.5), f"s{lane % _SERIES}"
+        y, colour, spread = 2 + _LANE * (lane + 0.5), f"s{lane % _SERIES}", ""
         if figure.interval is not None:
-            ends = [_SCALE.at((end - low) / width) for end in figure.interval]
-            parts.append(tag("line", class_=f"bar {colour}", x1=ends[0], x2=ends[1], y1=y, y2=y))
+            start, end = (_SCALE.at((end - low) / width) for end in figure.interval)
+            parts.append(_line(f"bar {colour}", start, end, y, y))
+            spread = f" between {figure.interval.low:.3g} and {figure.interval.high:.3g}"
         kind = "dot open" if figure.is_estimate else "dot"
-        at = _SCALE.at((figure.value - low) / width)
-        parts.append(tag("circle", class_=f"{kind} {colour}", cx=at, cy=y, r=4))
-        spread = (
-            figure.interval and f" between {figure.interval.low:.3g} and {figure.interval.high:.3g}"
-        )
-        hints.append(f"{figure.name} {figure.value:.3g}{spread or ''}")
+        parts.append(_dot(f"{kind} {colour}", _SCALE.at((figure.value - low) / width), y, 4))
+        hints.append(f"{figure.name} {figure.value:.3g}{spread}")
     hint = f"{'; '.join(hints) or 'no figure'}; on a scale of {scale[0]:g} to {scale[1]:g}"
     return drawing(240, height, hint, parts, "onscale")
 
@@ -102,7 +112,7 @@ def scale_row(figures: Sequence[OnScale | None], scale: tuple[float, float]) -> 
 def scale_axis() -> Markup:
     """The axis above such rows, in percent of each metric's scale."""
     parts = [
-        tag("text", f"{share:.0%}", x=_SCALE.at(share), y=11, text_anchor=anchor)
+        _text(f"{share:.0%}", _SCALE.at(share), 11, anchor)
         for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end"))
     ]
     return drawing(240, 15, "axis: percent of each metric's scale", parts, "onscale")
@@ -117,37 +127,25 @@ def distribution(counts: Mapping[str, int]) -> Markup:
     above and their scores below (the summary lists the best first)."""
     bins = list(counts.items())[::-1]
     step, most = _BARS / max(1, len(bins)), max(counts.values(), default=0) or 1
-    parts = [tag("line", class_="rail", x1=0, x2=_BARS, y1=43, y2=43)]
+    parts = [_line("rail", 0, _BARS, 43, 43)]
     for number, (name, count) in enumerate(bins):
         height = max(1.0, round(30 * count / most, 2)) if count else 0.6
         x, width = round(number * step + 1, 2), round(step - 2, 2)
-        parts.append(
-            tag(
-                "rect",
-                tag("title", f"{name}: {count}"),
-                class_="bin" if count else "bin none",
-                x=x,
-                y=43 - height,
-                width=width,
-                height=height,
-            )
-        )
+        hint, kind = tag("title", f"{name}: {count}"), "bin" if count else "bin none"
+        parts.append(tag("rect", hint, class_=kind, x=x, y=43 - height, width=width, height=height))
         middle = round(x + width / 2, 2)
         if count:
             # at most four characters, up to a million
             shown = str(count) if count < 1000 else f"{count / 1000:.{int(count < 10_000)}f}k"
-            parts.append(_small(shown, middle, 40 - height))
+            parts.append(_text(shown, middle, 40 - height, class_="small"))
         if len(bins) <= _NAMED_BINS:
-            parts.append(_small(name, middle, 54))
+            parts.append(_text(name, middle, 54, class_="small"))
     if len(bins) > _NAMED_BINS:
         low, high = bins[0][0].partition("-")[0], bins[-1][0].rpartition("-")[2]
-        parts += [_small(low, 0, 54, "start"), _small(high, _BARS, 54, "end")]
-    hint = "; ".join(f"{name}: {count}" for name, count in bins)
-    return drawing(_BARS, 58, f"units by score: {hint}", parts, "distribution")
-
-
-def _small(text: str, x: float, y: float, anchor: str = "middle") -> Markup:
-    return tag("text", text, class_="small", x=x, y=round(y, 2), text_anchor=anchor)
+        parts.append(_text(low, 0, 54, "start", "small"))
+        parts.append(_text(high, _BARS, 54, "end", "small"))
+    hints = "; ".join(f"{name}: {count}" for name, count in bins)
+    return drawing(_BARS, 58, f"units by score: {hints}", parts, "distribution")
 
 
 def speed_quality(
@@ -160,45 +158,23 @@ def speed_quality(
     if its interval is known. At least one point; names are above and below in turn, so that
     neighbours' do not meet."""
     ends = [end for point in points for end in (point.interval or (point.y,))]
+    xs = [point.x for point in points]
     y = Axis(max(0.0, min(ends) - 10), min(100.0, max(ends) + 10), _HEIGHT - _BOTTOM, _TOP)
-    x = Axis(
-        min(point.x for point in points) * 0.85,
-        max(point.x for point in points) * 1.1,
-        _LEFT,
-        _WIDTH - _RIGHT,
-    )
+    x = Axis(min(xs) * 0.85, max(xs) * 1.1, _LEFT, _WIDTH - _RIGHT)
+    hints = {
+        point: f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}" for point in points
+    }
     parts = list(_grid(x, y, x_name, y_name))
     for number, point in enumerate(sorted(points, key=lambda point: point.x)):
         at_x, at_y = x.at(point.x), y.at(point.y)
         if point.interval is not None:
-            low, high = y.at(point.interval.low), y.at(point.interval.high)
-            parts.append(tag("line", class_="bar", x1=at_x, x2=at_x, y1=low, y2=high))
-        hint = tag("title", f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}")
-        parts.append(
-            tag(
-                "circle",
-                hint,
-                class_="dot best" if point.is_best else "dot",
-                cx=at_x,
-                cy=at_y,
-                r=5.5,
-            )
-        )
+            parts.append(_line("bar", at_x, at_x, *map(y.at, point.interval)))
+        kind = "dot best" if point.is_best else "dot"
+        parts.append(_dot(kind, at_x, at_y, 5.5, tag("title", hints[point])))
         anchor, shift = ("end", -9) if at_x + 9 + 7.5 * len(point.label) > _WIDTH else ("start", 9)
-        parts.append(
-            tag(
-                "text",
-                point.label,
-                class_="name",
-                x=at_x + shift,
-                y=at_y + (18 if number % 2 else -9),
-                text_anchor=anchor,
-            )
-        )
-    hints = "; ".join(
-        f"{point.label}: {point.x:,.1f} {unit}, {y_name} {point.y:.1f}" for point in points
-    )
-    return drawing(_WIDTH, _HEIGHT, hints, parts, "plot")
+        below = 18 if number % 2 else -9
+        parts.append(_text(point.label, at_x + shift, at_y + below, anchor, "name"))
+    return drawing(_WIDTH, _HEIGHT, "; ".join(hints.values()), parts, "plot")
 
 
 def temperature_curves(metric: str, lines: Sequence[Line]) -> Markup:
@@ -212,55 +188,38 @@ def temperature_curves(metric: str, lines: Sequence[Line]) -> Markup:
     y = Axis(low - margin, high + margin, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "temperature", "mean"))
     for number, line in enumerate(lines):
-        parts.extend(_curve(line, x, y, f"s{number % _SERIES}"))
+        colour = f"s{number % _SERIES}"
+        path = " ".join(f"{x.at(warmth)},{y.at(mean)}" for warmth, mean, _ in line.points)
+        parts.append(tag("polyline", class_=f"curve {colour}", points=path))
+        for warmth, mean, interval in line.points:
+            at = x.at(warmth)
+            if interval is not None:
+                parts.append(_line(f"whisker {colour}", at, at, *map(y.at, interval)))
+            hint = tag("title", f"temperature {warmth:g}: {mean:.4f}")
+            parts.append(_dot(f"node {colour}", at, y.at(mean), 4, hint))
     return drawing(_WIDTH, _HEIGHT, f"{metric} against temperature", parts, "plot")
-
-
-def _curve(line: Line, x: Axis, y: Axis, colour: str) -> Iterator[Markup]:
-    path = " ".join(f"{x.at(temperature)},{y.at(mean)}" for temperature, mean, _ in line.points)
-    yield tag("polyline", class_=f"curve {colour}", points=path)
-    for temperature, mean, interval in line.points:
-        at = x.at(temperature)
-        if interval is not None:
-            yield tag(
-                "line",
-                class_=f"whisker {colour}",
-                x1=at,
-                x2=at,
-                y1=y.at(interval.low),
-                y2=y.at(interval.high),
-            )
-        hint = tag("title", f"temperature {temperature:g}: {mean:.4f}")
-        yield tag("circle", hint, class_=f"node {colour}", cx=at, cy=y.at(mean), r=4)
 
 
 def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
     """Counts per second, under one or more names, over the session's own clock: a step a
     bin of `bin_s` seconds."""
-    n_bins = max(map(len, counted.values()))
     rates = {
         name: [period_per_s(count, bin_s) or 0.0 for count in counts]
         for name, counts in counted.items()
     }
-    x = Axis(0.0, n_bins * bin_s, _LEFT, _WIDTH - _RIGHT)
-    y = Axis(
-        0.0,
-        max(rate for per_s in rates.values() for rate in per_s) * 1.05 or 1.0,
-        _HEIGHT - _BOTTOM,
-        _TOP,
-    )
+    highest = max(rate for per_s in rates.values() for rate in per_s)
+    x = Axis(0.0, max(map(len, rates.values())) * bin_s, _LEFT, _WIDTH - _RIGHT)
+    y = Axis(0.0, highest * 1.05 or 1.0, _HEIGHT - _BOTTOM, _TOP)
     parts = list(_grid(x, y, "seconds since the session began", f"{what} per second"))
     for number, (name, per_s) in enumerate(rates.items()):
         steps = [
             (edge * bin_s, rate) for bin_, rate in enumerate(per_s) for edge in (bin_, bin_ + 1)
         ]
         path = " ".join(f"{x.at(second)},{y.at(rate)}" for second, rate in steps)
-        parts.append(
-            tag("polyline", tag("title", name), class_=f"curve s{number % _SERIES}", points=path)
-        )
-    return drawing(
-        _WIDTH, _HEIGHT, f"{what} per second over time: {', '.join(counted)}", parts, "plot"
-    )
+        hint, colour = tag("title", name), f"curve s{number % _SERIES}"
+        parts.append(tag("polyline", hint, class_=colour, points=path))
+    about = f"{what} per second over time: {', '.join(counted)}"
+    return drawing(_WIDTH, _HEIGHT, about, parts, "plot")
 
 
 def forest_row(
@@ -268,24 +227,11 @@ def forest_row(
 ) -> Markup:
     """A difference with its interval, around a line at 0; filled if it `is_found`, hollow if
     it may be chance."""
-    parts = [
-        tag("line", class_="rail", x1=axis.start, x2=axis.end, y1=13, y2=13),
-        tag("line", class_="zero", x1=axis.at(0.0), x2=axis.at(0.0), y1=0, y2=26),
-    ]
+    zero = axis.at(0.0)
+    parts = [_line("rail", axis.start, axis.end, 13, 13), _line("zero", zero, zero, 0, 26)]
     if interval is not None:
-        parts.append(
-            tag(
-                "line",
-                class_="bar",
-                x1=axis.at(interval.low),
-                x2=axis.at(interval.high),
-                y1=13,
-                y2=13,
-            )
-        )
-    parts.append(
-        tag("circle", class_="dot" if is_found else "dot open", cx=axis.at(difference), cy=13, r=5)
-    )
+        parts.append(_line("bar", axis.at(interval.low), axis.at(interval.high), 13, 13))
+    parts.append(_dot("dot" if is_found else "dot open", axis.at(difference), 13, 5))
     return drawing(axis.end + axis.start, 26, hint, parts, "forest")
 
 
@@ -297,39 +243,19 @@ def forest_axis(axis: Axis) -> Markup:
         at, text = axis.at(value), f"{value * 100:+g}%" if value else "0"
         reach = 4 * len(text)  # half of the text's width, about
         anchor = "start" if at < reach else "end" if at > width - reach else "middle"
-        x = {"start": 0.0, "end": width, "middle": at}[anchor]
-        parts.append(tag("text", text, x=x, y=14, text_anchor=anchor))
+        parts.append(_text(text, {"start": 0.0, "end": width, "middle": at}[anchor], 14, anchor))
     return drawing(width, 20, "percent of the metric's scale", parts, "forest")
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:
     for value in ticks(y.low, y.high):
-        yield tag(
-            "line", class_="rail", x1=_LEFT, x2=_WIDTH - _RIGHT, y1=y.at(value), y2=y.at(value)
-        )
-        yield tag("text", f"{value:g}", x=_LEFT - 7, y=y.at(value) + 4, text_anchor="end")
+        yield _line("rail", _LEFT, _WIDTH - _RIGHT, y.at(value), y.at(value))
+        yield _text(f"{value:g}", _LEFT - 7, y.at(value) + 4, "end")
     for value in ticks(x.low, x.high):
-        yield tag(
-            "text", f"{value:g}", x=x.at(value), y=_HEIGHT - _BOTTOM + 18, text_anchor="middle"
-        )
-    yield tag(
-        "text",
-        x_name,
-        class_="axis",
-        x=(_LEFT + _WIDTH - _RIGHT) / 2,
-        y=_HEIGHT - 5,
-        text_anchor="middle",
-    )
-    turned = f"rotate(-90 11 {(_TOP + _HEIGHT - _BOTTOM) / 2})"
-    yield tag(
-        "text",
-        y_name,
-        class_="axis",
-        x=11,
-        y=(_TOP + _HEIGHT - _BOTTOM) / 2,
-        text_anchor="middle",
-        transform=turned,
-    )
+        yield _text(f"{value:g}", x.at(value), _HEIGHT - _BOTTOM + 18)
+    yield _text(x_name, (_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 5, class_="axis")
+    middle = (_TOP + _HEIGHT - _BOTTOM) / 2
+    yield _text(y_name, 11, middle, class_="axis", transform=f"rotate(-90 11 {middle})")
 
 
 def ticks(low: float, high: float, about: int = 5) -> list[float]:
@@ -349,11 +275,5 @@ def drawing(
     width: float, height: float, label: str, parts: Sequence[Markup], class_: str
 ) -> Markup:
     """Parts as one picture, which `label` tells those who do not see it."""
-    return tag(
-        "svg",
-        *parts,
-        class_=class_,
-        viewBox=f"0 0 {width:g} {height:g}",
-        role="img",
-        aria_label=label,
-    )
+    box = f"0 0 {width:g} {height:g}"
+    return tag("svg", *parts, class_=class_, viewBox=box, role="img", aria_label=label)

@@ -3,13 +3,13 @@ braces are in place of a row's own texts; the page's script puts the question an
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.catalogue import agreement_in_words, anchors_of
-from memray_eval.types import Response, Sample, Turn
+from memray_eval.types import Message, Response, Sample, Turn
 
 _ROW = Sample(
     id="-",
@@ -69,9 +69,13 @@ def _find_rubrics(
 
 
 def _write(metric: JudgedMetric, rubric: str | None) -> str:
-    """The messages to a judge, one after the other; "" if they need what a made-up row lacks."""
-    try:
-        messages = metric.messages(_ROW, _ANSWER, rubric)
-    except Exception:  # such as a metric that reads the sample's traits
-        return ""
+    messages = judge_messages(metric, rubric)
     return "\n\n".join(f"[{message.role}]\n{message.content}" for message in messages)
+
+
+def judge_messages(metric: JudgedMetric, rubric: str | None = None) -> Sequence[Message]:
+    """The messages to a judge; none if they need what a made-up row lacks."""
+    try:
+        return metric.messages(_ROW, _ANSWER, rubric)
+    except Exception:  # such as a metric that reads the sample's traits
+        return ()

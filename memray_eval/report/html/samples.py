@@ -1,6 +1,5 @@
 """Prepares records for the page's sample browser: a short row per record, and its whole texts when
-it is opened. A file embeds both, with the texts in chunks that the browser parses only when it
-shows them; `memray-eval view` serves the same."""
+it is opened. A file embeds both, the texts in chunks that the browser parses when it shows them."""
 
 from __future__ import annotations
 
@@ -193,9 +192,8 @@ def _score_details(score: Score, metrics: Names) -> dict[str, Any]:
         "unpriced": score.usage.unpriced_calls,
         "latency": round(score.latency_s, 3),
     }
-    kept = {
+    return {
         name: value
         for name, value in shown.items()
-        if value not in (None, "", {}, False) or name in "msv"
+        if name in "msv" or value not in (None, "", {}, False, 0.0)
     }
-    return {name: value for name, value in kept.items() if name in ("m", "s", "v") or value != 0.0}

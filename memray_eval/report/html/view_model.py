@@ -3,7 +3,7 @@ compute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from markupsafe import Markup
@@ -14,16 +14,13 @@ from memray_eval.analysis.marks import (
     append_mark,
     digits_of,
     fallbacks_of,
-    format_figure,
     mark,
     metric_mark,
     name_figure,
 )
 from memray_eval.analysis.statistics import Interval
-from memray_eval.analysis.where import length_label
 from memray_eval.metric import EVIDENCE, UNVERIFIED
-from memray_eval.report.answer import causes_in_words
-from memray_eval.report.html.figures import Judges, list_judges
+from memray_eval.report.html.figures import list_judges
 from memray_eval.report.html.plots import (
     Line,
     PlotPoint,
@@ -33,19 +30,17 @@ from memray_eval.report.html.plots import (
 )
 from memray_eval.report.sections import (
     Cell,
-    Grid,
+    Row,
+    Table,
     count_span,
     figure,
     format_interval,
     outcome_counts,
 )
-from memray_eval.report.sweeps import sweep_mark
-from memray_eval.report.tables import judge_label, task_mark
+from memray_eval.report.tables import judge_label, percent_of, sweep_mark, task_mark
 from memray_eval.types import (
     FALLBACKS,
-    Agreement,
-    GenerationSummary,
-    HeatMap,
+    ArmSummary,
     MetricSummary,
     Performance,
     Summary,
@@ -57,31 +52,14 @@ _PLAIN = Intervals()
 
 
 class MetricRow(NamedTuple):
-    """One metric of one candidate, as texts. `mark` says which of its figures are not verdicts."""
+    """One metric of one candidate with its distribution, its outcomes and judges as texts, and the
+    mark of its figures."""
 
     of: MetricSummary
-    metric: str
-    mean: str
-    spread: str
-    scale: str
     distribution: Markup
-    coverage: str
     counts: str
-    judges: Judges
+    judges: str
     mark: str
-
-
-class Card(NamedTuple):
-    """A candidate's headline figure with its interval, and its most important facts."""
-
-    candidate: str
-    model: str
-    metric: str
-    figure: str
-    spread: str
-    of: str
-    mark: str
-    facts: tuple[tuple[str, str], ...]
 
 
 def label(name: str) -> str:
@@ -93,73 +71,15 @@ def number(value: float | None, digits: int = 3) -> str:
     return figure(value, f"z.{digits}f")
 
 
-def percent(value: float | None) -> str:
-    return NOTHING if value is None else f"{value:.1%}".replace(".0%", "%")
-
-
-def dollars(value: float) -> str:
-    return "$0" if value == 0 else f"${value:,.2f}" if value >= 1 else f"${value:z.4f}"
-
-
-def cards(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Card]:
-    for candidate in summary.candidates:
-        of_it = [metric for metric in summary.metrics if metric.candidate == candidate.candidate]
-        named = [metric for metric in of_it if metric.metric == summary.headline] or of_it
-        shown = next((metric for metric in named if metric.figure.value is not None), None)
-        yield Card(
-            candidate=candidate.candidate,
-            model=candidate.model,
-            metric=f"{shown.average} {label(shown.metric)}" if shown else "nothing scored",
-            figure=format_figure(shown.figure, shown.scale) if shown else NOTHING,
-            spread=_format_spread(shown, intervals) if shown else "",
-            of=f"of {shown.scale[1]:g}, n {shown.n_scored:,}" if shown else "",
-            mark=metric_mark(shown) if shown else "",
-            facts=tuple(_facts(candidate)),
-        )
-
-
-def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
-    failed = f" ({generation.n_failed:,} failed)" if generation.n_failed else ""
-    yield "units", f"{generation.n:,}{failed}"
-    if causes := causes_in_words(generation):
-        yield "answered", f"{generation.answered:,}"
-        yield "no answer", causes
-    if n := generation.asked_again:
-        yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
-    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
-    if (rate := generation.output_tokens_per_s) is not None:
-        yield "throughput", f"{rate:,.1f} tokens/s"
-    if generation.ttft_s_mean is not None:
-        yield "first token, mean", f"{generation.ttft_s_mean:.2f} s"
-    if generation.cache_hit_rate is not None:
-        yield "prefix cache", f"{percent(generation.cache_hit_rate)} hit"
-    if generation.truncated:
-        yield "prompts cut", f"{generation.truncated:,}"
-    if generation.thinking:
-        yield "answers with thinking", f"{generation.thinking:,}"
-    if reasons := generation.finish_reasons:
-        yield "ended by", ", ".join(f"{reason} {count:,}" for reason, count in reasons.items())
-
-
-def metric_rows(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[MetricRow]:
+def metric_rows(summary: Summary) -> Iterator[MetricRow]:
     for metric in summary.metrics:
         yield MetricRow(
             of=metric,
-            metric=label(name_figure(metric)),
-            mean=format_figure(metric.figure, metric.scale),
-            spread=_format_spread(metric, intervals),
-            scale=f"{metric.scale[0]:g} to {metric.scale[1]:g}",
             distribution=distribution(metric.distribution) if metric.n_scored else Markup(""),
-            coverage=percent(metric.coverage),
             counts=_format_counts(metric),
-            judges=list_judges([metric]),
+            judges=", ".join(list_judges([metric])),
             mark=metric_mark(metric),
         )
-
-
-def _format_spread(metric: MetricSummary, intervals: Intervals) -> str:
-    interval = intervals.of_metric(metric)
-    return format_interval(metric.figure.value, interval, digits_of(metric.scale))
 
 
 def _format_counts(metric: MetricSummary) -> str:
@@ -175,8 +95,8 @@ def _format_counts(metric: MetricSummary) -> str:
     return ", ".join(f"{count:,} {what}" for count, what in named if count) or "none"
 
 
-def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
-    """Tasks as rows and metrics as columns, one grid per candidate; none if samples name no task.
+def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Table]:
+    """Tasks as rows and metrics as columns, one table per candidate; none if samples name no task.
     The level of the intervals holds for all of them together (Bonferroni)."""
     level = 1 - (1 - 0.95) / max(1, count_task_figures(summary))
     scales = {metric.metric: metric.scale for metric in summary.metrics}
@@ -184,7 +104,7 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
         tasks = [task for task in summary.tasks if task.candidate == candidate]
         names = {metric.metric: name_figure(metric) for task in tasks for metric in task.metrics}
         metrics = [name for name in scales if name in names]
-        rows = []
+        rows: list[Row] = [("task", "units", *(label(names[metric]) for metric in metrics))]
         for task in tasks:
             by_metric = {metric.metric: metric for metric in task.metrics}
             of_task = intervals if task.bucket is None else _PLAIN
@@ -193,22 +113,13 @@ def by_task(summary: Summary, intervals: Intervals = _PLAIN) -> Iterator[Grid]:
                 key = (candidate, name, task.task)
                 cells.append(_task_cell(by_metric.get(name), scales[name], key, of_task, level))
             bucket = "" if task.bucket is None else f": {task.bucket}"
-            rows.append(((label(task.task) or "no task") + bucket, cells))
-        heads = ("task", "units", *(label(names[metric]) for metric in metrics))
-        yield Grid(f"By task: {candidate}", heads, rows)
+            rows.append(((label(task.task) or "no task") + bucket, *cells))
+        yield Table(rows, title=f"By task: {candidate}")
 
 
 def count_task_figures(summary: Summary) -> int:
-    """The number of figures in the grids by task."""
+    """The number of figures in the tables by task."""
     return sum(metric.mean is not None for task in summary.tasks for metric in task.metrics)
-
-
-def task_intervals(summary: Summary) -> str:
-    """The figures that the intervals of the grids by task hold for."""
-    n = count_task_figures(summary)
-    return (
-        f"Intervals, in a cell's hint: 95 % over all {n:,} figures by task together (Bonferroni)."
-    )
 
 
 def _task_cell(
@@ -225,57 +136,16 @@ def _task_cell(
     )
     mean = f"{metric.mean:z.3f} {spread}".rstrip()
     hint = f"{mean}, {metric.n_scored:,} scored, {metric.n_failed:,} failed"
-    figure = append_mark(number(metric.mean, 2 if scale[1] > 1 else 3), task_mark([metric]))
-    return Cell(figure, _percent_of_scale(metric.mean, scale), hint)
+    shown = append_mark(number(metric.mean, digits_of(scale)), task_mark([metric]))
+    share = (metric.mean - scale[0]) / ((scale[1] - scale[0]) or 1.0)
+    return Cell(shown, percent_of(share), hint)
 
 
-def heat_grids(heats: Sequence[HeatMap]) -> Iterator[Grid]:
-    """Depths as rows and lengths as columns; a cell is the mean in percent of the metric's
-    scale."""
-    for heat in heats:
-        rows = [
-            (f"{depth:g}%", _heat_cells(heat, values, counts))
-            for depth, values, counts in zip(heat.depths, heat.values, heat.n, strict=True)
-        ]
-        if any(heat.n_without_depth):
-            rows.append(("no depth", _heat_cells(heat, heat.without_depth, heat.n_without_depth)))
-        if any(any(row) for row in (*heat.n, heat.n_without_depth)):
-            upto = "up to " if heat.lengths_binned else ""
-            heads = ("depth", *(f"{upto}{length_label(length)}" for length in heat.lengths))
-            n_scored = sum(n for row in (*heat.n, heat.n_without_depth) for n in row)
-            note = mark(n_scored, heat.estimates, heat.fallbacks)
-            cells = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
-            parts = [
-                f"{label(heat.metric)}: {heat.candidate}",
-                f"n {count_span(cells, ',')} a cell",
-            ]
-            title = ", ".join([*parts, *filter(None, [note])])
-            yield Grid(title, heads, tuple(rows))
-
-
-def _heat_cells(
-    heat: HeatMap, values: Sequence[float | None], counts: Sequence[int]
-) -> tuple[Cell, ...]:
-    return tuple(
-        Cell(NOTHING)
-        if value is None
-        else Cell(
-            f"{_percent_of_scale(value, heat.scale)}",
-            _percent_of_scale(value, heat.scale),
-            f"{n:,} scored",
-        )
-        for value, n in zip(values, counts, strict=True)
-    )
-
-
-def _percent_of_scale(value: float, scale: tuple[float, float]) -> int:
-    low, high = scale
-    return round(100 * min(max((value - low) / ((high - low) or 1.0), 0.0), 1.0))
-
-
-def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
-    """Plots speed against quality, if two or more candidates have both."""
+def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> tuple[Markup, str] | None:
+    """A plot of speed against quality and its caption; None unless two or more candidates have
+    both."""
     best = set(summary.recommendation.pareto) if summary.recommendation else set()
+    rows = [row for row in summary.performance if row.task is None]
     points = [
         PlotPoint(
             row.candidate,
@@ -284,10 +154,15 @@ def tradeoff(summary: Summary, intervals: Intervals = _PLAIN) -> Markup | None:
             _quality_interval(summary, row, intervals),
             row.candidate in best,
         )
-        for row in summary.performance
-        if row.task is None and row.tokens_per_s is not None and row.quality is not None
+        for row in rows
+        if row.tokens_per_s is not None and row.quality is not None
     ]
-    return speed_quality(points) if len(points) > 1 else None
+    mark = quality_mark(summary)
+    caption = (
+        f"Quality: {label(summary.headline)}{f' ({mark})' * bool(mark)}, its scale laid over 0 to "
+        f"100, with 95% intervals, n {count_span([row.n_scored for row in rows], ',')} a candidate."
+    )
+    return (speed_quality(points), caption) if len(points) > 1 else None
 
 
 def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) -> Interval | None:
@@ -303,12 +178,6 @@ def _quality_interval(summary: Summary, row: Performance, intervals: Intervals) 
     key = (row.candidate, summary.headline, None)
     interval = intervals.of(key, low + row.quality / 100 * width, stderr, row.n_scored, scale)
     return interval and Interval(*((end - low) / width * 100 for end in interval))
-
-
-def quality_count(summary: Summary) -> str:
-    """The number of answers that the qualities of the plot are over."""
-    counts = [row.n_scored for row in summary.performance if row.task is None]
-    return f"n {count_span(counts, ',')}"
 
 
 def quality_mark(summary: Summary) -> str:
@@ -355,42 +224,58 @@ def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) 
     return Line(", ".join((name, f"n {count_span(sweep.n, ',')}", *marks)), points)
 
 
-def agreements(summary: Summary) -> Grid | None:
-    """The agreement of judge and rule, over all units of a candidate and by task."""
-    rows = [
-        (f"{summarised.candidate}, all units", _agreement_cells(summarised.agreement))
-        for summarised in summary.macro
-        if summarised.agreement
+def agreements(summary: Summary) -> Iterator[Table]:
+    """The agreement of judge and rule, over all units of a candidate and by task; and how far the
+    jurors of a metric were apart on average."""
+    measured = [(f"{macro.candidate}, all units", macro.agreement) for macro in summary.macro]
+    measured += [
+        (f"{task.candidate}, {label(task.task) or 'no task'}", task.agreement)
+        for task in summary.tasks
+        if task.bucket is None
     ]
-    rows += [
-        (
-            f"{summarised.candidate}, {label(summarised.task) or 'no task'}",
-            _agreement_cells(summarised.agreement),
-        )
-        for summarised in summary.tasks
-        if summarised.agreement and summarised.bucket is None
+    rows: list[Row] = [
+        ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
     ]
-    heads = ("units", "n", "agree", "kappa", "both correct", "neither", "only judge", "only rule")
+    for name, agreement in measured:
+        if agreement is not None:
+            share = Cell(figure(agreement.share, ".1%"), round(100 * agreement.share))
+            counts = (
+                agreement.both, agreement.neither, agreement.only_judge, agreement.only_rule
+            )  # fmt: skip
+            kappa = number(agreement.kappa, 2)
+            rows.append((name, f"{agreement.n:,}", share, kappa, *(f"{n:,}" for n in counts)))
     judge = judge_label(summary)
     title = "Judge against rule" if judge == "judge" else f"{judge} against rule"
-    return Grid(title, heads, tuple(rows)) if rows else None
-
-
-def _agreement_cells(agreement: Agreement) -> tuple[Cell, ...]:
-    counts = (agreement.both, agreement.neither, agreement.only_judge, agreement.only_rule)
-    return (
-        Cell(f"{agreement.n:,}"),
-        Cell(percent(agreement.share), round(100 * agreement.share)),
-        Cell(number(agreement.kappa, 2)),
-        *(Cell(f"{count:,}") for count in counts),
-    )
-
-
-def juries(summary: Summary) -> Iterator[tuple[str, str]]:
-    """Yields the metrics whose jurors differed, with how far on average."""
+    if len(rows) > 1:
+        yield Table(rows, title=title)
+    juries: list[Row] = [("metric", "candidate", "apart", "scale")]
     for metric in summary.metrics:
         if apart := metric.extras.get("disagreement"):
-            yield (
-                f"{label(metric.metric)} ({metric.candidate})",
-                f"{apart:z.2f} apart on a scale of {metric.scale[1]:g}",
-            )
+            of_scale = figure(apart, "z.2f"), f"{metric.scale[1]:g}"
+            juries.append((label(metric.metric), metric.candidate, *of_scale))
+    if len(juries) > 1:
+        yield Table(juries, title="Juries")
+
+
+def arms_plot(summary: Summary) -> tuple[Markup, str] | None:
+    """A plot of accuracy against the tokens of a prompt, a dot an arm, and its caption; None if no
+    tokens were counted."""
+    points = [
+        PlotPoint(
+            arm.candidate, arm.prompt_tokens_mean, 100 * arm.accuracy, _arm_interval(arm, summary)
+        )
+        for arm in summary.arms
+        if arm.prompt_tokens_mean is not None and arm.accuracy is not None
+    ]
+    axes = ("tokens of a prompt, on average", "accuracy", "tokens")
+    mark = " (estimate)" if any(arm.headline in arm.estimated for arm in summary.arms) else ""
+    caption = f"{summary.headline}{mark} x 100 with its 95 % interval, by what the prompt took."
+    return (speed_quality(points, *axes), caption) if points else None
+
+
+def _arm_interval(arm: ArmSummary, summary: Summary) -> Interval | None:
+    for whole in arm.categories:
+        is_headline = (whole.category, whole.metric) == (None, summary.headline)
+        if is_headline and whole.low is not None and whole.high is not None:
+            return Interval(100 * whole.low, 100 * whole.high)
+    return None

@@ -1,5 +1,5 @@
 """The rows behind a run's figures: those that differ most between two candidates, or the worst of
-one, with their answers side by side and what the judge said of them."""
+one, with their answers side by side and what the judge said of them; and the prompts of judges."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.marks import digits_of
-from memray_eval.analysis.scores import Scores, read_units
+from memray_eval.analysis.scores import Scores, Text, read_units
 from memray_eval.analysis.statistics import TIE, Rows
 from memray_eval.analysis.where import RunScores, Split, common_rows
 from memray_eval.ports import FloatArray
@@ -147,16 +147,7 @@ def _row(
     unit: tuple[str, str], values: tuple[float, ...], chosen: _Chosen, scale: tuple[float, float],
     record_of: Mapping[tuple[str, str, str], Record],
 ) -> WhyRow:  # fmt: skip
-    records = [record_of.get((side, *unit)) for side in chosen.sides]
-    answers = []
-    for side, record in zip(chosen.sides, records, strict=True):
-        if record is None:
-            answers.append(ShownAnswer(side, "(not in the records)"))
-            continue
-        response = record.response or Response(error="no response")
-        answers.append(
-            describe_answer(side, response.text, response.error, record.scores, chosen.metric)
-        )
+    texts = [_text_of(record_of.get((side, *unit))) for side in chosen.sides]
     digits = digits_of(scale)
     values_text = [
         f"{value:z.0f}" if abs(value - round(value)) <= TIE else f"{value:z.{digits}f}"
@@ -169,22 +160,32 @@ def _row(
     return WhyRow(
         sample_id=unit[0],
         task=label(unit[1]),
-        query=shorten(next((record.sample.query for record in records if record), "")),
+        query=shorten(next((text.query for text in texts if text), "")),
         change=change,
         direction="up" if values[-1] > values[0] else "down",
-        answers=tuple(answers),
+        answers=tuple(
+            describe_answer(side, text, chosen.metric)
+            for side, text in zip(chosen.sides, texts, strict=True)
+        ),
         address=f"#samples?{urlencode(address, quote_via=quote)}",
     )
 
 
-def describe_answer(
-    side: str, text: str, error: str | None, scores: Sequence[Score], metric: str
-) -> ShownAnswer:
+def _text_of(record: Record | None) -> Text | None:
+    if record is None:
+        return None
+    response = record.response or Response(error="no response")
+    return Text(record.sample.query, response.text, response.error or "", record.scores)
+
+
+def describe_answer(side: str, text: Text | None, metric: str) -> ShownAnswer:
     """An answer with its scores; that of `metric` is the one that it is shown for."""
-    shown = f"(failed: {shorten(error)})" if error else shorten(text) or "(empty)"
-    judged = {score.metric: _judged(score) for score in scores}
+    if text is None:
+        return ShownAnswer(side, "(not in the records)")
+    shown = f"(failed: {shorten(text.error)})" if text.error else shorten(text.response)
+    judged = {score.metric: _judged(score) for score in text.scores}
     others = tuple(score for name, score in judged.items() if name != metric)
-    return ShownAnswer(side, shown, judged.get(metric), others)
+    return ShownAnswer(side, shown or "(empty)", judged.get(metric), others)
 
 
 def _judged(score: Score) -> Judged:

@@ -1,4 +1,5 @@
-"""In which order units are labelled, and how probable it was that each came in.
+"""The order in which units are labelled, how probable it was that each came in, and the answers
+that a rater may give.
 
 Units are drawn by priority sampling (Duffield, Lund, Thorup: Priority Sampling for Estimation of
 Arbitrary Subset Sums, JACM 54, 2007). A unit of size p has the priority p / r, where r in (0, 1] is
@@ -17,13 +18,15 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from memray_eval.metric import DISAGREEMENT, EVIDENCE, UNVERIFIED
+from memray_eval.metrics._shared.pairs import FIRST, VALUES
 from memray_eval.ports import FloatArray
+from memray_eval.types import Frozen
 
 EVEN_SHARE = 0.5
 _WHOLE = float(1 << 64)
@@ -93,3 +96,48 @@ def inclusion_probabilities(queue: Sequence[QueuedUnit], n_reached: int) -> Floa
         return np.ones(sizes.size)
     probabilities: FloatArray = np.minimum(1.0, sizes / queue[n_reached].priority)
     return probabilities
+
+
+MOST_KEYS = 10
+_STEPS = 5  # of a scale that is not whole numbers
+_KEYS = "1234567890"
+
+
+class Choice(Frozen):
+    """An answer: the key that gives it, its value on the metric's scale, and how it is shown."""
+
+    key: str
+    value: float
+    label: str
+
+
+def choices_for(
+    scale: tuple[float, float],
+    is_integer: bool,
+    seen: Collection[float],
+    parts: Collection[str] = (),
+) -> tuple[Choice, ...]:
+    """The choices of a metric: which answer of a pair is better; no and yes, where a judge `seen`
+    said nothing else than the ends of 0 to 1; every whole number of a scale of up to ten; else five
+    even steps. The lowest value has the lowest key, except that 0 has its own."""
+    low, high = scale
+    if FIRST in parts:
+        names = {"first": "the first", "tie": "neither", "second": "the second"}
+        return tuple(
+            Choice(key=_KEYS[number], value=value, label=names[name])
+            for number, (name, value) in enumerate(VALUES.items())
+        )
+    if scale == (0, 1) and seen and set(seen) <= {0.0, 1.0}:
+        return (Choice(key="0", value=0, label="no"), Choice(key="1", value=1, label="yes"))
+    if is_integer and high - low < MOST_KEYS:
+        values = range(int(low), int(high) + 1)
+        own = low >= 0 and high <= 9  # 3 is the key of 3
+        return tuple(
+            Choice(key=str(value) if own else _KEYS[number], value=value, label=str(value))
+            for number, value in enumerate(values)
+        )
+    width = (high - low) / (_STEPS - 1)
+    return tuple(
+        Choice(key=_KEYS[number], value=low + number * width, label=f"{low + number * width:g}")
+        for number in range(_STEPS)
+    )

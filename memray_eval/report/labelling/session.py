@@ -25,10 +25,12 @@ from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.pairs import FIRST
-from memray_eval.report.labelling.choices import Choice, choices_for
+from memray_eval.report.html.prompts import judge_messages
 from memray_eval.report.labelling.queue import (
+    Choice,
     JudgedUnit,
     QueuedUnit,
+    choices_for,
     doubt_of,
     inclusion_probabilities,
     make_queue,
@@ -313,13 +315,8 @@ def open_labelling(folder: RunFolder, metric: str | None = None) -> LabelSession
 def rubric_text(metric: str) -> str:
     """The rubric that a judge gets of a built-in metric, "" of any other."""
     definition = all_metrics().get(metric)
-    if not isinstance(definition, JudgedMetric):
-        return ""
-    try:
-        nobody = Sample(id="-", query="-", memory={"-": "-"})
-        return definition.messages(nobody, Response(text="-"))[0].content
-    except Exception:  # it may need what a sample has
-        return ""
+    messages = judge_messages(definition) if isinstance(definition, JudgedMetric) else ()
+    return messages[0].content if messages else ""
 
 
 def check_rater(name: str) -> str:

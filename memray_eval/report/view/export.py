@@ -54,67 +54,51 @@ def _selected(
         yield from index.records(held, rows) if rows.size and not is_cancelled() else ()
 
 
+_OF_SCORES = {"": pa.float64(), "_status": pa.string(), "_judge": pa.string(),
+              "_estimate": pa.bool_()}  # fmt: skip
+
+
 def _csv_writer(metrics: Sequence[str]) -> Callable[[Sequence[Record]], bytes]:
     """Makes a function that turns records into lines of CSV, with the head before the first."""
-    schema = pa.schema(
-        [
-            *((name, pa.string()) for name in _TEXTS),
-            ("output_tokens", pa.int64()),
-            ("duration_s", pa.float64()),
-            *(column for metric in metrics for column in (
-                (metric, pa.float64()),
-                (f"{metric}_status", pa.string()),
-                (f"{metric}_judge", pa.string()),
-                (f"{metric}_estimate", pa.bool_()),
-            )),
-        ]
-    )  # fmt: skip
+    types: dict[tuple[str, str], pa.DataType] = {("", name): pa.string() for name in _TEXTS}
+    types |= {("", "output_tokens"): pa.int64(), ("", "duration_s"): pa.float64()}
+    types |= {(metric, end): kind for metric in metrics for end, kind in _OF_SCORES.items()}
+    heads = escape_formulas(pa.array([f"{metric}{end}" for metric, end in types])).to_pylist()
     is_first = True
 
     def write(records: Sequence[Record]) -> bytes:
         nonlocal is_first
-        rows = [_flat_row(record, metrics) for record in records]
+        rows = [*map(_flat_row, records)]
         columns = [
-            escape_formulas(pa.array([row[number] for row in rows], field.type))
-            for number, field in enumerate(schema)
+            escape_formulas(pa.array([row.get(key) for row in rows], kind))
+            for key, kind in types.items()
         ]
         with io.BytesIO() as stream:
             options = pacsv.WriteOptions(include_header=is_first)
-            head = pa.schema(
-                pa.field(escape_formulas(pa.array([field.name]))[0].as_py(), field.type)
-                for field in schema
-            )
-            pacsv.write_csv(pa.table(columns, schema=head), stream, options)
+            pacsv.write_csv(pa.table(columns, names=heads), stream, options)
             is_first = False
             return stream.getvalue()
 
     return write
 
 
-def _flat_row(record: Record, metrics: Sequence[str]) -> list[Any]:
+def _flat_row(record: Record) -> dict[tuple[str, str], Any]:
+    """The cells of a record by metric ("" for none) and column."""
     response = record.response or Response(error="no response")
     sample, candidate = record.sample, record.candidate
-    scores = {outcome.metric: outcome for outcome in record.scores}
-    row: list[Any] = [
-        *map(_valid, (
-            record.unit_id, sample.id, candidate.name, candidate.model, sample.task, sample.query,
-            response.text, response.error,
-        )),
-        response.output_tokens,
-        response.duration_s,
-    ]  # fmt: skip
-    for metric in metrics:
-        score = scores.get(metric)
-        if score is None:
-            row += [None] * 4
-            continue
+    texts = (
+        *(record.unit_id, sample.id, candidate.name, candidate.model),
+        *(sample.task, sample.query, response.text, response.error),
+    )
+    row: dict[tuple[str, str], Any] = {
+        ("", name): _valid(text) for name, text in zip(_TEXTS, texts, strict=True)
+    }
+    row["", "output_tokens"], row["", "duration_s"] = response.output_tokens, response.duration_s
+    for score in record.scores:
         is_known = score.value is not None and math.isfinite(score.value)
-        row += [
-            score.value if is_known else None,
-            score.status,
-            _valid(score.judge),
-            score.is_estimate if is_known else None,
-        ]
+        cells = (score.value, score.status, _valid(score.judge), score.is_estimate)
+        for end, cell in zip(_OF_SCORES, cells, strict=True):
+            row[score.metric, end] = cell if is_known or end in ("_status", "_judge") else None
     return row
 
 

@@ -1,10 +1,6 @@
 """An index of what the list of samples filters and sorts by, read once from each Parquet part and
-held by DuckDB.
-
-On the Parquet itself, sorting 100,000 records by one metric takes 0.8 s, because scores lie among
-the judgments' texts; on this index it takes hundredths of a second. Beyond its memory limit DuckDB
-spills to a folder that is deleted with the index. Texts, which are most of the data, are searched
-in the Parquet."""
+held by DuckDB, which spills beyond its memory limit. Sorting 100,000 records takes 0.8 s on the
+Parquet, where scores lie among texts, and hundredths here; texts are searched in the Parquet."""
 
 from __future__ import annotations
 

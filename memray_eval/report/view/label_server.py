@@ -1,8 +1,5 @@
-"""The server of the page on which people label a run's units: for this machine alone, and for who
-has the token of its address.
-
-Unlike the other pages' server it writes, so each request needs the token. It serves no report and
-no score of a judge: raters are blind to both."""
+"""The server of the page on which people label a run's units. It writes, so each request needs the
+token of its address; it serves no report and no judge's score, to which raters are blind."""
 
 from __future__ import annotations
 

@@ -1,10 +1,9 @@
 """The servers of this machine alone: a table of routes, where they listen, whom they answer, and
 how pages, data and errors are sent.
 
-A page of another site in the same browser must learn nothing here. DNS rebinding is refused by
-checking the Host header, cross-site requests by Sec-Fetch-Site and Origin, and response headers
-keep other sites from reading, framing or running a response. What is written comes as JSON in a
-POST, which no form of another site can send, and no CORS header lets another page ask first."""
+A page of another site learns nothing: the Host header stops DNS rebinding, Sec-Fetch-Site and
+Origin cross-site requests, response headers reading and framing. What is written comes as JSON in a
+POST, which no form of another site can send, and no CORS header lets a page ask first."""
 
 from __future__ import annotations
 

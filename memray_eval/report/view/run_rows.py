@@ -54,16 +54,12 @@ class RowFigure(Frozen):
 
 
 class RunRow(Frozen):
-    """A run, as the list shows it. `title` says what was asked, as far as that is known, and
-    `models` names all candidates with their models. `note` says why the run ended or what is wrong
-    with its folder.
+    """A run, as the list shows it; `note` says why it ended or what is wrong with its folder.
 
-    Of `n_units` planned (None: unknown) `n_done` are in its records, `n_failed` of those failed,
-    and `n_answered` have an answer. `figures` are those of the headline metric; of a run that has
-    no summary they are of the units so far (`is_so_far`), and `all_figures` has every metric's.
-    Times are in seconds; `units_per_s` is over the last minute, while somebody looks. `cost_usd` is
-    what judges with a known price were paid, None for nothing. `written_s` is when the folder was
-    last written to, of a run that does not say when it started."""
+    Of `n_units` planned (None: unknown) `n_done` are in its records, and `n_answered` have an
+    answer. `figures` are the headline metric's; without a summary they are of the units so far
+    (`is_so_far`), and `all_figures` has every metric's. `units_per_s` is over the last minute;
+    `cost_usd` of judges with a known price; `written_s` of a run that has no start."""
 
     id: str
     status: Status

@@ -17,13 +17,14 @@ from pyarrow import fs
 
 from memray_eval.errors import DataError
 from memray_eval.metrics import all_metrics
-from memray_eval.report.html.page import RunSource, ServedRun, render_served
+from memray_eval.report.html.page import ServedRun, render_served
 from memray_eval.report.html.samples import describe_numbers, whole_record
 from memray_eval.report.view.export import Form, export_rows, file_name
 from memray_eval.report.view.index import Index
 from memray_eval.report.view.parquet_parts import RecordFile, list_parts
 from memray_eval.report.view.queries import Query, select
 from memray_eval.report.view.run_rows import SCORES_S, RunReader, RunRow
+from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate, readable
 from memray_eval.types import Summary
 
@@ -37,7 +38,7 @@ class View:
     """Answers questions about one run, from several threads at once. Parts that cannot be read are
     left out of the list and named in `problems`."""
 
-    def __init__(self, run: RunSource, index: Index, home: str = "") -> None:
+    def __init__(self, run: RunFolder, index: Index, home: str = "") -> None:
         self._run, self._index, self._home = run, index, home
         self._reader, self._reading = RunReader(run.path), threading.Lock()
         self.every_s = self._reader.every_s
@@ -129,7 +130,7 @@ class View:
 
 @contextmanager
 def viewing(
-    run: RunSource, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
+    run: RunFolder, tell: Callable[[int], None] = lambda n_units: None, home: str = ""
 ) -> Iterator[View]:
     """Opens a view of the run and indexes its records; calls `tell` with the number of units after
     each file. The page links to `home`, a list of runs, if there is one. Raises DataError if
@@ -159,7 +160,7 @@ def _as_written() -> Iterator[None]:
         ) from None
 
 
-def _list_parts(run: RunSource) -> list[RecordFile]:
+def _list_parts(run: RunFolder) -> list[RecordFile]:
     """The files of the records. Raises DataError if a run has finished without any."""
     try:
         with readable(run.path):
@@ -170,7 +171,7 @@ def _list_parts(run: RunSource) -> list[RecordFile]:
         raise
 
 
-def _has_summary(run: RunSource) -> bool:
+def _has_summary(run: RunFolder) -> bool:
     with readable(run.path):
         filesystem, inner = locate(f"{run.path}/summary.json")
         return bool(filesystem.get_file_info(inner).type == fs.FileType.File)

@@ -13,95 +13,56 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import memray_eval as me
-from memray_eval.analysis.breakdown import break_down
 from memray_eval.analysis.comparing.models import Side
 from memray_eval.analysis.comparing.paired_comparison import compare
-from memray_eval.analysis.intervals import add_intervals
-from memray_eval.analysis.paired_quality import differences_from_best
-from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.scores import read_scores
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
-from memray_eval.metrics import all_metrics, pick
+from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief
-from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
 from memray_eval.types import (
-    Candidate,
     Cause,
     Record,
-    Response,
-    Sample,
     Score,
     Summary,
-    unit_id,
 )
-from tests.runs import candidates, full_summary
+from tests.build import build_record, build_sample, build_score
+from tests.runs import candidates, full_summary, write_summarised
 
-METRICS = pick(["memory_utilization", "groundedness", "coherence"])
+METRICS = ("memory_utilization", "groundedness", "coherence")
 TWELVE = sorted(name for name, metric in all_metrics().items() if metric.family == "assistant")
 
 
 def scored(metric: str, value: float, judge: str = "openai/gpt-4o", **parts: float) -> Score:
-    return Score(metric=metric, status="scored", value=value, judge=judge, parts=parts)
+    return build_score(metric, value, judge=judge, parts=parts)
 
 
 def records(n: int, n_claims: int | None = None) -> Iterator[Record]:
     """Answers of two candidates, of which the second is the better one on coherence alone."""
     chance = random.Random(7)
-    for candidate in (Candidate(name="plain", model="m"), Candidate(name="better", model="m")):
+    for name in ("plain", "better"):
         for number in range(n):
             tp, fp, fn = chance.randint(0, 3), chance.randint(0, 2), chance.randint(0, 3)
             claims = chance.randint(0, 9) if n_claims is None else n_claims
             grounded = chance.randint(0, claims)
+            counts = {"claims": claims, "grounded": grounded, "hallucinated": claims - grounded}
             f1 = 2 * tp / (2 * tp + fp + fn) if tp else float(not fp + fn)
-            sample = Sample(
-                id=f"S{number}",
-                suite="memory",
-                query="How?",
-                memory={"a": "b"},
-                task="night" if number % 3 else "day",
-            )
-            best = candidate.name == "better"
-            yield Record(
-                unit_id=unit_id(sample.id, candidate, "memory"),
-                sample=sample,
-                candidate=candidate,
-                response=Response(text="Sleep.", finish_reason="stop"),
-                scores=(
-                    scored("memory_utilization", f1, tp=tp, fp=fp, fn=fn),
-                    scored(
-                        "groundedness",
-                        grounded / claims if claims else 1.0,
-                        "rules",
-                        claims=claims,
-                        grounded=grounded,
-                        hallucinated=claims - grounded,
-                    ),
-                    scored("coherence", chance.randint(3, 5) if best else chance.randint(1, 3)),
+            task = "night" if number % 3 else "day"
+            sample = build_sample(id=f"S{number}", suite="memory", memory={"a": "b"}, task=task)
+            scores = (
+                scored("memory_utilization", f1, tp=tp, fp=fp, fn=fn),
+                scored("groundedness", grounded / claims if claims else 1.0, "rules", **counts),
+                scored(
+                    "coherence",
+                    chance.randint(3, 5) if name == "better" else chance.randint(1, 3),
                 ),
             )
+            yield build_record(sample, "Sleep.", *scores, candidate=name)
 
 
 def finished(path: Path, rows: list[Record]) -> RunFolder:
     """A run's folder with the summary that a run would write of these records."""
-    folder = RunFolder(str(path))
-    folder.create()
-    folder.write_part(to_table(rows))
-    reduced = reduce_records(folder.records(), METRICS)
-    broken = break_down(folder.records(), METRICS)
-    summary = Summary(
-        run_id="r", suite="memory", n_samples=len(rows) // 2, n_invalid=0, n_units=len(rows),
-        n_failed_units=0, generation_s=None, evaluation_s=None, total_s=1.0,
-        candidates=reduced.generation, metrics=reduced.metrics, tasks=broken.tasks,
-        macro=broken.macro, headline="memory_utilization",
-        differences=differences_from_best(
-            folder.records(), reduced.metrics, {metric.name: metric for metric in METRICS}
-        ),
-    )  # fmt: skip
-    folder.write_summary(add_intervals(summary, folder.records()), "")
-    folder.write_manifest({"started": "2026-11-24T00:00:00Z"})
-    return folder
+    return write_summarised(path, rows, METRICS, "memory_utilization")
 
 
 def sums(rows: list[Record], candidate: str, metric: str) -> dict[str, float]:
@@ -259,33 +220,3 @@ def test_four_candidates_fit_the_width() -> None:
         assert len(rows) == len(heads)
         assert max(map(len, (*rows, *heads))) <= 80
         assert sum(row.count("[") for row in rows) == 4
-
-
-@pytest.mark.parametrize(
-    ("judges", "told"),
-    [
-        ({"fake/m": 8, "string_match": 4}, "fake/m, 4 by string match"),
-        ({"string_match": 12}, "12 by string match"),  # a dead judge
-        ({"fake/m": 9, "zero": 2, "default": 1}, "fake/m, 2 set to zero, 1 set to the default"),
-    ],
-)
-def test_how_many_were_scored_in_place_of_a_judge_and_why(
-    judges: dict[str, int], told: str
-) -> None:
-    (metric,) = (metric for metric in twelve().metrics if metric.metric == "coherence")
-    causes = [
-        Cause(cause=cause, n_units=n, example=cause, unit_id="u")
-        for cause, n in (("Unavailable: h refused the connection", 3), ("Malformed: no verdict", 1))
-    ]
-    shown = metric.model_copy(update={"judges": judges, "n_estimated": 0})
-    summary = twelve().model_copy(update={"metrics": (shown,), "replaced": tuple(causes)})
-    screen = render_brief(summary, "r")
-    assert screen.split("coherence ")[-1].splitlines()[0].endswith(told)
-    words = " ".join(screen.split())
-    assert (
-        "Judge calls failed on 4 answers, which rules scored instead: 3 x Unavailable: h refused "
-        "the connection" in words
-    )
-    assert "2 x" not in words
-    assert "1 x Malformed: no verdict" in render(summary)
-    assert "Judge calls failed" not in render_brief(twelve(), "r")

@@ -14,15 +14,17 @@ from memray_eval.report.decisions import (
     Decision,
     ScenarioMeans,
     decide,
-    decision_section,
+    decision_parts,
     level_of,
     means_of,
 )
-from memray_eval.types import Summary, TaskMetric, TaskSummary
+from memray_eval.report.sections import lines_of
+from memray_eval.types import TaskMetric, TaskSummary
+from tests.build import build_summary
 
 
 def lines(decisions: Sequence[Decision]) -> list[str]:
-    return list(decision_section(decisions).lines())
+    return list(lines_of(decision_parts(decisions)))
 
 
 def means(
@@ -135,25 +137,6 @@ def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions
     assert decide([]) == ()
 
 
-def test_the_table_and_its_reasons() -> None:
-    assert (lines(decide([means(0.65)])))[-5] == "excellent (from 0.9): production ready, exemplary"
-    every = with_all(means(0.65, trust_boundaries=0.6), means(None, "small_talk"))
-    assert "a              all scenarios        -         -      undecided" in list(
-        lines(decide(every))
-    )
-    assert (lines(decide(every[:2])))[:9] == [
-        "candidate          scenario  average     level       decision",
-        "a                     basic   0.6500  adequate  A/B candidate",
-        "a                small_talk        -         -      undecided",
-        "a          2 of 6 scenarios        -         -      undecided",
-        "",
-        "a, basic: A/B candidate",
-        "  - average 0.6500 is 0.6 or more",
-        "  - basic: average 0.6500 is below 0.7",
-        "  - to improve: trust_boundaries 0.6000",
-    ]
-
-
 def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> TaskSummary:
     empty: dict[str, Any] = dict.fromkeys(
         ("n_failed", "calls", "cached", "fallbacks", "cost_usd", "input_tokens", "output_tokens"), 0
@@ -166,14 +149,12 @@ def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> Ta
 
 
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
-    summary = Summary(
-        run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
+    summary = build_summary(
+        suite="companion",
         tasks=(task("basic", None, 0.7, estimates=4), task("basic", "older", 0.6),
-        task("", None, None)),
+               task("", None, None)),
     )  # fmt: skip
-    assert means_of(summary) == (
+    assert tuple(means_of(summary)) == (
         ScenarioMeans(
             candidate="a",
             scenario="basic",

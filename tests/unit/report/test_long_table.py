@@ -21,34 +21,19 @@ from memray_eval.report.long_table import FLAT_SCHEMA, to_long_rows, write_csv, 
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import Candidate, Record, Response, Sample, Score, Usage
+from memray_eval.types import Record, Response, Score, Usage
+from tests.build import build_record, build_sample, build_score
 
 
-def unit(sample_id: str, *scores: Score, unit_id: str = "", **sample: Any) -> Record:
-    return Record(
-        unit_id=unit_id or sample_id,
-        sample=Sample(id=sample_id, query="q", suite="memory", **sample),
-        candidate=Candidate(name="small", model="m"),
-        response=Response(text="an answer", output_tokens=3, duration_s=0.5),
-        scores=scores,
-    )
+def unit(sample_id: str, *scores: Score, unit_id: str = "", **about: Any) -> Record:
+    sample = build_sample(id=sample_id, suite="memory", **about)
+    response = Response(text="an answer", output_tokens=3, duration_s=0.5)
+    return build_record(sample, response, *scores, unit_id=unit_id or sample_id)
 
 
-RECALL = Score(
-    metric="recall",
-    status="scored",
-    value=-0.25,
-    judge="rules",
-    usage=Usage(input_tokens=5),
-    cached=True,
-)
-FAILED = Score(
-    metric="empathy",
-    status="error",
-    error="-1: Throttled",
-    judge="openai/gpt",
-    cost_usd=0.5,
-    latency_s=1.5,
+RECALL = build_score("recall", -0.25, judge="rules", usage=Usage(input_tokens=5), cached=True)
+FAILED = build_score(
+    "empathy", None, error="-1: Throttled", judge="openai/gpt", cost_usd=0.5, latency_s=1.5
 )
 
 
@@ -84,8 +69,8 @@ def test_a_row_a_unit_and_metric_and_one_for_a_unit_without_any(tmp_path: Path) 
 
 
 def test_an_estimate_and_a_fallback_are_marked(tmp_path: Path) -> None:
-    fallback = Score(metric="recall", status="scored", value=0.0, judge="zero")
-    verdict = Score(metric="recall", status="scored", value=1.0, judge="openai/gpt", calls=3)
+    fallback = build_score("recall", 0.0, judge="zero")
+    verdict = build_score("recall", 1.0, judge="openai/gpt", calls=3)
     folder = run(
         tmp_path / "run",
         [unit("1", RECALL), unit("2", fallback), unit("3", verdict), unit("4", FAILED), unit("5")],

@@ -21,14 +21,12 @@ from memray_eval.report.html.page import render_html
 from memray_eval.report.long_table import write_csv, write_parquet
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
-    Candidate,
     Record,
     Response,
-    Sample,
     Score,
     Summary,
-    unit_id,
 )
+from tests.build import build_record, build_sample
 from tests.unit.report.page import Page
 from tests.unit.report.test_brief import finished, scored
 
@@ -52,19 +50,12 @@ class Expected(NamedTuple):
 def records() -> Iterator[Record]:
     for position, name in enumerate(CANDIDATES):
         for number in range(N):
-            candidate = Candidate(name=name, model="m")
-            sample = Sample(
-                id=f"S{number}", suite="memory", query="How?", memory={"a": "b"}, task="night"
-            )
-            yield Record(
-                unit_id=unit_id(sample.id, candidate, "memory"),
-                sample=sample,
-                candidate=candidate,
-                response=Response(error="HTTP 500")
-                if number % 8 == position
-                else Response(text="Sleep.", finish_reason="stop"),
-                scores=failed() if number % 8 == position else scores(number, position),
-            )
+            sample = build_sample(id=f"S{number}", suite="memory", memory={"a": "b"}, task="night")
+            if number % 8 == position:
+                gone = Response(error="HTTP 500")
+                yield build_record(sample, gone, *failed(), candidate=name)
+            else:
+                yield build_record(sample, "Sleep.", *scores(number, position), candidate=name)
 
 
 def failed() -> tuple[Score, ...]:

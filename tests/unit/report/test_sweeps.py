@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memray_eval.analysis.breakdown import temperature_sweeps
-from memray_eval.report.sweeps import sweep_sections
+from memray_eval.report.tables import sweep_sections
 from memray_eval.types import Candidate, MetricSummary, Sampling
 
 

@@ -13,48 +13,27 @@ from memray_eval.analysis.comparing.open_runs import find_split_field, pick_cand
 from memray_eval.analysis.statistics import Settings
 from memray_eval.errors import ConfigError
 from memray_eval.report.comparison_verdict import verdict
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Score, unit_id
+from tests.build import build_folder, build_record, build_sample, build_score
 
 TASKS = ("billing", "refunds", "travel", "weather")
 QUICK = Settings(resamples=400)
 Effect = Callable[[str, str], float]  # of B against A, by metric and task
 
 
-def write_run(path: Path, candidate: str, effect: Effect, n: int = 200) -> str:
-    """Answers with two metrics of 1 to 5 and a language; the same prompts have the same chance."""
+def write_run(path: Path, name: str, effect: Effect, n: int = 200) -> str:
+    """Answers with two metrics of 1 to 5 and a plan; the same prompts have the same chance."""
     chance, rows = random.Random(11), []
-    answering = Candidate(name=candidate, model="m")
     for number in range(n):
         task = TASKS[number % len(TASKS)]
-        sample = Sample(
-            id=f"S{number}", suite="chat", query="How?", task=task,
-            metadata={"plan": f"p{number % 3}", "row": str(number)},
-        )  # fmt: skip
-        scores = tuple(
-            Score(
-                metric=metric,
-                status="scored",
-                value=min(5.0, max(1.0, 3 + chance.gauss(0, 0.5) + effect(metric, task))),
-                judge="openai/judge",
-            )
+        about = {"plan": f"p{number % 3}", "row": str(number)}
+        values = {
+            metric: min(5.0, max(1.0, 3 + chance.gauss(0, 0.5) + effect(metric, task)))
             for metric in ("empathy", "coherence")
-        )
-        rows.append(
-            Record(
-                unit_id=unit_id(sample.id, answering, "chat"),
-                sample=sample,
-                candidate=answering,
-                response=Response(text="So.", finish_reason="stop"),
-                scores=scores,
-            )
-        )
-    folder = RunFolder(str(path))
-    folder.create()
-    folder.write_part(to_table(rows))
-    folder.write_manifest({"started": "2026-11-24T00:00:00Z"})
-    return str(path)
+        }
+        scores = [build_score(metric, value, judge="j") for metric, value in values.items()]
+        sample = build_sample(id=f"S{number}", suite="chat", task=task, metadata=about)
+        rows.append(build_record(sample, "So.", *scores, candidate=name))
+    return build_folder(path, rows, {"started": "2026-11-24T00:00:00Z"}).path
 
 
 def compared(tmp_path: Path, effect: Effect, by: str | None = None) -> Comparison:

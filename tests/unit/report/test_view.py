@@ -352,7 +352,7 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
         return view.answer(Query(**fields), lambda: False)
 
     assert "This run has no summary yet" in view.page()
-    assert 'class="card"' not in view.page()
+    assert 'class="metric' not in view.page()
     assert (answer()["n"], answer()["notice"]) == (6, "")
     assert {
         metric["name"]: tuple(metric["scale"]) for metric in answer()["index"]["metrics"]
@@ -363,7 +363,7 @@ def test_a_run_that_goes_on_grows_and_has_its_figures_at_the_end(
     folder.write_summary(full_summary(8, candidates()), "")
     assert answer()["notice"] == "The run has ended: load this page again for its figures."
     page = view.page()
-    assert 'class="card"' in page
+    assert 'class="metric' in page
     assert view.page() is page  # made once as long as nothing changes
     assert answer()["notice"] == "The figures above are over 8 units; 7 are listed here."
 

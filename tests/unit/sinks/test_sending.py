@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,18 +19,6 @@ from memray_eval.sinks.sending import send_run
 from tests.runs import plain_records, write_run
 
 
-class FakeSink:
-    """Sends 3 scores, or raises."""
-
-    def __init__(self, error: Exception | None = None) -> None:
-        self._error = error
-
-    def send(self, folder: RunFolder) -> int:
-        if self._error is not None:
-            raise self._error
-        return 3
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
     return write_run(tmp_path / "run", plain_records(4), 4)
@@ -38,10 +27,15 @@ def folder(tmp_path: Path) -> RunFolder:
 def send(
     monkeypatch: pytest.MonkeyPatch, folder: RunFolder, **errors: Exception | None
 ) -> tuple[Delivery, ...]:
-    """Sends to otlp and inspect, each with its error, if any."""
+    """Sends 3 scores to otlp and inspect each, or raises its error, if any."""
 
-    def make(config: SinkConfig, *args: Any) -> FakeSink:
-        return FakeSink(errors[config.kind])
+    def make(config: SinkConfig, *args: Any) -> Callable[[RunFolder], int]:
+        def send_three(folder: RunFolder) -> int:
+            if (error := errors[config.kind]) is not None:
+                raise error
+            return 3
+
+        return send_three
 
     monkeypatch.setattr(sending, "make_sink", make)
     return send_run(folder, [SinkConfig.model_validate(kind) for kind in errors], {})

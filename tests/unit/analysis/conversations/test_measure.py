@@ -13,7 +13,7 @@ from memray_eval.analysis.conversations.measure import summarise_arms
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.report.conversations_console import arm_sections
-from memray_eval.report.html.memory_failures import describe_arms
+from memray_eval.report.html.view_model import arms_plot
 from memray_eval.results.schema import to_table
 from memray_eval.types import (
     FAILURES,
@@ -195,7 +195,7 @@ def test_arms_stand_side_by_side(tmp_path: Path) -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
+def test_the_page_has_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
     odd = FULL.model_copy(update={"name": "<b>full"})
     arms = measured([record(number, 0.0, 0.0, candidate=odd) for number in range(3)], tmp_path)
     empty = Summary(
@@ -203,12 +203,11 @@ def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: P
         generation_s=None, evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
         headline="semantic_correctness",
     )  # fmt: skip
-    assert describe_arms(empty) is None
-    page = describe_arms(empty.model_copy(update={"arms": arms}))
-    assert page is not None
-    assert "&lt;b&gt;full" in page.plot
-    assert "<b>full" not in page.plot
-    assert "retrieved and not used" in [name for name, _ in page.failures.rows]
+    assert arms_plot(empty) is None
+    drawn = arms_plot(empty.model_copy(update={"arms": arms}))
+    assert drawn is not None
+    assert "&lt;b&gt;full" in drawn[0]
+    assert "<b>full" not in drawn[0]
 
 
 def test_an_estimate_says_so(tmp_path: Path) -> None:

@@ -14,15 +14,16 @@ import pytest
 from memray_eval.datasets.labels import Labelling, map_columns, read_labelled
 from memray_eval.errors import ConfigError
 from memray_eval.report.labelling import LabelSession, open_labelling
-from memray_eval.report.labelling.choices import choices_for
 from memray_eval.report.labelling.queue import (
     JudgedUnit,
+    choices_for,
     doubt_of,
     inclusion_probabilities,
     make_queue,
 )
 from memray_eval.report.labelling.store import FILE, LabelEvent, LabelStore
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Candidate, Record
+from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_run
 
 METRIC = "empathy"
@@ -30,21 +31,15 @@ METRIC = "empathy"
 
 def judged(number: int, value: float | None = 3, text: str = "I hear you. Rest well.") -> Record:
     judgment = json.dumps({"explanation": "SECRET", "supportive_elements": ["I hear you"]})
-    status = "scored" if value is not None else "error"
-    return Record(
-        unit_id=f"u{number:03}",
-        sample=Sample(
-            id=f"s{number}",
-            query=f"I am tired, day {number}",
-            memory={"job": "nurse", "pets": ("a cat", "a dog")},
-            answers=("rest",),
-        ),
-        candidate=Candidate(name="SECRET", model="SECRET", backend="given"),
-        response=Response(text=text),
-        scores=(
-            Score(metric=METRIC, status=status, value=value, judgment=judgment, judge="SECRET"),
-        ),
+    sample = build_sample(
+        id=f"s{number}",
+        query=f"I am tired, day {number}",
+        memory={"job": "nurse", "pets": ("a cat", "a dog")},
+        answers=("rest",),
     )
+    score = build_score(METRIC, value, judgment=judgment, judge="SECRET")
+    secret = Candidate(name="SECRET", model="SECRET", backend="given")
+    return build_record(sample, text, score, candidate=secret, unit_id=f"u{number:03}")
 
 
 @pytest.fixture
