@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
+from memray_eval.config.sections import FittedQuestions, OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
@@ -219,7 +219,8 @@ class JudgedMetric(Metric):
     parts of a response apart fills in one `judgment` for each of the `calls` that a rubric makes,
     and `join` makes one of them all. A metric that has no rules
     (`has_estimate`) is not applicable without a judge. `described_by` is the rubric that a user's
-    metric is made of, as a job would write it."""
+    metric is made of, as a job would write it. `fit` weighs the yes/no questions that its calls put
+    to a model."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -239,6 +240,7 @@ class JudgedMetric(Metric):
     join: Callable[[Sequence[Any]], BaseModel] | None = None
     has_estimate: bool = True
     described_by: RubricMetric | None = None
+    fit: FittedQuestions | None = None
 
     @property
     def worth_in_words(self) -> str:
@@ -581,11 +583,9 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
-    return (
-        metric.worth_in_words
-        if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges))
-        else ""
-    )
+    if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
+        return ""
+    return metric.worth_in_words if metric.fit is None else str(metric.fit)
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:

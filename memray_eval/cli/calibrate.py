@@ -79,7 +79,13 @@ def calibrate(
     settings: list[str] | None = JobOptions.settings,
     save: str | None = option(
         "Also write the labelled verdicts to this file, for --calibration of run, report and "
-        "compare."
+        "compare; with --fit-questions, the fit."
+    ),
+    fit_questions: bool = flag(
+        "Fit yes/no questions to the labels, for `judge: questions`: asks --judge, a model with "
+        "logprobs, and writes the weights to --save.",
+        None,
+        "--fit-questions",
     ),
     as_json: bool = JobOptions.as_json,
 ) -> None:
@@ -120,6 +126,26 @@ def calibrate(
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,
     }
+    if fit_questions:
+        from memray_eval.cli.fit_questions import begin_fit, finish_fit
+        from memray_eval.metrics.questions import write_fits
+
+        # The labelled file is not what is read: the config is for its judging section alone
+        given = {"dataset": str(labelled), "candidates": [_existing()], **overrides}
+        judging = load_config(None, given, settings or ()).judging
+        fit = begin_fit(measured.name, judges, judging)
+        with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
+            unfitted = f"{folder}/unfitted.json"
+            write_fits(unfitted, {measured.name: fit})
+            keys = overrides | {"judging.questions.fit": unfitted, "judging.repeats": None}
+            evaluate = make_evaluate(folder, keys, settings or (), yes, {})
+            records = evaluate(_write_responses(rows, Path(folder)), "questions")
+            fit = finish_fit(measured.name, fit, rows, scale, records, labelled)
+        if save is not None:
+            write_fits(save, {measured.name: fit})
+            say(save)
+        show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
+        return
     saved: list[JudgeCalibration] = []
     manifests: dict[str, Mapping[str, Any]] = {}
 
@@ -160,7 +186,7 @@ def make_evaluate(
             "dataset": str(responses),
             "judge": judge,
             "out": f"{folder}/results",
-            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "candidates": [_existing()],
         }
         finished = run(
             load_config(None, overrides | keys, settings),
@@ -196,11 +222,7 @@ def compare_judges(
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
-    responses = folder / "responses.jsonl"
-    responses.write_text(
-        "".join(json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows), "utf-8"
-    )
-    trials = []
+    responses, trials = _write_responses(rows, folder), []
     for judge in judges:
         units = to_units(rows, evaluate(responses, judge), metric)
         keep(judge, units)
@@ -216,6 +238,17 @@ def compare_judges(
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
+
+
+def _write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
+    responses = folder / "responses.jsonl"
+    lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
+    responses.write_text("".join(lines), "utf-8")
+    return responses
+
+
+def _existing() -> dict[str, str]:
+    return {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
 def to_units(

@@ -39,6 +39,7 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import build_batch_lanes
 from memray_eval.judges.limits.budget import NOTHING
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -157,12 +158,12 @@ class Rehearsal:
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
         in_batches = {lane.name: lane for lane in lanes}
 
-        def rehearsed(name: str, repeat: int) -> Judge:
-            lane = in_batches.get(name)
+        def rehearsed(choice: JudgeAssignment, name: str, repeat: int) -> Judge:
+            lane = None if choice.questions else in_batches.get(name)
             return RehearsedJudge(lane.judge, repeat, runner.note) if lane else _AskedLive(name)
 
         self._judges: Mapping[str, Sequence[Judge]] = {
-            key: [rehearsed(name, n) for name in choice.judges for n in repeats]
+            key: [rehearsed(choice, name, n) for name in choice.judges for n in repeats]
             if choice.judge != RULES
             else []
             for key, choice in spec.judges.items()

@@ -38,6 +38,7 @@ from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.batches.runner import BatchLane, MoneyPort
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
+from memray_eval.judges.first_token import FirstTokenJudge
 from memray_eval.judges.limits.admission import (
     AdmissionController,
     AdmissionOptions,
@@ -133,7 +134,11 @@ def build_batch_lanes(
     """The judges that can be asked in batches, each once. Call it on the loop that will use
     them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
-    juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
+    juries = [
+        choice.judges
+        for choice in choices.values()
+        if choice.judge != RULES and not choice.questions
+    ]
     names = dict.fromkeys(name for judges in juries for name in judges)
     return [lane for name in names if (lane := factory.build_lane(name)) is not None]
 
@@ -152,6 +157,9 @@ class _JudgeFactory:
 
     def build_jury(self, choice: JudgeAssignment) -> list[Judge]:
         """The judges of one metric, each as often as it is asked."""
+        if choice.questions:
+            build = partial(self._build_repeated, choice.judge)
+            return [FirstTokenJudge(build(n)) for n in range(self._config.repeats)]
         lines = {
             name: [name, *filter(self._may_inherit, choice.heirs.get(name, ()))]
             for name in choice.judges

@@ -113,7 +113,7 @@ def check_calibrations(spec: RunSpec) -> None:
             by_metric.setdefault(one.metric, []).append(one)
     for metric, known in by_metric.items():
         choice = spec.judges.get(metric)
-        asked = "" if choice is None else JURORS.join(choice.judges)
+        asked = "" if choice is None else JURORS.join(choice.scorers)
         # Rules name their embedding model too, and the embedded judge's model is known later
         named = [
             one

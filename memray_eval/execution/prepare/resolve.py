@@ -35,6 +35,7 @@ from memray_eval.judges.succession import heirs_of, stand_in
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
+from memray_eval.metrics.questions import fits_for
 from memray_eval.ports import no_adaptation
 from memray_eval.types import EXISTING
 
@@ -70,6 +71,9 @@ def resolve(
         update={"own": own, "scores_empty": suite.scores_empty}
     )
     metrics = () if generate_only else pick(names, options)
+    if fits := fits_for(config.judge, metrics, judging):
+        options = options.model_copy(update={"questions": fits})
+        metrics = pick(names, options)
     metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [stand_in(name, judging, table, day) for name in judging.fallbacks]

@@ -1,0 +1,126 @@
+"""Fits the weights of yes/no questions to people's labels: ridge logistic regression, with nested
+cross-validation for what it is worth."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from memray_eval.analysis.agreement import midranks, spearman, weighted_kappa
+from memray_eval.errors import DataError
+from memray_eval.ports import FloatArray
+
+RIDGES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+FOLDS = 5
+LEAST_LABELS, LEAST_OF_A_KIND = 40, 8  # fewer say nothing of so many weights
+_STEPS = 100  # of Newton's method, which takes about ten
+
+
+class Fit(NamedTuple):
+    """Weights of the features, and the figures of held-out predictions (cross-validated)."""
+
+    weights: FloatArray
+    intercept: float
+    ridge: float
+    auc: float
+    kappa: float
+    spearman: float
+
+
+def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str], seed: int) -> Fit:
+    """Fits `shares` (labels on a scale of 0 to 1) by `features`, a row a response. Responses of one
+    of the `groups` are in one fold; in each outer fold the ridge is chosen by an inner
+    cross-validation. AUC and kappa are of shares above 0.5. Raises DataError for too few labels, or
+    ones that hardly differ."""
+    is_high = shares > 0.5
+    fewest = int(min(is_high.sum(), (~is_high).sum()))
+    if len(shares) < LEAST_LABELS or fewest < LEAST_OF_A_KIND:
+        raise DataError(
+            f"{len(shares)} labels, {fewest} of them on the rarer side of the scale's middle, are "
+            f"too few to fit questions to: label {LEAST_LABELS} responses, and "
+            f"{LEAST_OF_A_KIND} on either side"
+        )
+    folds = _folds(groups, seed)
+    held_out = np.empty(len(shares))
+    for fold in range(FOLDS):
+        is_in, is_out = folds != fold, folds == fold
+        ridge = _best_ridge(features[is_in], shares[is_in], folds[is_in])
+        held_out[is_out] = _predict(features[is_out], *_fit(features[is_in], shares[is_in], ridge))
+    ridge = _best_ridge(features, shares, folds)
+    weights, intercept = _fit(features, shares, ridge)
+    said = np.column_stack([held_out > 0.5, is_high]).astype(np.float64)
+    return Fit(
+        weights,
+        intercept,
+        ridge,
+        auc=auc(held_out, is_high),
+        kappa=float(np.nan_to_num(weighted_kappa(said))),
+        spearman=float(np.nan_to_num(spearman(np.column_stack([held_out, shares])))),
+    )
+
+
+def auc(scores: FloatArray, is_high: NDArray[np.bool_]) -> float:
+    """The chance that a response that is high scores above one that is not, a tie counting half:
+    Mann and Whitney's U / (n1 n2)."""
+    n_high, n_low = int(is_high.sum()), int((~is_high).sum())
+    rank_sum = float(midranks(scores)[is_high].sum())
+    return (rank_sum - n_high * (n_high + 1) / 2) / (n_high * n_low)
+
+
+def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
+    """A fold for each row, the same one for all rows of a group."""
+    names = sorted(set(groups))
+    if len(names) < 2 * FOLDS:
+        raise DataError(
+            f"{len(names)} different samples are too few for {FOLDS} folds; label the answers to "
+            f"{2 * FOLDS} or more"
+        )
+    order = np.random.default_rng(seed).permutation(len(names))
+    fold_of = {names[place]: number % FOLDS for number, place in enumerate(order)}
+    return np.array([fold_of[group] for group in groups])
+
+
+def _best_ridge(features: FloatArray, shares: FloatArray, folds: NDArray[np.int_]) -> float:
+    """The ridge whose held-out log loss is lowest over the folds that are there; the larger of
+    equal ones."""
+    losses = []
+    for ridge in RIDGES:
+        loss = 0.0
+        for fold in np.unique(folds):
+            is_in = folds != fold
+            predicted = _predict(features[~is_in], *_fit(features[is_in], shares[is_in], ridge))
+            p, y = np.clip(predicted, 1e-9, 1 - 1e-9), shares[~is_in]
+            loss -= float((y * np.log(p) + (1 - y) * np.log(1 - p)).sum())
+        losses.append(loss)
+    return min(zip(losses, (-ridge for ridge in RIDGES), strict=True))[1] * -1
+
+
+def _fit(features: FloatArray, shares: FloatArray, ridge: float) -> tuple[FloatArray, float]:
+    """Weights and intercept that minimise log loss + ridge / 2 * squared weights of standardised
+    features, by Newton's method. Shares between 0 and 1 are as good as labels."""
+    mean, spread = features.mean(axis=0), features.std(axis=0)
+    spread = np.where(spread > 1e-9, spread, 1.0)
+    x = np.column_stack([np.ones(len(shares)), (features - mean) / spread])
+    penalty = np.diag([1e-6, *[ridge] * features.shape[1]])
+    beta = np.zeros(x.shape[1])
+    for _ in range(_STEPS):
+        p = _sigmoid(x @ beta)
+        slope = x.T @ (p - shares) + penalty @ beta
+        step = np.linalg.solve((x * (p * (1 - p))[:, None]).T @ x + penalty, slope)
+        beta -= step
+        if float(np.abs(step).max()) < 1e-9:
+            break
+    weights = beta[1:] / spread
+    return weights, float(beta[0] - weights @ mean)
+
+
+def _predict(features: FloatArray, weights: FloatArray, intercept: float) -> FloatArray:
+    return _sigmoid(features @ weights + intercept)
+
+
+def _sigmoid(values: FloatArray) -> FloatArray:
+    share: FloatArray = 1 / (1 + np.exp(-np.clip(values, -30, 30)))
+    return share
