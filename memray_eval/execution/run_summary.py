@@ -205,6 +205,11 @@ def _reading_notes(
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
             "model."
         )
+    if asked := [name for name, choice in spec.judges.items() if choice.questions]:
+        notes.append(
+            f"{', '.join(asked)}: estimates by yes/no questions that were fitted to labels, not the "
+            "verdicts of a judge model."
+        )
     if variants := sorted(
         {metric.variant for metric in spec.metrics if metric.variant.endswith(" emotion words")}
     ):
