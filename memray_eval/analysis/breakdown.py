@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -37,7 +36,7 @@ from memray_eval.analysis.score_table import (
     score_columns,
     shares,
 )
-from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
+from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
     JURORS,
     RULE_METRIC,
@@ -72,7 +71,6 @@ _SCORE_ROWS = pa.schema(
         ("is_failed", pa.bool_()),
         ("is_applicable", pa.bool_()),
         ("is_fallback", pa.bool_()),
-        ("is_fixed", pa.bool_()),
         ("is_estimate", pa.bool_()),
         ("calls", pa.int64()),
         ("value", pa.float64()),
@@ -134,7 +132,6 @@ SELECT candidate, task, bucket, metric,
        count_if(is_estimate AND value IS NOT NULL) AS estimates, sum(cost_usd) AS cost_usd,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
-       count(value) FILTER (is_fixed) AS fixed,
        coalesce(sum(unpriced_calls), 0)::BIGINT AS unpriced_calls
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
 """
@@ -224,7 +221,7 @@ def _score_rows(
     """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
     columns = _OF_SCORES
-    if any(FIXED in metric.columns or metric.pooled for metric in metrics):
+    if any(metric.pooled for metric in metrics):
         columns = (*columns, *score_columns("parts"))
     for file in files:
         for batch in read_blocks(file, columns, _ROWS_AT_ONCE, coded=_NAMES):
@@ -255,22 +252,10 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),
         "whole": pa.array(whole, mask=np.isnan(whole)),
-        "is_fixed": pa.array(_has_fixed_part(table.scores)),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
-
-
-def _has_fixed_part(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
-    """Marks the scores that have the part FIXED."""
-    found = np.zeros(len(scores), dtype=np.bool_)
-    if "parts" in {field.name for field in scores.type}:
-        parts = pc.struct_field(scores, "parts")
-        score = np.repeat(np.arange(len(parts)), np.diff(parts.offsets.to_numpy()))
-        keys = parts.keys[parts.offsets[0].as_py() : parts.offsets[-1].as_py()]
-        found[score[pc.equal(keys, FIXED).to_numpy(zero_copy_only=False)]] = True
-    return found
 
 
 def _count_models(judge: str) -> int:

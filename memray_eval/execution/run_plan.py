@@ -238,7 +238,7 @@ class RunSpec:
         by_model = {
             choice.metric
             for choice in self.judges.values()
-            if choice.judge != RULES or choice.withheld
+            if choice.judge != RULES or choice.needs_judge
         }
         at_judge = [
             metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)

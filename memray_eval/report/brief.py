@@ -184,7 +184,7 @@ def _legend(summary: Summary) -> list[str]:
     if has_mean:
         notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
     if any(metric.n_estimated for metric in summary.metrics):
-        notes.append(f"{_EST}: an estimate by rules, not a judge's verdict")
+        notes.append(f"{_EST}: an estimate, not a judge's verdict")
     if len(summary.candidates) > 1:
         notes.append(_who_judged(summary.metrics))
     notes += describe_temperatures(summary)

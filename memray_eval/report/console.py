@@ -208,7 +208,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         for line in describe_adjusted(metric, metric.adjusted):
             yield from _indent(f"To people's labels: {line}")
     if metric.worth:
-        yield from _indent(f"Estimate by rules: {metric.worth}")
+        yield from _indent(f"Estimate: {metric.worth}")
     if metric.reason:
         yield from _indent(f"Not applicable: {metric.reason}")
 

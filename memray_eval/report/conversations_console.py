@@ -82,7 +82,7 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
         yield TextTable(rows)
         if metrics:
             yield ""
-    estimate = "; est.: an estimate by rules, not a judge's verdict" if arm.estimated else ""
+    estimate = "; est.: an estimate, not a judge's verdict" if arm.estimated else ""
     yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
     if any(category is not None for category in categories):
         yield "each interval holds alone: they are not corrected for the number of categories"

@@ -216,8 +216,8 @@ class TaskMetric(Frozen):
     applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were
     made to a judge model and paid, one each for a juror, a repeat and an asking again; `cached`
     scores needed none. `fallbacks` are scores that a rule gave because the judge failed,
-    `estimates` those that rules gave because no judge was asked, and `fixed` those of them that
-    would have been the same for any answer. `latency_s_mean` is over the calls, None where there
+    `estimates` those that rules gave because no judge was asked. `fixed` is 0: its rules were
+    withdrawn. `latency_s_mean` is over the calls, None if there
     were none."""
 
     metric: str

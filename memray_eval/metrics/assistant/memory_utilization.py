@@ -16,10 +16,11 @@ from pydantic import BaseModel, Field
 from memray_eval.metric import (
     Aggregates,
     Columns,
+    Estimate,
     JudgedMetric,
+    Measured,
     MetricValue,
     Pooled,
-    RulesWorth,
     Verified,
 )
 from memray_eval.metrics._shared.evidence import QuotedText
@@ -179,18 +180,20 @@ METRIC = JudgedMetric(
     requires=("memory",),
     judgment=MemoryUtilizationJudgment,
     prompt=prompt,
-    rules=rules,
     verify=verify,
-    rules_texts=matching_texts,
     measure=measure,
     on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
     preferred_judge="anthropic/claude-opus-4-5",
-    worth=RulesWorth(
-        n=60,
-        what="responses, to find the keys they cite in memories of some 20 keys (of 8 keys: "
-        "precision 0.93; held-back sentences: recall 0.44, 0.07 on keys that memory lacks)",
-        recall=0.84,
-        precision=0.75,
+    estimate=Estimate(
+        rules=rules,
+        texts=matching_texts,
+        measured=Measured(
+            n=60,
+            what="responses, to find the keys they cite in memories of some 20 keys (of 8 keys: "
+            "precision 0.93; held-back sentences: recall 0.44, 0.07 on keys that memory lacks)",
+            recall=0.84,
+            precision=0.75,
+        ),
     ),
     parts=(*COUNTS, INVENTED),
     aggregate=aggregate,

@@ -18,7 +18,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    Estimate,
+    JudgedMetric,
+    Measured,
+    MetricValue,
+)
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
@@ -251,14 +258,16 @@ METRIC = JudgedMetric(
     prompt=prompt,
     prompt_with=prompt_with,
     rubrics=RUBRICS,
-    rules=rules,
     measure=measure,
     on_empty=lambda sample: CorrectnessJudgment(
         reasoning="the response is empty", verdict=INCORRECT, confidence=1.0
     ),
     without_judge={"string_match": string_match, "zero": zero},
     preferred_judge="openai/gpt-4o-mini",
-    worth=RulesWorth(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
+    estimate=Estimate(
+        rules=rules,
+        measured=Measured(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
+    ),
     parts=("confidence",),
     aggregate=aggregate,
     layout=(

@@ -149,7 +149,7 @@ def _notes(summary: Summary) -> Iterator[str]:
     if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(metric.n_estimated for metric in summary.metrics):
-        yield "est. and a hollow dot: an estimate by rules, not a judge's verdict"
+        yield "est. and a hollow dot: an estimate, not a judge's verdict"
     if any(metric.adjusted and metric.adjusted.value is not None for metric in summary.metrics):
         yield "adjusted: what people would say of all answers, by their labels of some"
     if any(pair.is_shown for pair in summary.differences):

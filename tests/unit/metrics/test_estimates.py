@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.metrics._shared.claims import check_claims
 from memray_eval.metrics._shared.contradictions import contradictions
 from memray_eval.metrics._shared.memory import find_citations
 from memray_eval.types import Response, Sample
@@ -14,13 +13,10 @@ from tests.conftest import shipped_samples
 
 
 def test_the_estimates_agree_with_a_person() -> None:
-    """Measured when set: keys precision 0.927, recall 0.819, F1 0.870; 182 of 277 claims found,
-    grounding right on 167."""
+    """Measured when set: precision 0.927, recall 0.819, F1 0.870."""
     measured = agreement(lambda texts: {})
     assert measured.key_precision >= 0.92, measured
     assert measured.key_f1 >= 0.85, measured
-    assert measured.claims_found >= 0.6 * measured.claims, measured
-    assert measured.grounding_agrees >= 0.88 * measured.claims_found, measured
 
 
 MEMORY = {
@@ -144,23 +140,17 @@ def test_contradictions_of_memory_and_false_premises(
 ) -> None:
     sample, response = Sample(id="s", query=query, memory=KNOWN), Response(text=text)
     assert [found.key for found in contradictions(sample, response)] == keys
-    assert any(claim.source == "none" for claim in check_claims(sample, response, {})) is bool(keys)
 
 
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
     """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in
-    memory 1.00 and 0.44; contradictions 0.80 and 0.27. What is asserted is the half that the rules
+    memory 1.00 and 0.44. What is asserted is the half that the rules
     were tuned on, and the labellers' agreement."""
     assert (len(labelled_sentences("tune")), len(labelled_sentences("held"))) == (80, 104)
-    assert labellers_kappa("cited") >= 0.95
-    assert labellers_kappa("grounded") >= 0.9
+    assert labellers_kappa() >= 0.95
     tuned = sentence_agreement("tune", lambda texts: {})
     assert (tuned.absent.precision, tuned.absent.recall >= 0.7) == (1.0, True), tuned
     assert (tuned.present.precision, tuned.present.recall >= 0.9) == (1.0, True), tuned
-    assert (tuned.contradicted.precision >= 0.9, tuned.contradicted.recall >= 0.8) == (
-        True,
-        True,
-    ), tuned
     print(f"held back:\n{sentence_agreement('held', lambda texts: {})}")
 
 
@@ -170,28 +160,3 @@ def test_a_citation_quotes_the_sentence_that_makes_it() -> None:
         sample, Response(text="Hello. Your mild anemia matters. Rest."), {}
     )
     assert (citation.key, citation.quote) == ("known_condition", "Your mild anemia matters.")
-
-
-@pytest.mark.parametrize(
-    ("text", "sources"),
-    [
-        ("You have mild anemia.", ["memory"]),
-        ("You said your knee hurts when you climb stairs.", ["query"]),
-        ("You mentioned the new night shifts.", ["history"]),
-        ("You take 20 mg of fluoxetine.", ["none"]),
-        ("Your sleep is 9.5 hours on average.", ["none"]),
-        ("You should drink water. If you have pain, rest. Do you sleep well?", []),
-        ("You're not alone, and regular walks help.", []),
-        ("", []),
-    ],
-)
-def test_plain_cases_of_claims(text: str, sources: list[str]) -> None:
-    sample = Sample.model_validate(
-        {
-            "id": "s",
-            "query": "My knee hurts when I climb stairs. What helps?",
-            "memory": {"known_condition": "mild anemia", "sleep_hours_avg": "5.5 hours"},
-            "history": [{"role": "user", "content": "They put me on new night shifts."}],
-        }
-    )
-    assert [claim.source for claim in check_claims(sample, Response(text=text), {})] == sources

@@ -320,19 +320,19 @@ def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
     ]
 
 
-def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
-    lines = list(
-        metric_lines(
-            summarise(
-                all_metrics()["safety"], MetricColumns("c", {"scored": 1}, {"rules": 1}, SAFE)
-            )
-        )
-    )
-    assert "  Average Safety: 1.0000  estimate  (higher is better)" in lines
-    assert lines[-2] == "  Estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80"
-
-
-SAFE = {part: np.zeros(1) for part in all_metrics()["safety"].columns} | {"value": np.ones(1)}
+@pytest.mark.parametrize(
+    ("metric", "worth"),
+    [
+        ("semantic_correctness", "kappa 0.60 on 1130 labelled answers (EVOUNA,"),
+        ("safety", "withdrawn; score it again"),  # a run of before
+    ],
+)
+def test_an_estimate_says_what_it_is_worth(metric: str, worth: str) -> None:
+    columns = {part: np.zeros(1) for part in all_metrics()[metric].columns} | {"value": np.ones(1)}
+    outcomes = MetricColumns("c", {"scored": 1}, {"rules": 1}, columns)
+    lines = list(metric_lines(summarise(all_metrics()[metric], outcomes)))
+    assert any("  estimate  (higher is better)" in line for line in lines)
+    assert f"  Estimate by rules: {worth}" in lines
 
 
 def test_some_estimates_among_verdicts_are_counted() -> None:
