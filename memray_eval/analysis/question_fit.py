@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from memray_eval.analysis.agreement import midranks, spearman, weighted_kappa
+from memray_eval.analysis.agreement import midranks, weighted_kappa
 from memray_eval.errors import DataError
 from memray_eval.ports import FloatArray
 
@@ -27,7 +27,6 @@ class Fit(NamedTuple):
     ridge: float
     auc: float
     kappa: float
-    spearman: float
 
 
 def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str], seed: int) -> Fit:
@@ -56,18 +55,23 @@ def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str],
         weights,
         intercept,
         ridge,
-        auc=auc(held_out, is_high),
+        auc=auc(held_out, is_high, folds),
         kappa=float(np.nan_to_num(weighted_kappa(said))),
-        spearman=float(np.nan_to_num(spearman(np.column_stack([held_out, shares])))),
     )
 
 
-def auc(scores: FloatArray, is_high: NDArray[np.bool_]) -> float:
-    """The chance that a response that is high scores above one that is not, a tie counting half:
-    Mann and Whitney's U / (n1 n2)."""
-    n_high, n_low = int(is_high.sum()), int((~is_high).sum())
-    rank_sum = float(midranks(scores)[is_high].sum())
-    return (rank_sum - n_high * (n_high + 1) / 2) / (n_high * n_low)
+def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_]) -> float:
+    """The chance that a response that is high scores above one of its fold that is not, a tie
+    counting half: the sum of Mann and Whitney's U over that of n1 n2. Scores of different folds
+    are of different fits: a fold with many high ones is predicted by a fit that saw few, so that
+    pairs across folds would say less than nothing."""
+    u = pairs = 0.0
+    for fold in np.unique(folds):
+        mine, high = scores[folds == fold], is_high[folds == fold]
+        n = int(high.sum())
+        u += float(midranks(mine)[high].sum()) - n * (n + 1) / 2
+        pairs += n * (high.size - n)
+    return u / pairs if pairs else 0.5
 
 
 def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:

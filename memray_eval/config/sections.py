@@ -771,7 +771,6 @@ class FittedQuestions(Frozen):
     n: int = 0
     auc: float = 0.0
     kappa: float = 0.0
-    spearman: float = 0.0
     labels: str = ""
     labels_digest: str = ""
     seed: int = 0

@@ -223,6 +223,11 @@ class RunSpec:
         return self.has_responses and bool(at_judge) and not is_asked
 
     @property
+    def unscored(self) -> list[str]:
+        """The metrics, and "metric/task", that need a judge and have none."""
+        return [key for key, choice in self.judges.items() if choice.needs_judge]
+
+    @property
     def embedded_judge(self) -> str | None:
         """The model of the embedded judge's server; None where there is none."""
         return embedded_model(self.all_judges)

@@ -187,6 +187,8 @@ def _reading_notes(
             f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
             "resume` tries them."
         )
+    if spec.unscored:
+        notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
     if unread := counts.get(DEGRADED_TRAITS):
         notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
     if unheard := counts.get("degraded"):
@@ -208,8 +210,6 @@ def _reading_notes(
             f"{', '.join(asked)}: estimates by yes/no questions that were fitted to labels, not "
             "the verdicts of a judge model."
         )
-    if unscored := [name for name, choice in spec.judges.items() if choice.needs_judge]:
-        notes.append(f"{', '.join(unscored)}: not applicable; {NEEDS_JUDGE}.")
     if rubrics := [
         f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
     ]:

@@ -75,8 +75,8 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
-        if summary.metrics:
-            yield TextTable(_rows_of_candidate(_measured_first(summary.metrics)), left=(0, 4))
+        if metrics := _measured_first(summary.metrics):
+            yield TextTable(_rows_of_candidate(metrics), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
@@ -85,9 +85,11 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the order of the run, but estimates after verdicts, and what was not scored last."""
+    """In the order of the run, but estimates after verdicts, and what was not scored last; without
+    what needs a judge, which a note lists."""
     return sorted(
-        metrics, key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric))
+        (metric for metric in metrics if not metric.reason),
+        key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric)),
     )
 
 

@@ -75,7 +75,9 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
     }
     below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     rows = []
-    for metric in dict.fromkeys(summarised.metric for summarised in summary.metrics):
+    # What needs a judge and has none is in the run's notes
+    scored = (summarised.metric for summarised in summary.metrics if not summarised.reason)
+    for metric in dict.fromkeys(scored):
         present = [by_key.get((metric, candidate)) for candidate in candidates]
         of_metric = [summarised for summarised in summary.metrics if summarised.metric == metric]
         first = of_metric[0]

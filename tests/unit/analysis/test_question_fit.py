@@ -39,7 +39,6 @@ def test_shares_between_the_ends_are_fitted_too() -> None:
     fit = fit_weights(features, shares, groups, seed=0)
     assert fit.weights == pytest.approx(TRUE, abs=0.1)
     assert fit.intercept == pytest.approx(0.3, abs=0.1)
-    assert fit.spearman > 0.99
 
 
 def test_figures_are_of_held_out_labels() -> None:
@@ -82,7 +81,10 @@ def test_refuses_labels_that_say_too_little(n: int, labels: float | None, groups
         fit_weights(np.random.default_rng(0).normal(size=(n, 3)), shares, names, 0)
 
 
-def test_auc_counts_ties_half() -> None:
-    # pairs: 0.9 > 0.1, 0.9 > 0.5, 0.5 > 0.1, 0.5 = 0.5: 3.5 of 4
-    scores, is_high = np.array([0.9, 0.5, 0.5, 0.1]), np.array([True, True, False, False])
-    assert auc(scores, is_high) == 3.5 / 4
+def test_auc_counts_ties_half_and_pairs_within_folds() -> None:
+    # pairs of the first fold: 0.9 > 0.1, 0.9 > 0.5, 0.5 > 0.1, 0.5 = 0.5: 3.5 of 4; of the second:
+    # 0.2 < 0.3
+    scores = np.array([0.9, 0.5, 0.5, 0.1, 0.2, 0.3])
+    is_high = np.array([True, True, False, False, True, False])
+    assert auc(scores[:4], is_high[:4], np.zeros(4, np.int_)) == 3.5 / 4
+    assert auc(scores, is_high, np.array([0, 0, 0, 0, 1, 1])) == 3.5 / 5

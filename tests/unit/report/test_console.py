@@ -332,7 +332,7 @@ def test_an_estimate_says_what_it_is_worth(metric: str, worth: str) -> None:
     outcomes = MetricColumns("c", {"scored": 1}, {"rules": 1}, columns)
     lines = list(metric_lines(summarise(all_metrics()[metric], outcomes)))
     assert any("  estimate  (higher is better)" in line for line in lines)
-    assert f"  Estimate by rules: {worth}" in lines
+    assert f"  Estimate: {worth}" in lines
 
 
 def test_some_estimates_among_verdicts_are_counted() -> None:
