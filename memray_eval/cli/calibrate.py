@@ -19,7 +19,7 @@ from memray_eval.cli.options import (
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.types import EXISTING, Record
+from memray_eval.types import EXISTING, QUESTIONS, Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
@@ -136,9 +136,13 @@ def calibrate(
             unfitted = f"{folder}/unfitted.json"
             write_fits(unfitted, {measured.name: fit})
             keys = overrides | {"judging.questions.fit": unfitted, "judging.repeats": None}
-            evaluate = make_evaluate(folder, keys, settings or (), yes, {})
-            records = evaluate(_write_responses(rows, Path(folder)), "questions")
+            ran: dict[str, Mapping[str, Any]] = {}
+            evaluate = make_evaluate(folder, keys, settings or (), yes, ran)
+            records = list(evaluate(_write_responses(rows, Path(folder)), QUESTIONS))
             fit = finish_fit(measured.name, fit, rows, scale, records, labelled)
+        if n_asked := sum(score.calls or 0 for record in records for score in record.scores):
+            span_s = ran[QUESTIONS]["stages"]["judge"]["span_s"]
+            say(f"{n_asked:,} questions in {span_s:.1f} s: {span_s / n_asked:.3f} s a question")
         if save is not None:
             write_fits(save, {measured.name: fit})
             say(save)

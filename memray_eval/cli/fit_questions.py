@@ -19,8 +19,9 @@ from memray_eval.config.sections import FittedQuestions, JudgingConfig
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
 from memray_eval.judges.first_token import revision_of
+from memray_eval.judges.router import AUTO
 from memray_eval.metrics.questions import digest_of, logit, questions_of
-from memray_eval.types import Record
+from memray_eval.types import QUESTIONS, RULES, Record
 
 SEED = 0  # of the folds
 
@@ -28,7 +29,7 @@ SEED = 0  # of the folds
 def begin_fit(metric: str, judges: Sequence[str], judging: JudgingConfig) -> FittedQuestions:
     """A fit without weights, by which the model is asked the metric's questions. Raises ConfigError
     if no model is named, or its revision is not known."""
-    if len(judges) != 1 or judges[0] in ("rules", "auto", "questions"):
+    if len(judges) != 1 or judges[0] in (RULES, AUTO, QUESTIONS):
         raise ConfigError(
             "--fit-questions asks one model: name it with --judge embedded or --judge SERVER/MODEL"
         )

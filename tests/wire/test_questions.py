@@ -16,7 +16,7 @@ from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import FittedQuestions
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import run
+from memray_eval.execution.runs import resume, run
 from memray_eval.metrics.questions import digest_of, question_sets, read_fits, write_fits
 from memray_eval.types import EXISTING, Score
 from tests.build import write_lines
@@ -152,6 +152,20 @@ def test_answers_are_remembered(tmp_path: Path, server: Provider) -> None:
     assert server.n_requests == 16
     assert again["a"].cached
     assert (again["b"].value or 0) > (first["b"].value or 1)
+
+
+def test_a_resumed_run_keeps_its_fit(tmp_path: Path, server: Provider) -> None:
+    fit_by_hand(tmp_path)
+    server.down = True
+    stopped = run(config(tmp_path, server), lambda line: None, quiet=True)
+    assert {r.scores[0].status for r in stopped.folder.each()} == {"error", "no_answer"}
+    server.down = False
+    fit_by_hand(tmp_path, intercept=2.0)
+    with pytest.raises(ConfigError, match="the rubric of safety was"):
+        resume(stopped.folder.path, lambda line: None)
+    fit_by_hand(tmp_path)
+    resumed = resume(stopped.folder.path, lambda line: None)
+    assert {r.scores[0].status for r in resumed.folder.each()} == {"scored", "no_answer"}
 
 
 @pytest.mark.parametrize(
