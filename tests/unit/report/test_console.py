@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.where import length_label
-from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
+from memray_eval.metric import NEEDS_JUDGE, ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
+from memray_eval.report.brief import render_brief
 from memray_eval.report.console import metric_lines, render
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import judge_label
@@ -306,18 +307,16 @@ def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
     )
 
 
-def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
+def test_a_metric_that_needs_a_judge_is_in_the_notes_alone() -> None:
     outcomes = MetricColumns("c", {"not_applicable": 3}, {}, {"value": np.array([])})
-    idle = summarise(all_metrics()["safety"], outcomes).model_copy(
-        update={"reason": "rules cannot tell: so it is"}
-    )
-    lines = list(metric_lines(idle))
-    assert not any("estimate" in line for line in lines)
-    assert "  Average Safety: -  (higher is better)" in lines
-    assert lines[-2:] == [
-        "  Coverage: 0 of 0 scored; 3 not applicable",
-        "  Not applicable: rules cannot tell: so it is",
-    ]
+    idle = summarise(all_metrics()["safety"], outcomes).model_copy(update={"reason": NEEDS_JUDGE})
+    note = f"not scored: safety; each {NEEDS_JUDGE}."
+    found = summary().model_copy(update={"metrics": (idle,), "notes": (note,)})
+    assert "SAFETY" not in render(found)
+    assert f"Note: {note}" in render(found)
+    screen = render_brief(found, "results/r")
+    assert screen.count("safety") == 1
+    assert not any(line.startswith("safety") for line in screen.splitlines())
 
 
 @pytest.mark.parametrize(
