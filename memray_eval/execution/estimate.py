@@ -31,6 +31,7 @@ from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
+from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
@@ -429,11 +430,12 @@ def _judge_load(
                     if (question := (judgments[metric], place, tuple(prompt))) in made:
                         continue
                     made.add(question)
+                    is_question = judgments[metric] is FirstTokenJudgment
                     tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
                     call = _Load(
                         1.0,
                         tokens,
-                        spec.assumptions.verdict_tokens,
+                        1.0 if is_question else spec.assumptions.verdict_tokens,
                         *_cached_tokens(prompt, cache),
                     )
                     of_judge, band = loads[judge.name], price.band(tokens)

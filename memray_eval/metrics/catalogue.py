@@ -9,6 +9,7 @@ from inspect import getdoc
 from textwrap import dedent, wrap
 
 from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Response, Sample
 
 WIDTH = 80
@@ -75,6 +76,9 @@ def page_lines(metric: Metric) -> Iterator[str]:
         if metric.estimate and (doc := getdoc(metric.estimate.rules)):
             yield from _without_source(doc).split("\n")
         yield from _rubric_lines(metric)
+    if questions := question_sets().get(metric.name):
+        yield from ("", "What a model is asked by `judge: questions`:")
+        yield from (f"  {text}" for text in questions.values())
 
 
 def markdown_table(metrics: Iterable[Metric]) -> str:
