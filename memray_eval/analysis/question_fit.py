@@ -32,17 +32,9 @@ class Fit(NamedTuple):
 def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str], seed: int) -> Fit:
     """Fits `shares` (labels on a scale of 0 to 1) by `features`, a row a response. Responses of one
     of the `groups` are in one fold; in each outer fold the ridge is chosen by an inner
-    cross-validation. AUC and kappa are of shares above 0.5. Raises DataError for too few labels, or
-    ones that hardly differ."""
-    is_high = shares > 0.5
-    fewest = int(min(is_high.sum(), (~is_high).sum()))
-    if len(shares) < LEAST_LABELS or fewest < LEAST_OF_A_KIND:
-        raise DataError(
-            f"{len(shares)} labels, {fewest} of them on the rarer side of the scale's middle, are "
-            f"too few to fit questions to: label {LEAST_LABELS} responses, and "
-            f"{LEAST_OF_A_KIND} on either side"
-        )
-    folds = _folds(groups, seed)
+    cross-validation. AUC and kappa are of shares above 0.5. Raises DataError as check_labels."""
+    check_labels(shares, groups)
+    is_high, folds = shares > 0.5, _folds(groups, seed)
     held_out = np.empty(len(shares))
     for fold in range(FOLDS):
         is_in, is_out = folds != fold, folds == fold
@@ -58,6 +50,18 @@ def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str],
         auc=auc(held_out, is_high, folds),
         kappa=float(np.nan_to_num(weighted_kappa(said))),
     )
+
+
+def check_labels(shares: FloatArray, groups: Sequence[str]) -> None:
+    """Raises DataError for too few labels or groups, or for labels that hardly differ."""
+    n_high, n_groups = int((shares > 0.5).sum()), len(set(groups))
+    fewest = min(n_high, len(shares) - n_high)
+    if len(shares) < LEAST_LABELS or fewest < LEAST_OF_A_KIND or n_groups < 2 * FOLDS:
+        raise DataError(
+            f"{len(shares)} labels of answers to {n_groups} questions, {fewest} of them on the "
+            f"rarer side of the scale's middle, are too few to fit to: label {LEAST_LABELS}, of "
+            f"{2 * FOLDS} questions, and {LEAST_OF_A_KIND} on either side"
+        )
 
 
 def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_]) -> float:
@@ -77,11 +81,6 @@ def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_])
 def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
     """A fold for each row, the same one for all rows of a group."""
     names = sorted(set(groups))
-    if len(names) < 2 * FOLDS:
-        raise DataError(
-            f"{len(names)} different samples are too few for {FOLDS} folds; label the answers to "
-            f"{2 * FOLDS} or more"
-        )
     order = np.random.default_rng(seed).permutation(len(names))
     fold_of = {names[place]: number % FOLDS for number, place in enumerate(order)}
     return np.array([fold_of[group] for group in groups])

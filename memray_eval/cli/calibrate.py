@@ -126,12 +126,14 @@ def calibrate(
     }
     if fit_questions:
         from memray_eval.cli.fit_questions import begin_fit, finish_fit
-        from memray_eval.metrics.questions import write_fits
+        from memray_eval.metrics.questions import read_fits, write_fits
 
+        if save is not None and Path(save).exists():
+            read_fits(save)  # raises before anything is asked what it would raise afterwards
         # The labelled file is not what is read: the config is for its judging section alone
         given = {"dataset": str(labelled), "candidates": [_existing()], **overrides}
         judging = load_config(None, given, settings or ()).judging
-        fit = begin_fit(measured.name, judges, judging)
+        fit = begin_fit(measured.name, judges, judging, rows, scale)
         with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
             unfitted = f"{folder}/unfitted.json"
             write_fits(unfitted, {measured.name: fit})

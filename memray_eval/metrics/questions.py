@@ -115,8 +115,8 @@ def read_fits(path: str) -> Fits:
     try:
         return _FITS.validate_json(Path(path).read_bytes())
     except (OSError, ValidationError) as error:
-        why = error if isinstance(error, OSError) else "it is not what --fit-questions wrote"
-        raise ConfigError(f"judging.questions.fit: cannot read {path}: {why}") from None
+        why = error if isinstance(error, OSError) else "--fit-questions did not write it"
+        raise ConfigError(f"no fit of questions in {path}: {why}") from None
 
 
 def write_fits(path: str, fits: Fits) -> None:

@@ -214,7 +214,8 @@ def test_a_fit_of_something_else_is_refused_before_the_run(
     [
         ((), 48, "the revision of lab/tiny is not known"),
         (("--judge", "rules"), 48, "--fit-questions asks one model"),
-        (("--set", "judging.questions.revision=r"), 30, "too few to fit questions to"),
+        (("--set", "judging.questions.revision=r"), 30, "are too few to fit to"),
+        (("--save", "{folder}/other.json"), 48, "--fit-questions did not write it"),
     ],
 )
 def test_a_fit_that_cannot_be_made(
@@ -226,6 +227,9 @@ def test_a_fit_that_cannot_be_made(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    (tmp_path / "other.json").write_text('{"judge": "rules"}')
+    more = tuple(word.format(folder=tmp_path) for word in more)
     assert calibrate(monkeypatch, tmp_path, server, *more, n=n) == 2
     assert error in capsys.readouterr().err
     assert not (tmp_path / "fit.json").exists()
+    assert server.n_requests == 0
