@@ -42,13 +42,13 @@ def fit_weights(features: FloatArray, shares: FloatArray, groups: Sequence[str],
         held_out[is_out] = _predict(features[is_out], *_fit(features[is_in], shares[is_in], ridge))
     ridge = _best_ridge(features, shares, folds)
     weights, intercept = _fit(features, shares, ridge)
-    said = np.column_stack([held_out > 0.5, is_high]).astype(np.float64)
+    classes = np.column_stack([held_out > 0.5, is_high]).astype(np.float64)
     return Fit(
         weights,
         intercept,
         ridge,
         auc=auc(held_out, is_high, folds),
-        kappa=float(np.nan_to_num(weighted_kappa(said))),
+        kappa=float(np.nan_to_num(weighted_kappa(classes))),
     )
 
 
@@ -71,9 +71,9 @@ def auc(scores: FloatArray, is_high: NDArray[np.bool_], folds: NDArray[np.int_])
     pairs across folds would say less than nothing."""
     u = pairs = 0.0
     for fold in np.unique(folds):
-        mine, high = scores[folds == fold], is_high[folds == fold]
+        in_fold, high = scores[folds == fold], is_high[folds == fold]
         n = int(high.sum())
-        u += float(midranks(mine)[high].sum()) - n * (n + 1) / 2
+        u += float(midranks(in_fold)[high].sum()) - n * (n + 1) / 2
         pairs += n * (high.size - n)
     return u / pairs if pairs else 0.5
 
@@ -82,7 +82,7 @@ def _folds(groups: Sequence[str], seed: int) -> NDArray[np.int_]:
     """A fold for each row, the same one for all rows of a group."""
     names = sorted(set(groups))
     order = np.random.default_rng(seed).permutation(len(names))
-    fold_of = {names[place]: number % FOLDS for number, place in enumerate(order)}
+    fold_of = {names[index]: number % FOLDS for number, index in enumerate(order)}
     return np.array([fold_of[group] for group in groups])
 
 

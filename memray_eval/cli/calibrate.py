@@ -19,7 +19,7 @@ from memray_eval.cli.options import (
 )
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.types import EXISTING, QUESTIONS, Record
+from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
     from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
@@ -41,6 +41,7 @@ TITLES = {
 }
 CELL = 26  # -0.123 [-0.123, -0.123]
 PEOPLE = "people"
+EXISTING_ONLY = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
 @app.command(rich_help_panel=LOOK)
@@ -125,29 +126,10 @@ def calibrate(
         "budget.usd": budget_usd,
     }
     if fit_questions:
-        from memray_eval.cli.fit_questions import begin_fit, finish_fit
-        from memray_eval.metrics.questions import read_fits, write_fits
+        from memray_eval.cli.fit_questions import LabelledFile, fit_to_labels
 
-        if save is not None and Path(save).exists():
-            read_fits(save)  # raises before anything is asked what it would raise afterwards
-        # The labelled file is not what is read: the config is for its judging section alone
-        given = {"dataset": str(labelled), "candidates": [_existing()], **overrides}
-        judging = load_config(None, given, settings or ()).judging
-        fit = begin_fit(measured.name, judges, judging, rows, scale)
-        with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
-            unfitted = f"{folder}/unfitted.json"
-            write_fits(unfitted, {measured.name: fit})
-            keys = overrides | {"judging.questions.fit": unfitted, "judging.repeats": None}
-            ran: dict[str, Mapping[str, Any]] = {}
-            evaluate = make_evaluate(folder, keys, settings or (), yes, ran)
-            records = list(evaluate(_write_responses(rows, Path(folder)), QUESTIONS))
-            fit = finish_fit(measured.name, fit, rows, scale, records, labelled)
-        if n_asked := sum(score.calls or 0 for record in records for score in record.scores):
-            span_s = ran[QUESTIONS]["stages"]["judge"]["span_s"]
-            say(f"{n_asked:,} questions in {span_s:.1f} s: {span_s / n_asked:.3f} s a question")
-        if save is not None:
-            write_fits(save, {measured.name: fit})
-            say(save)
+        file = LabelledFile(labelled, rows, scale)
+        fit = fit_to_labels(measured.name, file, judges, overrides, settings or (), yes, save)
         show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
         return
     saved: list[JudgeCalibration] = []
@@ -190,7 +172,7 @@ def make_evaluate(
             "dataset": str(responses),
             "judge": judge,
             "out": f"{folder}/results",
-            "candidates": [_existing()],
+            "candidates": [EXISTING_ONLY],
         }
         finished = run(
             load_config(None, overrides | keys, settings),
@@ -226,7 +208,7 @@ def compare_judges(
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
-    responses, trials = _write_responses(rows, folder), []
+    responses, trials = write_responses(rows, folder), []
     for judge in judges:
         units = to_units(rows, evaluate(responses, judge), metric)
         keep(judge, units)
@@ -244,15 +226,12 @@ def compare_judges(
     )
 
 
-def _write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
+def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
+    """Writes labelled responses without their labels; returns the file."""
     responses = folder / "responses.jsonl"
     lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
     responses.write_text("".join(lines), "utf-8")
     return responses
-
-
-def _existing() -> dict[str, str]:
-    return {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
 def to_units(

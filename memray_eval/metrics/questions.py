@@ -29,7 +29,7 @@ Fits = dict[str, FittedQuestions]
 _FITS = TypeAdapter(Fits)
 
 
-class Answers(BaseModel):
+class QuestionAnswers(BaseModel):
     """P(yes) by question."""
 
     p_yes: dict[str, float]
@@ -77,11 +77,15 @@ def metric_by_questions(metric: Metric, fit: FittedQuestions) -> JudgedMetric:
         assert isinstance(prompt, JudgePrompt)
         return [question_messages(prompt.sections, text) for text in questions.values()]
 
-    def join(found: Sequence[FirstTokenJudgment]) -> Answers:
-        return Answers(p_yes={name: one.p_yes for name, one in zip(questions, found, strict=True)})
+    def join(judgments: Sequence[FirstTokenJudgment]) -> QuestionAnswers:
+        return QuestionAnswers(
+            p_yes={
+                name: judgment.p_yes for name, judgment in zip(questions, judgments, strict=True)
+            }
+        )
 
     def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
-        if not isinstance(judgment, Answers):  # of an empty response
+        if not isinstance(judgment, QuestionAnswers):  # of an empty response
             return MetricValue(own.measure(judgment, sample, response).value)
         terms = (fit.weights[name] * logit(p) for name, p in judgment.p_yes.items())
         return MetricValue(low + (high - low) / (1 + math.exp(-fit.intercept - sum(terms))))
@@ -132,8 +136,8 @@ def fits_for(
     """The fit of each metric that goes by questions. Raises ConfigError for one without, or that
     was made for another model's revision or for other questions."""
     by_key = judge if isinstance(judge, Mapping) else {m.name: judge for m in metrics}
-    for key, asked in by_key.items():
-        if "/" in key and asked == QUESTIONS:
+    for key, jury in by_key.items():
+        if "/" in key and jury == QUESTIONS:
             raise ConfigError(f"judge: {key}: a metric goes by questions for all tasks or for none")
     return {
         metric.name: _fit_of(metric.name, judging)

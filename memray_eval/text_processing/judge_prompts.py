@@ -159,8 +159,8 @@ def question_messages(sections: Mapping[str, str], question: str) -> tuple[Messa
     """A yes/no question behind the sections, so that all questions about them begin alike: an
     engine keeps that start."""
     shown = _between_markers(sections, _digest(["question", dict(sections)]))
-    asked = f"{shown}\n\nQuestion: {question}\nAnswer with one word, Yes or No."
-    return Message(role="system", content=_QUESTION), Message(role="user", content=asked)
+    text = f"{shown}\n\nQuestion: {question}\nAnswer with one word, Yes or No."
+    return Message(role="system", content=_QUESTION), Message(role="user", content=text)
 
 
 def _digest(value: list[object]) -> str:
