@@ -26,7 +26,13 @@ from memray_eval.metric import (
 from memray_eval.metrics._shared.evidence import QuotedText
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.layout import section
-from memray_eval.metrics._shared.memory import candidate_keys, find_citations, matching_texts
+from memray_eval.metrics._shared.memory import (
+    candidate_keys,
+    find_citations,
+    find_verbatim,
+    matching_texts,
+    reads_words,
+)
 from memray_eval.ports import FloatArray, Vectors
 from memray_eval.text_processing.sample_text import draw_order
 from memray_eval.types import Message, Response, Sample
@@ -79,6 +85,13 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     return MemoryUtilizationJudgment(
         cited_keys=[citation.key for citation in citations], evidence=evidence
     )
+
+
+def why_not(sample: Sample, response: Response) -> str | None:
+    """The rules know English words; in another language they find values as they are written."""
+    if reads_words(sample, response) or find_verbatim(sample, response):
+        return None
+    return "the rules read English, and no value of the memory stands in the response word for word"
 
 
 def _fold(key: str) -> str:
@@ -187,6 +200,7 @@ METRIC = JudgedMetric(
     estimate=Estimate(
         rules=rules,
         texts=matching_texts,
+        why_not=why_not,
         measured=Measured(
             n=60,
             what="responses, to find the keys they cite in memories of some 20 keys (of 8 keys: "

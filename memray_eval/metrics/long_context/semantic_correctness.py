@@ -32,6 +32,7 @@ from memray_eval.metrics.long_context._correctness import Kind, is_given, option
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.languages import is_foreign
 from memray_eval.types import Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
@@ -215,6 +216,13 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJu
     )
 
 
+def why_not(sample: Sample, response: Response) -> str | None:
+    """An answer is found in any language, and what declines to answer in English."""
+    if sample.metadata.get("unanswerable") is True and is_foreign(response.text):
+        return "the rules know in English alone what declines to answer"
+    return None
+
+
 def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
     """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
     surrounding space."""
@@ -266,6 +274,7 @@ METRIC = JudgedMetric(
     preferred_judge="openai/gpt-4o-mini",
     estimate=Estimate(
         rules=rules,
+        why_not=why_not,
         measured=Measured(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
     ),
     parts=("confidence",),
