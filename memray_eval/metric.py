@@ -184,7 +184,7 @@ class Measured(Frozen):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Estimate:
+class OfflineEstimate:
     """How a judged metric is scored without a judge: by `rules`, whose docstring has the formula,
     and what they were measured to be worth. `texts` names the texts whose vectors the rules read;
     without it they get an empty mapping. `why_not` says why the rules cannot read a response, such
@@ -226,7 +226,7 @@ class JudgedMetric(Metric):
     on_empty: Callable[[Sample], BaseModel]
     preferred_judge: str
     verify: Verify = keep_all
-    estimate: Estimate | None = None
+    estimate: OfflineEstimate | None = None
     rubrics: Mapping[str, str] = field(default_factory=dict)
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
     without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(

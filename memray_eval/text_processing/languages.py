@@ -19,9 +19,9 @@ _FOREIGN = (
     der die das und ist nicht ein eine einen sie ihr ihre ihrer dein deine du mit für auf den dem zu
     im von auch wenn oder bei sind wird haben dich dir sich noch nach
     le la les et est de du des que qui une votre vos vous pour avec dans ne pas plus sur au aux ce
-    el los las y en un su sus tu por con para se como pero si del al esta tiene muy
-    o os e um uma seu sua com não na nos mais você ao dos das
-    il lo gli di è per non più della nel sono che una tuo tua suo hai ha
+    el los las en un su sus tu por con para se como pero si del al esta tiene muy
+    os um uma seu sua com não na nos mais você ao dos das
+    il lo gli di per non più della nel sono che una tuo tua suo hai ha
 """.split()
     )
     - STOPWORDS
@@ -37,7 +37,7 @@ _ARABIC = re.compile(r"[\u0600-\u06ff]")  # whose articles and particles are a p
 def is_foreign(text: str, *, is_prose: bool = True) -> bool:
     """Returns True if a text is in another script than Latin, or has more function words of another
     language than of English. Without any, prose with other letters than a to z is foreign."""
-    text = text[:READ_CHARS]
+    text = fold(text[:READ_CHARS])
     letters = [char for char in text if char.isalpha()]
     other = sum(ord(char) > 0x24F and not 0x1E00 <= ord(char) < 0x1F00 for char in letters)
     if other > FOREIGN_SHARE * len(letters):

@@ -16,10 +16,10 @@ from pydantic import BaseModel, Field
 from memray_eval.metric import (
     Aggregates,
     Columns,
-    Estimate,
     JudgedMetric,
     Measured,
     MetricValue,
+    OfflineEstimate,
     Pooled,
     Verified,
 )
@@ -197,7 +197,7 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
     preferred_judge="anthropic/claude-opus-4-5",
-    estimate=Estimate(
+    estimate=OfflineEstimate(
         rules=rules,
         texts=matching_texts,
         why_not=why_not,

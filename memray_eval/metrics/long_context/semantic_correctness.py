@@ -21,10 +21,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from memray_eval.metric import (
     Aggregates,
     Columns,
-    Estimate,
     JudgedMetric,
     Measured,
     MetricValue,
+    OfflineEstimate,
 )
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
@@ -272,7 +272,7 @@ METRIC = JudgedMetric(
     ),
     without_judge={"string_match": string_match, "zero": zero},
     preferred_judge="openai/gpt-4o-mini",
-    estimate=Estimate(
+    estimate=OfflineEstimate(
         rules=rules,
         why_not=why_not,
         measured=Measured(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
