@@ -81,7 +81,7 @@ def _describe_candidates(
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:
-        why = ": all figures are estimates by rules" if metrics == estimates else ""
+        why = ": all figures are estimates" if metrics == estimates else ""
         yield f"{len(names)} candidates on {len(metrics)} metrics, not compared{why}."
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
@@ -135,7 +135,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
         return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
-        yield f"No judge was asked: all {len(scored)} figures are estimates by rules."
+        yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
         return
     if len(measured) == 1:
         yield f"{_describe_figure(measured[0])}."
@@ -169,7 +169,7 @@ def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
 def _describe_figure(metric: MetricSummary) -> str:
     ends = metric_ends(metric)
     between = f" [{', '.join(ends)}]" if ends else ""
-    estimate = f", {metric.n_estimated:,} answers by rules" if metric.n_estimated else ""
+    estimate = f", {metric.n_estimated:,} answers estimated" if metric.n_estimated else ""
     figure = format_figure(metric.figure, metric.scale)
     return f"{name_figure(metric)} {figure}{between} of {metric.scale[1]:g}{estimate}"
 
