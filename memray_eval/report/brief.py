@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
-from memray_eval.report.answer import answer, is_mostly_estimated, no_answer_lines
+from memray_eval.report.answer import (
+    answer,
+    estimates_in_words,
+    is_mostly_estimated,
+    no_answer_lines,
+)
 from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
@@ -186,7 +191,7 @@ def _legend(summary: Summary) -> list[str]:
     if has_mean:
         notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
     if any(metric.n_estimated for metric in summary.metrics):
-        notes.append(f"{_EST}: an estimate, not a judge's verdict")
+        notes.append(f"{_EST}: {estimates_in_words(summary)}")
     if len(summary.candidates) > 1:
         notes.append(_who_judged(summary.metrics))
     notes += describe_temperatures(summary)

@@ -203,8 +203,8 @@ METRIC = JudgedMetric(
         why_not=why_not,
         measured=Measured(
             n=60,
-            what="responses, to find the keys they cite in memories of some 20 keys (of 8 keys: "
-            "precision 0.93; held-back sentences: recall 0.44, 0.07 on keys that memory lacks)",
+            what="responses; in held-back sentences recall 0.44, and 0.07 on keys that memory "
+            "lacks",
             recall=0.84,
             precision=0.75,
         ),
