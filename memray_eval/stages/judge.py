@@ -44,7 +44,7 @@ from memray_eval.types import (
 )
 
 # "metric" or "metric/task" -> who judges it. A judged metric that is missing here, or has no judge,
-# is scored by its rules.
+# is scored by its estimate, or, if it has none, not applicable.
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
