@@ -18,7 +18,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, Field
 
-from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
+from memray_eval.config.sections import FittedQuestions, OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
@@ -233,7 +233,8 @@ class JudgedMetric(Metric):
 
     `version` counts the changes of its own rubrics and of the judgment's fields (0: it has no
     rubric of ours); it is a part of what a paid call is remembered by. `anchors` say what a score
-    looks like, for the rubric and for readers."""
+    looks like, for the rubric and for readers. `fit` weighs the yes/no questions that its calls put
+    to a model."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -252,6 +253,7 @@ class JudgedMetric(Metric):
     described_by: RubricMetric | None = None
     version: int = 0
     anchors: Mapping[float, str] = field(default_factory=dict)
+    fit: FittedQuestions | None = None
 
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None
@@ -622,6 +624,8 @@ def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
     if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
         return ""
+    if metric.fit is not None:
+        return str(metric.fit)
     return str(metric.estimate.measured) if metric.estimate else "withdrawn; score it again"
 
 

@@ -41,6 +41,7 @@ TITLES = {
 }
 CELL = 26  # -0.123 [-0.123, -0.123]
 PEOPLE = "people"
+EXISTING_ONLY = {"name": EXISTING, "model": EXISTING, "backend": EXISTING}
 
 
 @app.command(rich_help_panel=LOOK)
@@ -79,7 +80,13 @@ def calibrate(
     settings: list[str] | None = JobOptions.settings,
     save: str | None = option(
         "Also write the labelled verdicts to this file, for --calibration of run, report and "
-        "compare."
+        "compare; with --fit-questions, the fit."
+    ),
+    fit_questions: bool = flag(
+        "Fit yes/no questions to the labels, for `judge: questions`: asks --judge, a model with "
+        "logprobs, and writes the weights to --save.",
+        None,
+        "--fit-questions",
     ),
     as_json: bool = JobOptions.as_json,
 ) -> None:
@@ -118,6 +125,13 @@ def calibrate(
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,
     }
+    if fit_questions:
+        from memray_eval.cli.fit_questions import LabelledFile, fit_to_labels
+
+        file = LabelledFile(labelled, rows, scale)
+        fit = fit_to_labels(measured.name, file, judges, overrides, settings or (), yes, save)
+        show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
+        return
     saved: list[JudgeCalibration] = []
     manifests: dict[str, Mapping[str, Any]] = {}
 
@@ -158,7 +172,7 @@ def make_evaluate(
             "dataset": str(responses),
             "judge": judge,
             "out": f"{folder}/results",
-            "candidates": [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}],
+            "candidates": [EXISTING_ONLY],
         }
         finished = run(
             load_config(None, overrides | keys, settings),
@@ -194,11 +208,7 @@ def compare_judges(
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
-    responses = folder / "responses.jsonl"
-    responses.write_text(
-        "".join(json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows), "utf-8"
-    )
-    trials = []
+    responses, trials = write_responses(rows, folder), []
     for judge in judges:
         units = to_units(rows, evaluate(responses, judge), metric)
         keep(judge, units)
@@ -214,6 +224,14 @@ def compare_judges(
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
+
+
+def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:
+    """Writes labelled responses without their labels; returns the file."""
+    responses = folder / "responses.jsonl"
+    lines = (json.dumps(row.fields, ensure_ascii=False) + "\n" for row in rows)
+    responses.write_text("".join(lines), "utf-8")
+    return responses
 
 
 def to_units(

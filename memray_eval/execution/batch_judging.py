@@ -39,6 +39,7 @@ from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.limits.rate_limiter import Limiter
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -153,8 +154,8 @@ class Rehearsal:
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
         in_batches = {queue.name: queue for queue in queues}
 
-        def rehearsed(name: str, repeat: int) -> Judge:
-            queue = in_batches.get(name)
+        def rehearsed(choice: JudgeAssignment, name: str, repeat: int) -> Judge:
+            queue = None if choice.questions else in_batches.get(name)
             return (
                 RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
                 if queue
@@ -162,7 +163,7 @@ class Rehearsal:
             )
 
         self._judges: Mapping[str, Sequence[Judge]] = {
-            key: [rehearsed(name, n) for name in choice.judges for n in repeats]
+            key: [rehearsed(choice, name, n) for name in choice.judges for n in repeats]
             if choice.judge != RULES
             else []
             for key, choice in spec.judges.items()

@@ -30,6 +30,7 @@ from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
 from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
+from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, PromptCache
@@ -435,11 +436,15 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
                     if (question := (judgments[metric], juror, tuple(prompt))) in counted:
                         continue
                     counted.add(question)
+                    is_question = judgments[metric] is FirstTokenJudgment
                     tokens = schema_tokens[metric] + sum(
                         _tokens(message.content) for message in prompt
                     )
                     call = _Load(
-                        1.0, tokens, spec.assumptions.verdict_tokens, *_cached_tokens(prompt, cache)
+                        1.0,
+                        tokens,
+                        1.0 if is_question else spec.assumptions.verdict_tokens,
+                        *_cached_tokens(prompt, cache),
                     )
                     of_judge, band = loads[judge.name], price.band(tokens)
                     of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call

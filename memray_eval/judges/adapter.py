@@ -24,13 +24,15 @@ Turns: TypeAlias = Sequence[Mapping[str, str]]
 
 class Reply(NamedTuple):
     """A completion that was read: its text, its tokens, and how it ended. `is_counted`: the
-    provider gave all of its tokens. `served_model` is the model that it names as its own."""
+    provider gave all of its tokens. `served_model` is the model that it names as its own.
+    `first_token` has the log-probabilities of the likeliest first tokens; None: not given."""
 
     text: str
     usage: Usage
     ending: Literal["done", "refused", "truncated"]
     is_counted: bool = True
     served_model: str = ""
+    first_token: Sequence[tuple[str, float]] | None = None
 
 
 class ProviderAdapter(Protocol):

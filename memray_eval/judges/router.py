@@ -22,17 +22,20 @@ from memray_eval.config.sections import (
 from memray_eval.errors import ConfigError
 from memray_eval.judges.accounts import (
     check_judge,
+    code_of,
     describe_account,
     is_embedded,
     is_reachable,
     model_name,
     pool_members,
     price_of,
+    provider_of,
 )
+from memray_eval.judges.first_token import NO_LOGPROBS
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
 from memray_eval.judges.succession import Roster, Succession
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
-from memray_eval.types import Frozen, join_jurors, split_jurors
+from memray_eval.types import QUESTIONS, Frozen, join_jurors, split_jurors
 
 AUTO = "auto"
 T = TypeVar("T")
@@ -52,7 +55,8 @@ class JudgeAssignment(Frozen):
     verdict. Nobody scores it if it `needs_judge`. `successions` tell of judges in the place of
     models that are off; `heirs` are who is asked, by judge, if it answers that it is no more.
     Metrics that ask the same, and share a judgment, share the call of the first of them,
-    `shares_call_of`."""
+    `shares_call_of`. So many yes/no `questions` are put to a judge whose first token counts; 0: it
+    judges."""
 
     metric: str
     judge: str
@@ -65,10 +69,17 @@ class JudgeAssignment(Frozen):
     successions: tuple[Succession, ...] = ()
     heirs: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     shares_call_of: str = ""
+    questions: int = 0
 
     @property
     def judges(self) -> tuple[str, ...]:
+        """Who is asked."""
         return (self.judge, *self.others)
+
+    @property
+    def scorers(self) -> tuple[str, ...]:
+        """The judges as their scores name them."""
+        return (f"{QUESTIONS}/{self.judge}",) if self.questions else self.judges
 
     @property
     def asked_by(self) -> str:
@@ -88,7 +99,7 @@ class JudgeAssignment(Frozen):
             details.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
             details.append(f"without a verdict {self.on_failure}")
-        return f"{join_jurors(self.judges)} ({'; '.join(details)})"
+        return f"{join_jurors(self.scorers)} ({'; '.join(details)})"
 
 
 def named_judges(assignment: str) -> list[str]:
@@ -250,6 +261,8 @@ class _JudgeAssigner(Roster):
             choice = self.judge(metric, wanted)
         else:
             choice = self._several(metric, wanted)
+        if choice.questions:  # the weights are of that model
+            return choice
         heirs = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
         return choice.model_copy(
             update={"heirs": {name: line for name, line in heirs.items() if line}}
@@ -266,7 +279,7 @@ class _JudgeAssigner(Roster):
             raise ConfigError(
                 f"judge: no juror is left for {metric.name} ({named}); name one of another family"
             )
-        if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
+        if unfit := [juror for juror in jurors if juror in (RULES, AUTO, QUESTIONS)]:
             raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
         choices = [self.judge(metric, juror) for juror in jurors]
         # Two may have one successor
@@ -284,6 +297,8 @@ class _JudgeAssigner(Roster):
         if wanted == RULES:
             why = f"offline estimate; preferred judge: {metric.preferred_judge}"
             return JudgeAssignment(metric=metric.name, judge=RULES, why=why)
+        if wanted == QUESTIONS:
+            return self.by_questions(metric)
         if is_embedded(wanted):
             why = "a small local model: it proves the plumbing, not the scores"
             return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
@@ -310,9 +325,23 @@ class _JudgeAssigner(Roster):
             why=f"offline estimate: no key for {metric.preferred_judge} or any fallback",
         )
 
+    def by_questions(self, metric: JudgedMetric) -> JudgeAssignment:
+        """The model whose answers to the metric's questions were fitted to labels."""
+        if metric.fit is None:
+            raise ConfigError(f"judge: no yes/no questions of {metric.name} were fitted to labels")
+        model, n = metric.fit.model, len(metric.fit.weights)
+        if not is_embedded(model):
+            if provider_of(model, self.config) != "openai" or code_of(model, self.config):
+                raise ConfigError(f"judge: questions: {model} {NO_LOGPROBS}")
+            check_judge(model, self.config)
+        why = f"estimate by {n} yes/no questions, {metric.fit}"
+        return JudgeAssignment(metric=metric.name, judge=model, why=why, questions=n)
+
     def keep(self, choice: JudgeAssignment, names: Sequence[str]) -> JudgeAssignment:
         """The choice with the judges that a resumed run had, as long as they can be asked."""
         if not names or tuple(names) == choice.judges or RULES in (choice.judge, *names):
+            return choice
+        if choice.questions:
             return choice
         if not all(
             is_embedded(name) or (self.off_since(name) is None and is_reachable(name, self.config))
@@ -331,11 +360,11 @@ def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:
         choice_of = {choice.metric: choice for choice in choices.values() if not choice.task}
         choice_of |= {choice.metric: choice for choice in choices.values() if choice.task == task}
         juries = {
-            (choice.shares_call_of or choice.metric, choice.judges)
+            (choice.shares_call_of or choice.metric, choice.judges, choice.questions)
             for choice in choice_of.values()
             if choice.judge != RULES
         }
-        return sum(len(judges) for _, judges in juries)
+        return sum(len(judges) * max(1, questions) for _, judges, questions in juries)
 
     return repeats * max(
         calls_in(task) for task in {"", *(choice.task for choice in choices.values())}

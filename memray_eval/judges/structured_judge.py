@@ -27,6 +27,7 @@ from memray_eval.judges.adapter import (
 )
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
+from memray_eval.judges.first_token import FirstTokenJudgment
 from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.pool import MemberPool
 from memray_eval.judges.limits.rate_limiter import CallCost
@@ -349,6 +350,8 @@ class JudgeCall:
         """The judgment in a reply; None: the judge declined. Raises InvalidVerdict, Truncated."""
         if reply.ending == "refused":
             return None
+        if issubclass(self.judgment, FirstTokenJudgment):
+            return self.judgment.from_first_token(reply.first_token)
         if reply.ending == "truncated":
             raise Truncated(
                 "the verdict was cut off at the output limit; raise judging.max_output_tokens"

@@ -63,7 +63,7 @@ def estimates_in_words(summary: Summary) -> str:
                 metric.metric
             ] = None
     measured = (f"{', '.join(names)}: {worth}" for worth, names in metrics.items())
-    return f"an estimate by rules, not a judge's verdict ({'; '.join(measured)})"
+    return f"an estimate, not a judge's verdict ({'; '.join(measured)})"
 
 
 def is_mostly_estimated(metric: MetricSummary) -> bool:
@@ -93,7 +93,7 @@ def _describe_candidates(
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:
-        why = ": all figures are estimates by rules" if metrics == estimates else ""
+        why = ": all figures are estimates" if metrics == estimates else ""
         yield f"{len(names)} candidates on {len(metrics)} metrics, not compared{why}."
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
@@ -146,7 +146,7 @@ def _describe_candidate(summary: Summary, scored: Sequence[MetricSummary]) -> It
         return
     measured = [metric for metric in scored if not is_mostly_estimated(metric)]
     if not measured:
-        yield f"No judge was asked: all {len(scored)} figures are estimates by rules."
+        yield f"Without a judge's verdict: all {len(scored)} figures are estimates."
         return
     if len(measured) == 1:
         yield f"{_describe_figure(measured[0])}."
@@ -180,7 +180,7 @@ def _outstanding_group(splits: Sequence[Split]) -> Iterator[str]:
 def _describe_figure(metric: MetricSummary) -> str:
     limits = metric_ends(metric)
     between = f" [{', '.join(limits)}]" if limits else ""
-    estimate = f", {metric.n_estimated:,} answers by rules" if metric.n_estimated else ""
+    estimate = f", {metric.n_estimated:,} answers estimated" if metric.n_estimated else ""
     shown = format_figure(metric.figure, metric.scale)
     return f"{name_figure(metric)} {shown}{between} of {metric.scale[1]:g}{estimate}"
 

@@ -189,7 +189,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         for line in describe_adjusted(metric, metric.adjusted):
             yield from _indent(f"To people's labels: {line}")
     if metric.worth:
-        yield from _indent(f"Estimate by rules: {metric.worth}")
+        yield from _indent(f"Estimate: {metric.worth}")
 
 
 def _indent(text: str) -> list[str]:

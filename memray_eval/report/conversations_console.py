@@ -75,7 +75,7 @@ def _arm(arm: ArmSummary) -> Iterator[Content]:
     ]
     for table in fit_tables(names, [["n", *(f"{n:,}" for n in counts)], *columns]):
         yield from ("", table)
-    estimate = "; est.: an estimate by rules, not a judge's verdict" if arm.estimated else ""
+    estimate = "; est.: an estimate, not a judge's verdict" if arm.estimated else ""
     yield f"mean x 100 [95 % interval, clustered by conversation where there are several{estimate}]"
     if any(category is not None for category in categories):
         yield "each interval holds alone: they are not corrected for the number of categories"

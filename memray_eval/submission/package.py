@@ -156,7 +156,11 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     own = _OwnFiles(packed)
     for key in ("suite", "reader", "metrics", "include", "servers"):
         data[key] = own.relocate(key, data[key])
-    if config.judging.models is not None:  # relative to the working directory in any config
+    if config.judging.questions.fit is not None:  # relative to the working directory, as the next
+        data["judging"]["questions"]["fit"] = packed.put(
+            "judging.questions.fit", config.judging.questions.fit, "files/questions"
+        )
+    if config.judging.models is not None:
         data["judging"]["models"] = packed.put(
             "judging.models", config.judging.models, "files/judges"
         )

@@ -37,6 +37,7 @@ from memray_eval.types.samples import (
 )
 from memray_eval.types.scores import (
     FALLBACKS,
+    QUESTIONS,
     RULES,
     RULES_ON_EMPTY,
     RULES_ON_NO_ANSWER,
@@ -93,6 +94,7 @@ __all__ = [
     "FALLBACKS",
     "PAIR",
     "PAIRS",
+    "QUESTIONS",
     "RETRIED",
     "RULES",
     "RULES_ON_EMPTY",

@@ -16,6 +16,7 @@ from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response,
 from memray_eval.types.samples import Sample
 
 RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
+QUESTIONS = "questions"  # before a "/" and the name of a model whose P(yes) made the score
 
 # Who scored in the place of a judge that failed (judging.on_judge_failure), in words.
 FALLBACKS: Mapping[str, str] = {
@@ -46,9 +47,9 @@ def split_jurors(judge: str) -> list[str]:
 
 
 def is_estimate(judge: str) -> bool:
-    """Whether a score's judge is the rules of a judged metric: an offline estimate, not a
-    verdict."""
-    return judge == RULES or judge.startswith(f"{RULES}+")
+    """Whether a score's judge is the rules of a judged metric, or fitted yes/no questions: an
+    estimate, not a verdict."""
+    return judge == RULES or judge.startswith((f"{RULES}+", f"{QUESTIONS}/"))
 
 
 class Score(Frozen):

@@ -36,6 +36,7 @@ from memray_eval.judges.succession import Roster
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
+from memray_eval.metrics.questions import fits_for
 from memray_eval.ports import no_adaptation
 from memray_eval.types import EXISTING, Candidate
 
@@ -63,6 +64,9 @@ def resolve(
         update={"own": own, "scores_empty": suite.scores_empty}
     )
     metrics = () if generate_only else _pick_metrics(suite, names, options)
+    if fits := fits_for(config.judge, metrics, judging):
+        options = options.model_copy(update={"questions": fits})
+        metrics = _pick_metrics(suite, names, options)
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})

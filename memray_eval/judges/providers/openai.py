@@ -11,14 +11,17 @@ from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
+from memray_eval.judges.first_token import TOP_LOGPROBS, FirstTokenJudgment
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http import openai_sdk
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
+from memray_eval.provider_http.parameters import LIMITS, Changes
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
+    InvalidReply,
     TokenFields,
     first_in,
     mapping_in,
@@ -62,10 +65,16 @@ class OpenAIAdapter(BodyAdapter):
     def edge(self) -> Edge:
         return edge_for(self._client)
 
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        adjusted = super().adjust(prepared, changes)
+        return _one_token(adjusted) if "top_logprobs" in prepared else adjusted
+
     def prepare(
         self, judgment: type[BaseModel], system: str, shared_first: bool = False
     ) -> dict[str, Any]:
         request: dict[str, Any] = {"model": self._model, **self.parameters}
+        if issubclass(judgment, FirstTokenJudgment):
+            return _one_token(request | {"logprobs": True, "top_logprobs": TOP_LOGPROBS})
         if shared_first and self._is_openai:  # the schema is in the prompt
             return request | {"response_format": {"type": "json_object"}} | self._cache_options
         arguments = build_request(Provider.OPENAI, Mode.JSON_SCHEMA, judgment, request)
@@ -129,8 +138,22 @@ def read_completion(edge: Edge, reply: HttpReply) -> Reply:
             if isinstance(message.get("content"), list)  # Mistral's, with thinking in other parts
             else text_in(message, "content")
         )
+        first = _first_token(choice) if choice.get("logprobs") else None
         is_cut = ending == "length"
-        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served)
+        return Reply(text, spent, "truncated" if is_cut else "done", is_counted, served, first)
+
+
+def _first_token(choice: Mapping[str, Any]) -> list[tuple[str, float]]:
+    """The likeliest first tokens with their log-probabilities. Raises InvalidReply."""
+    tokens = mappings_in(first_in(mapping_in(choice, "logprobs"), "content"), "top_logprobs")
+    if not all(isinstance(token.get("logprob"), int | float) for token in tokens):
+        raise InvalidReply("a logprob is no number")
+    return [(text_in(token, "token"), float(token["logprob"])) for token in tokens]
+
+
+def _one_token(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The request with room for one token, by whichever name it has for the limit."""
+    return {name: 1 if name in LIMITS else value for name, value in request.items()}
 
 
 def bound_schema(schema: Any) -> Any:
