@@ -255,7 +255,6 @@ def _values(sample: Sample) -> dict[str, str]:
 SUITE = long_context_suite(
     description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, "
     "retrieval",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

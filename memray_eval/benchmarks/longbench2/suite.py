@@ -174,7 +174,6 @@ RULES = {
 SUITE = long_context_suite(
     description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
     "domains",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     prompts=tuple(WORDINGS),
     adapt=adapt,

@@ -71,7 +71,6 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 SUITE = long_context_suite(
     description="Needles: generated texts of any length, with something hidden to find, follow or "
     "count",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

@@ -21,7 +21,7 @@ from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics.long_context._correctness import is_given
 from memray_eval.metrics.long_context.abstention import is_unanswerable
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import Message, Response, Sample
 
 
