@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks import check_prompts, get_suite
-from memray_eval.benchmarks.companion.suite import PROMPTS, SCENARIOS, SPOKEN_TOKENS, adapt
+from memray_eval.benchmarks.companion.suite import PROMPTS, SPOKEN_TOKENS, adapt
 from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Sample
-from tests.conftest import REPOSITORY
 
-FOLDER = REPOSITORY / "dataset" / "companion"
 SUITE = get_suite("companion")
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 
 
 def candidate(prompt: str) -> Candidate:
     return Candidate(name="a", model="m", prompt=prompt)
-
-
-def shipped() -> list[Sample]:
-    reading = SampleReader(suite="companion", adapt=SUITE.adapt)
-    found = []
-    for file in sorted(FOLDER.glob("*.jsonl")):
-        for number, line in enumerate(file.read_text("utf-8").splitlines()):
-            found.append(
-                reading.sample(
-                    Entry(number, number + 1, str(file), str(number), json.loads(line), len(line))
-                )
-            )
-    return [sample for sample in found if sample is not None]
 
 
 def broken(**fields: Any) -> str:
@@ -47,17 +30,6 @@ def broken(**fields: Any) -> str:
             Entry(0, 1, "f.jsonl", "line 1", raw, 1)
         )
     return "; ".join(f"{fault.field} {fault.message}".strip() for fault in raised.value.faults)
-
-
-def test_every_scenario_has_twelve_prompts_of_its_own() -> None:
-    samples = shipped()
-    counts = Counter(sample.scenario for sample in samples)
-    assert set(counts) == set(SCENARIOS) == set(SUITE.tasks)
-    assert min(counts.values()) >= 12
-    assert all(sample.task == sample.scenario for sample in samples)
-    assert len({sample.id for sample in samples}) == len(samples)
-    assert len({(sample.query, str(sample.memory)) for sample in samples}) == len(samples)
-    assert all(sample.metadata["expected"] for sample in samples)
 
 
 def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
@@ -72,14 +44,6 @@ def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> Non
     assert (query.role, query.content, asked.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
     unknown = SUITE.prompt(sample.model_copy(update={"memory": {}}), candidate("plain"))
     assert unknown.messages[0].content == PROMPTS["plain"]
-
-
-def test_what_a_good_reply_does_is_never_told() -> None:
-    for sample in shipped():
-        bare = sample.model_copy(update={"metadata": {}})
-        assert SUITE.prompt(sample, candidate("default")) == SUITE.prompt(
-            bare, candidate("default")
-        )
 
 
 def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

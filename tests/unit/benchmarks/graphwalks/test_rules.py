@@ -51,13 +51,6 @@ def test_both_empty_is_right_but_for_the_harness() -> None:
     assert scored("graphwalks_f1", "Final Answer: [a1]").value == 0.0
 
 
-def test_the_rule_is_named_and_other_tasks_have_none() -> None:
-    score = scored("rule_score", "Final Answer: [a1]", *RIGHT)
-    assert (score.value, score.judge) == (0.5, "graphwalks_f1, lm-evaluation-harness 4e7e0d4")
-    assert scored("graphwalks_card_f1", "x", "a", task="dfs").status == "not_applicable"
-    assert scored("graphwalks_card_f1", "x", "a").judge.endswith("openai/graphwalks da70b39")
-
-
 def a_reply(rng: Random, nodes: list[str]) -> tuple[str, list[str] | None]:
     """A reply in one of the ways in which models write, and what its last line lists, if
     anything."""

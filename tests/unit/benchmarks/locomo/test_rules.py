@@ -5,8 +5,6 @@ import json
 import pytest
 
 from memray_eval.benchmarks.locomo.rules import TASK_OF_CATEGORY, score
-from memray_eval.benchmarks.rules import rule_name, score_by_rule, scorer
-from memray_eval.types import Response, Sample
 from tests.conftest import REPOSITORY
 
 REAL = REPOSITORY.parent / "shared/data/conversation-memory/locomo_scored_slice.jsonl"
@@ -49,17 +47,6 @@ def test_no_word_in_common_and_no_words_at_all_are_zero() -> None:
 def test_another_category_is_refused() -> None:
     with pytest.raises(ValueError, match="no category 'other'"):
         score("other", "a", "b")
-
-
-def test_the_rule_of_a_sample_is_named_with_its_version() -> None:
-    sample = Sample(id="a", suite="locomo", task="temporal", query="When?", answers=("7 May 2023",))
-    assert scorer(rule_name(sample) or "") == "locomo_f1, LoCoMo 3eb6f2c"
-    assert score_by_rule("locomo_f1", sample, Response(text="On 7 May, 2023")).value == (
-        pytest.approx(6 / 7)
-    )
-    bare = sample.model_copy(update={"answers": ()})
-    with pytest.raises(ValueError, match="has none"):
-        score_by_rule("locomo_f1", bare, Response(text="x"))
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="../shared/data/conversation-memory is not here")

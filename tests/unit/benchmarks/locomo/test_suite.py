@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.locomo.suite import adapt, prompt
+from memray_eval.benchmarks.locomo.suite import prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
@@ -200,15 +200,3 @@ def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
     samples = [one for shard in found.shards for one in read_samples(shard, READER)]
     assert (found.n_samples, found.n_invalid) == (5, 1)
     assert "conv-1:qa0" not in {one.id for one in samples}
-
-
-def test_predictions_as_vendors_write_them_are_samples_too() -> None:
-    row = {"question_id": "locomo_0_qa1", "category": 5, "query": "What?", "prediction": "Nothing"}
-    fields = adapt(row, "scored.jsonl")
-    assert fields["task"] == "adversarial"
-    assert fields["answers"] == ["Not mentioned in the conversation"]
-    assert fields["prediction"] == "Nothing"
-    with pytest.raises(ValueError, match="no task '9'"):
-        adapt({"category": 9, "query": "x"}, "scored.jsonl")
-    with pytest.raises(ValueError, match="lacks category"):
-        adapt({"text": "x"}, "scored.jsonl")

@@ -8,7 +8,7 @@ import pytest
 
 from memray_eval.benchmarks import Answered, get_suite
 from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS, fill_official, read_official
-from memray_eval.benchmarks.longmemeval.suite import adapt, overall, prompt
+from memray_eval.benchmarks.longmemeval.suite import overall, prompt
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
 from memray_eval.metric import score_by_rules, score_by_verdict
@@ -203,18 +203,6 @@ def test_overall_figures_are_those_of_the_benchmark() -> None:
         }
     )
     assert overall([])["overall accuracy"] is None
-
-
-def test_answers_merged_with_their_questions_are_samples() -> None:
-    fields = adapt(
-        {"question_id": "x_abs", "question_type": "multi-session", "question": "Q?", "answer": "A",
-         "hypothesis": "H", "answer_session_ids": ["s"]},
-        "hypotheses.jsonl",
-    )  # fmt: skip
-    assert (fields["id"], fields["response"], fields["unanswerable"]) == ("x_abs", "H", True)
-    assert fields["evidence"] == [["", "s"]]
-    with pytest.raises(ValueError, match="lacks question_type"):
-        adapt({"x": 1}, "hypotheses.jsonl")
 
 
 @pytest.mark.skipif(not REAL.is_file(), reason="../shared/data/conversation-memory is not here")

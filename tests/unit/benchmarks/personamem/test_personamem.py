@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem.suite import adapt, letter_score, prompt
-from memray_eval.benchmarks.rules import score_by_rule
+from memray_eval.benchmarks.personamem.suite import letter_score, prompt
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Candidate
 from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("personamem")
@@ -112,18 +111,3 @@ def test_without_its_contexts_a_table_cannot_be_read(tmp_path: Path) -> None:
 )
 def test_the_letter_is_read_as_the_benchmark_reads_it(said: str, value: float) -> None:
     assert letter_score(said, "b") == value
-
-
-def test_the_rule_takes_the_letter_of_answers_too() -> None:
-    sample = Sample(id="a", suite="personamem", query="?", answers=("(c)", "(c) Tenor"))
-    assert score_by_rule("personamem_letter", sample, Response(text="(c)")).value == 1.0
-    bare = sample.model_copy(update={"answers": ("Tenor",)})
-    with pytest.raises(ValueError, match="none of the answers is a letter"):
-        score_by_rule("personamem_letter", bare, Response(text="(c)"))
-
-
-def test_the_benchmarks_own_results_are_samples() -> None:
-    fields = adapt(row(model_response="(b)"), "results.csv")
-    assert (fields["response"], fields["label"], fields["id"]) == ("(b)", "(b)", "q1")
-    with pytest.raises(ValueError, match="lacks all_options"):
-        adapt({"x": 1}, "results.csv")
