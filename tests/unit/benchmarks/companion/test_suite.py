@@ -79,20 +79,11 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        (
-            {"scenario": "smalltalk"},
-            "scenario: no scenario 'smalltalk'; did you mean 'small_talk'?",
-        ),
-        (
-            {"scenario": "poetry"},
-            "scenario: no scenario 'poetry'; there are: basic, emotional_support",
-        ),
+        ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean"),
+        ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
         ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
         ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
-        (
-            {"scenario": "continuity"},
-            "history: a continuity sample needs the turns before its query",
-        ),
+        ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its"),
         ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
         ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
         ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
@@ -100,24 +91,12 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
             {"history": [TALK[0], {"role": "assistant", "content": " "}]},
             "history.1.content: is empty",
         ),
-        (
-            {"history": [*TALK, {"role": "robot", "content": "x"}]},
-            "history.2.role Input should be 'user' or 'assistant'",
-        ),
-        (
-            {"history": [*TALK, {"role": ["user"], "content": "x"}]},
-            "history.2.role Input should be 'user' or 'assistant'",
-        ),
-        (
-            {"history": [*TALK, {"role": "assistant"}]},
-            "history.2.role: two turns of the assistant in a row",
-        ),
+        ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be"),
+        ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should"),
+        ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant"),
         ({"history": [{"role": "user"}, TALK[1]]}, "history.0.content missing"),
         ({"history": [{**TALK[0], "mood": "x"}, TALK[1]]}, "history.0.mood"),
-        (
-            {"history": [{"role": "user", "content": 5}, TALK[1]]},
-            "history.0.content must be text, not the number 5",
-        ),
+        ({"history": [{"role": "user", "content": 5}, TALK[1]]}, "history.0.content must be text"),
         ({"history": ["Hi"]}, "history.0"),
         ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
     ],

@@ -281,16 +281,8 @@ def test_silence_is_zero(prompt_type: str, text: str) -> None:
     [
         ("poem", None, "no prompt type 'poem'; there are: simple, navigation, reasoning"),
         ("simple", {"word_count": 0.5}, "weights: they sum to 0.5, not 1"),
-        (
-            "simple",
-            {"structure": 1.0},
-            "weights: simple has no check 'structure'; there are: word_count",
-        ),
-        (
-            "simple",
-            {"word_count": 2.0, "error_free": -1.0},
-            "weights: word_count must be a number from 0 to 1, not 2.0",
-        ),
+        ("simple", {"structure": 1.0}, "weights: simple has no check 'structure'; there are"),
+        ("simple", {"word_count": 2.0, "error_free": -1.0}, "weights: word_count must be a number"),
         ("simple", {"word_count": True}, "must be a number from 0 to 1, not True"),
     ],
 )

@@ -53,16 +53,10 @@ def test_constraints_need_no_prompt_type() -> None:
 @pytest.mark.parametrize(
     ("fields", "told"),
     [
-        (
-            {"prompt_type": "poem"},
-            "prompt_type: no type 'poem'; there are: simple, navigation, reasoning",
-        ),
+        ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation"),
         ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
         ({"task": "simpel"}, "prompt_type: no type 'simpel'; there are: simple"),
-        (
-            {"prompt_type": "simple", "task": "navigation"},
-            "task: 'navigation' is not the prompt_type 'simple'",
-        ),
+        ({"prompt_type": "simple", "task": "navigation"}, "task: 'navigation' is not the"),
         (
             {"prompt_type": "simple", "metadata": {"constraints": [{"kind": "max_words"}]}},
             "constraints.0: max_words lacks n",
