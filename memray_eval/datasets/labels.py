@@ -1,8 +1,5 @@
-"""Reads labelled files: responses that people have scored, in whatever columns, as rows to evaluate
-with the labels beside them.
-
-A file is JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report
-says how columns are mapped."""
+"""Reads labelled files (JSON, JSONL, CSV, TSV, Parquet): responses that people have scored, as rows
+to evaluate with the labels beside them. report/CALIBRATION.md says how columns are mapped."""
 
 from __future__ import annotations
 
@@ -27,18 +24,7 @@ from memray_eval.types import Frozen
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
 # Beside human, human2, ...
-FIELDS = (
-    "response",
-    "query",
-    "answers",
-    "context",
-    "memory",
-    "history",
-    "task",
-    "cluster",
-    "skip",
-    "weight",
-)
+FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: dict[str, Kind] = {
     ".json": "document",

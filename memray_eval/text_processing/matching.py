@@ -1,8 +1,5 @@
 """Words, numbers and sentences of a text, normalised so that what means the same compares equal. No
-model, deterministic.
-
-Used by the offline estimates and by the checks of a judge's evidence.
-"""
+model, deterministic."""
 
 from __future__ import annotations
 
@@ -31,22 +28,7 @@ STOPWORDS = frozenset(
 """.split()
 )
 
-COMMON_UNITS = frozenset(
-    {
-        "hour",
-        "minute",
-        "second",
-        "day",
-        "night",
-        "week",
-        "month",
-        "year",
-        "time",
-        "step",
-        "cup",
-        "glass",
-    }
-)
+COMMON_UNITS = frozenset("hour minute second day night week month year time step cup glass".split())
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "

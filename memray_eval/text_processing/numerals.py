@@ -1,10 +1,9 @@
-"""Numbers written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一",
-"1.5 million".
+"""Numbers as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一", "1.5
+million".
 
-For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays
-as it is. A number's word may be an ordinary word as well, so it is left alone where it probably is
-one: "one" in "no one" or "one of them", "一" in "一起", "三" in "星期三"; and a lone one is a number only
-in a text that holds no other. Not read: fractions, Roman numerals."""  # noqa: E501
+A text comes in as matching.normalise leaves it. A number's word that is probably an ordinary word
+stays: "one" in "no one", "一" in "一起"; a lone one is a number only in a text that holds no other.
+Not read: fractions, Roman numerals."""
 
 from __future__ import annotations
 

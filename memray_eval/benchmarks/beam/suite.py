@@ -29,17 +29,10 @@ from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
 
-TASKS = (
-    "abstention",
-    "contradiction_resolution",
-    "event_ordering",
-    "information_extraction",
-    "instruction_following",
-    "knowledge_update",
-    "multi_session_reasoning",
-    "preference_following",
-    "summarization",
-    "temporal_reasoning",
+TASKS = tuple(
+    "abstention contradiction_resolution event_ordering information_extraction "
+    "instruction_following knowledge_update multi_session_reasoning preference_following "
+    "summarization temporal_reasoning".split()
 )
 CHAT, QUESTIONS = "chat.json", "probing_questions.json"
 _ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")

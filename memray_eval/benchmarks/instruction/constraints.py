@@ -1,10 +1,7 @@
-"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911): at most 50 words,
-no commas, ends with "Over.".
-
-A constraint is {"kind": name, argument: value, ...}. Where IFEval counts what looks like a word
-here and there, these count whole words (a contraction is one) and find whole words and phrases; a
-script is told by its letters, not by a language model. Strict and loose are IFEval's: loose also
-tries the response without its first line, its last, both, and without asterisks."""
+"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911), as {"kind": name,
+argument: value, ...}. Unlike IFEval's, these count and find whole words (a contraction is one), and
+tell a script by its letters. Loose also tries the response without its first line, its last, both,
+and without asterisks."""
 
 from __future__ import annotations
 

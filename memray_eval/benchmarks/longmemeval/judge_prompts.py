@@ -10,13 +10,9 @@ from memray_eval.benchmarks.templates.files import find_file, parse_python, text
 from memray_eval.errors import ConfigError
 
 METRIC = "longmemeval_judge"
-TASKS = (
-    "single-session-user",
-    "single-session-assistant",
-    "single-session-preference",
-    "multi-session",
-    "temporal-reasoning",
-    "knowledge-update",
+TASKS = tuple(
+    "single-session-user single-session-assistant single-session-preference multi-session "
+    "temporal-reasoning knowledge-update".split()
 )
 ABSTENTION = "_abs"  # in the id of a question that cannot be answered
 UNANSWERABLE = "abstention"

@@ -29,12 +29,8 @@ from memray_eval.types import Candidate, Prompt, Sample
 
 LETTERS = "abcd"
 QUESTIONS, CONTEXTS = "questions_", "shared_contexts_"
-QUESTION_FIELDS = (
-    "question_id",
-    "question_type",
-    "user_question_or_message",
-    "correct_answer",
-    "all_options",
+QUESTION_FIELDS = tuple(
+    "question_id question_type user_question_or_message correct_answer all_options".split()
 )
 _NEEDED = (*QUESTION_FIELDS, "shared_context_id", "end_index_in_shared_context")
 _KEPT = ("persona_id", "topic", "context_length_in_tokens", "distance_to_ref_in_blocks",
@@ -186,17 +182,12 @@ _MARK, _END = "<final_answer>", "</final_answer>"
 _IN_BRACKETS = re.compile(r"\(([a-d])\)")
 _ALONE = re.compile(r"\b([a-d])\b")
 # The names of the seven types as the published tables have them: they differ by length.
-TASKS = (
-    "recall_user_shared_facts",
-    "recalling_facts_mentioned_by_the_user",
-    "acknowledge_latest_user_preferences",
-    "track_full_preference_evolution",
-    "recalling_the_reasons_behind_previous_updates",
-    "revisit_reasons_behind_preference_updates",
-    "provide_preference_aligned_recommendations",
-    "suggest_new_ideas",
-    "generalizing_to_new_scenarios",
-    "generalize_to_new_scenarios",
+TASKS = tuple(
+    "recall_user_shared_facts recalling_facts_mentioned_by_the_user "
+    "acknowledge_latest_user_preferences track_full_preference_evolution "
+    "recalling_the_reasons_behind_previous_updates revisit_reasons_behind_preference_updates "
+    "provide_preference_aligned_recommendations suggest_new_ideas generalizing_to_new_scenarios "
+    "generalize_to_new_scenarios".split()
 )
 WORDING = ConversationWording(
     before="Below are a user's earlier chats with an assistant, oldest first.",
