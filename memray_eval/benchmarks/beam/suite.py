@@ -23,6 +23,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     find_lacking,
     read_turn,
     to_context,
+    to_question,
 )
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
 from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
@@ -76,7 +77,8 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     name = "/".join(chat_of(path).split("/")[-3:-1])
     for ability, items in raw.items():
         for number, item in enumerate(items if isinstance(items, list) else [items]):
-            where, fields = f"{ability}, question {number}", {"id": f"{name}:{ability}:{number}"}
+            where = f"{ability}, question {number}"
+            fields: dict[str, Any] = {"id": f"{name}:{ability}:{number}"}
             if ability not in TASKS or not isinstance(item, Mapping):
                 fault = f"no ability {ability!r}" if ability not in TASKS else "no question"
                 yield PublishedQuestion(where, fields, (("", fault),))
@@ -91,16 +93,14 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
                 "unanswerable": ability == "abstention",
                 "rubric": read_rubric(item.get("rubric"), faults),
                 "bucket": name.partition("/")[0],
-                **({"retrieved": item["retrieved"]} if "retrieved" in item else {}),
             }
-            asks = {
+            fields |= {
                 "task": ability,
                 "query": item.get("question"),
                 "context": context,
                 "answers": [answer],
-                "metadata": metadata,
             }
-            yield PublishedQuestion(where, {**fields, **asks}, tuple(faults))
+            yield to_question(where, fields, metadata, faults, item)
 
 
 def read_chat(path: str) -> Conversation:

@@ -20,6 +20,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     read_turn,
     require,
     to_context,
+    to_question,
 )
 from memray_eval.benchmarks.conversations.errata import sample_id
 from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
@@ -34,10 +35,7 @@ UNANSWERED = "Not mentioned in the conversation"
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
-    """The questions of one conversation; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and "query" in raw:
-        yield PublishedQuestion("", raw)
-        return
+    """The questions of one conversation."""
     require(raw, "conversation of LoCoMo's", ("sample_id", "conversation", "qa"))
     name, items = str(raw["sample_id"]), raw["qa"]
     sessions = read_sessions(raw["conversation"])
@@ -46,7 +44,7 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
     if not isinstance(items, list):
         raise ValueError("qa: must be a list of questions")
     for number, item in enumerate(items):
-        fields = {"id": f"{name}:qa{number}"}
+        fields: dict[str, Any] = {"id": f"{name}:qa{number}"}
         where = f"{name}, question {number}"
         if not isinstance(item, Mapping):
             yield PublishedQuestion(where, fields, (("", "a question must be an object"),))
@@ -55,27 +53,18 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
         task = TASK_OF_CATEGORY.get(item.get("category", 0))
         if not faults and task is None:
             faults.append(("category", f"must be 1 to 5, not {item['category']!r}"))
-        evidence = read_evidence(item.get("evidence"), session_of, faults)
-        answers = read_answers(item, task, faults)
-        metadata: dict[str, Any] = {
+        fields |= {
+            "task": task,
+            "query": item.get("question"),
+            "context": context,
+            "answers": read_answers(item, task, faults),
+        }
+        metadata = {
             "conversation": name,
-            "evidence": evidence,
+            "evidence": read_evidence(item.get("evidence"), session_of, faults),
             "unanswerable": task == "adversarial",
         }
-        if "retrieved" in item:
-            metadata["retrieved"] = item["retrieved"]
-        yield PublishedQuestion(
-            where,
-            {
-                **fields,
-                "task": task,
-                "query": item.get("question"),
-                "context": context,
-                "answers": answers,
-                "metadata": metadata,
-            },
-            tuple(faults),
-        )
+        yield to_question(where, fields, metadata, faults, item)
 
 
 def read_sessions(raw: Any) -> Conversation:

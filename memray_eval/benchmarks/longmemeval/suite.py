@@ -22,6 +22,7 @@ from memray_eval.benchmarks.conversations.conversation import (
     read_turn,
     require,
     to_context,
+    to_question,
 )
 from memray_eval.benchmarks.longmemeval.judge_prompts import (
     ABSTENTION,
@@ -49,10 +50,7 @@ def find(path: str) -> list[PublishedFile] | None:
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
-    """The question of one record; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and "query" in raw:
-        yield PublishedQuestion("", raw)
-        return
+    """The question of one record."""
     require(raw, "question of LongMemEval's", ("question_id", "question_type", "question"))
     name = str(raw["question_id"])
     faults = find_lacking(raw, ("answer", "question_date", "answer_session_ids", *_HAYSTACK))
@@ -70,23 +68,20 @@ def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
             evidence = _read_evidence(raw["answer_session_ids"], sessions, marked, faults)
         except ValueError as error:
             faults.append(("haystack_sessions", str(error)))
-    metadata: dict[str, Any] = {
+    metadata = {
         "conversation": name.replace(ABSTENTION, ""),
         "evidence": evidence,
         "unanswerable": ABSTENTION in name,
         "question_date": str(asked_on),
     }
-    if "retrieved" in raw:
-        metadata["retrieved"] = raw["retrieved"]
     fields = {
         "id": name,
         "task": raw["question_type"],
         "query": raw["question"],
         "context": context,
         "answers": [] if answer is None else [answer],
-        "metadata": metadata,
     }
-    yield PublishedQuestion(f"question {name}", fields, tuple(faults))
+    yield to_question(f"question {name}", fields, metadata, faults, raw)
 
 
 def read_haystack(raw: Mapping[str, Any]) -> tuple[Conversation, set[str]]:

@@ -60,10 +60,7 @@ def contexts_of(path: str) -> str:
 
 
 def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
-    """The question of one row; of a sample in our own format, that one."""
-    if isinstance(raw, Mapping) and "query" in raw:
-        yield PublishedQuestion("", raw)
-        return
+    """The question of one row."""
     require(raw, "question of PersonaMem's", ("question_id", "all_options"))
     faults = find_lacking(raw, _NEEDED)
     name = str(raw["question_id"])

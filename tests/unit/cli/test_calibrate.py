@@ -50,7 +50,7 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
-    report = compare_judges(
+    report, _ = compare_judges(
         "file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path
     )
     right, deaf = report.judges
@@ -72,7 +72,7 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
 
 def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
     how = ("f", ROWS, METRIC, (0, 1), (0, 1))
-    assert compare_judges(*how, ["right"], fake, tmp_path).suggestion is None
+    assert compare_judges(*how, ["right"], fake, tmp_path)[0].suggestion is None
     with pytest.raises(ConfigError, match="--judge names none"):
         compare_judges(*how, [], fake, tmp_path)
 

@@ -120,18 +120,13 @@ def test_the_cache_can_be_moved(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 
 def test_keys_are_reported_without_their_values(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-secret")
-    assert keys_set() == {
-        "OPENAI_API_KEY": True,
-        "ANTHROPIC_API_KEY": False,
-        "GOOGLE_API_KEY": False,
-    }
+    others = {"ANTHROPIC_API_KEY": False, "GOOGLE_API_KEY": False}
+    assert keys_set() == {"OPENAI_API_KEY": True, **others}
 
 
 def test_temperatures_and_prompts_are_candidates_of_their_own(tmp_path: Path) -> None:
-    settings = [
-        "candidates.1.prompts=[default, prompts/warm.txt]",
-        "candidates.1.temperatures=[0.7]",
-    ]
+    prompts = "candidates.1.prompts=[default, prompts/warm.txt]"
+    settings = [prompts, "candidates.1.temperatures=[0.7]"]
     config = load_config(job(tmp_path, SWEEP), {"candidates.0.sampling.seed": 3}, settings)
     assert type(config) is RunConfig
     assert {type(candidate) for candidate in config.candidates} == {Candidate}
@@ -155,12 +150,8 @@ def test_a_run_folder_holds_the_candidates_expanded(tmp_path: Path) -> None:
     folder.create()
     write_config(folder, config)
     assert read_config(folder) == config
-    assert [candidate.name for candidate in read_config(folder).candidates] == [
-        "a-t0.0",
-        "a-t0.5",
-        "a-t1.0",
-        "b",
-    ]
+    names = [candidate.name for candidate in read_config(folder).candidates]
+    assert names == ["a-t0.0", "a-t0.5", "a-t1.0", "b"]
 
 
 def test_a_sweep_loads_each_model_once(tmp_path: Path) -> None:
@@ -207,9 +198,8 @@ def test_odd_yaml_is_refused_with_why(text: str, message: str, tmp_path: Path) -
 
 
 def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
-    assert parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")["other"] == {
-        "x": 3
-    }
+    merged = parse_yaml("base: &b {x: 1}\nown: {<<: *b, y: 2}\nother: {<<: *b, x: 3}")
+    assert merged["other"] == {"x": 3}
     with pytest.raises(ConfigError, match="stands twice"):
         load_config(None, {}, ["engine={replicas: 1, replicas: 2}"])
 

@@ -14,8 +14,9 @@ from memray_eval.datasets import parsing
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate, Record, Response, Sample, Score, Turn, dumps
+from memray_eval.types import Response, Sample, Turn, dumps
 from memray_eval.types.json_text import record_to_json, sample_to_json
+from tests.build import build_record, build_score
 from tests.unit.datasets.builders import read, write_rows
 
 text = st.text(max_size=8) | st.sampled_from(["\ud800", "\x00", "ä", "</think>", '"\\'])
@@ -55,13 +56,9 @@ def test_a_name_that_utf_8_cannot_hold_is_refused(name: str) -> None:
         parse_sample(raw, "qa")
 
 
-metadata = st.dictionaries(
-    st.text(max_size=4),
-    scalars
-    | st.lists(scalars, max_size=2)
-    | st.dictionaries(st.text(max_size=4), scalars, max_size=2),
-    max_size=3,
-)
+names = st.text(max_size=4)
+parts = scalars | st.lists(scalars, max_size=2) | st.dictionaries(names, scalars, max_size=2)
+metadata = st.dictionaries(names, parts, max_size=3)
 samples = st.builds(
     Sample,
     id=st.just("a"),
@@ -85,14 +82,8 @@ responses = st.none() | st.builds(
 def test_json_is_what_pydantic_makes(
     sample: Sample, response: Response | None, is_scored: bool
 ) -> None:
-    scores = (Score(metric="m", status="error", error="e"),) if is_scored else ()
-    record = Record(
-        unit_id="0" * 16,
-        sample=sample,
-        candidate=Candidate(name="ü", model="m"),
-        response=response,
-        scores=scores,
-    )
+    scores = [build_score("m", None)] if is_scored else []
+    record = build_record(sample, response, *scores, candidate="ü")
     assert sample_to_json(sample) == dumps(sample.model_dump(mode="json"))
     assert record_to_json(record) == dumps(record.model_dump(mode="json"))
 

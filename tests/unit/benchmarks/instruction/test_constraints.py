@@ -172,16 +172,9 @@ def test_loose_forgives_a_line_before_and_after_and_asterisks() -> None:
     found = follow(constraints, 'Sure!\n{"a": 1}\n**bye**')
     assert found.strict == (False, False, False, False)
     assert found.loose == (True, True, True, True)
-    assert loose_variants("a\n*b*\nc") == (
-        "a\n*b*\nc",
-        "*b*\nc",
-        "a\n*b*",
-        "*b*",
-        "a\nb\nc",
-        "b\nc",
-        "a\nb",
-        "b",
-    )
+    starred = ("a\n*b*\nc", "*b*\nc", "a\n*b*", "*b*")
+    plain = (text.replace("*", "") for text in starred)
+    assert loose_variants("a\n*b*\nc") == (*starred, *plain)
 
 
 @given(st.text(max_size=300))

@@ -40,27 +40,15 @@ def conversation(name: str = "conv-1") -> dict[str, Any]:
             "session_3_date_time": "a date without a session",
         },
         "qa": [
-            {
-                "question": "When did Ann adopt a cat?",
-                "answer": "7 May 2023",
-                "evidence": ["D1:1"],
-                "category": 2,
-            },
-            {
-                "question": "Where did Ben move?",
-                "answer": 2022,
-                "evidence": ["D2:1; D:1:02"],
-                "category": 4,
-            },
-            {
-                "question": "What did Ann paint?",
-                "evidence": ["D1:1"],
-                "category": 5,
-                "adversarial_answer": "GOLD a boat",
-            },
+            {"question": "When did Ann adopt a cat?", "answer": "7 May 2023", "category": 2,
+             "evidence": ["D1:1"]},
+            {"question": "Where did Ben move?", "answer": 2022, "category": 4,
+             "evidence": ["D2:1; D:1:02"]},
+            {"question": "What did Ann paint?", "category": 5, "evidence": ["D1:1"],
+             "adversarial_answer": "GOLD a boat"},
         ],
         "event_summary": "GOLD",
-    }
+    }  # fmt: skip
 
 
 def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Scan, list[Any]]:
@@ -79,15 +67,10 @@ def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
     ]  # fmt: skip
     first, second, third = samples[:3]
     assert (first.task, first.answers) == ("temporal", ("7 May 2023",))
-    assert first.metadata == {
-        "conversation": "conv-1",
-        "evidence": [["D1:1", "D1"]],
-        "unanswerable": False,
-    }
-    assert (second.answers, second.metadata["evidence"]) == (
-        ("2022",),
-        [["D2:1", "D2"], ["D1:2", "D1"]],
-    )
+    about = {"conversation": "conv-1", "evidence": [["D1:1", "D1"]], "unanswerable": False}
+    assert first.metadata == about
+    assert second.answers == ("2022",)
+    assert second.metadata["evidence"] == [["D2:1", "D2"], ["D1:2", "D1"]]
     assert (third.task, third.metadata["unanswerable"]) == ("adversarial", True)
     assert first.context == third.context
 

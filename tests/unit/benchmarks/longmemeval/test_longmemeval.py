@@ -177,17 +177,14 @@ def test_the_label_is_whether_the_reply_holds_yes(reply: str, value: float) -> N
 
 
 def test_an_estimate_of_an_unanswerable_question_wants_the_response_to_decline() -> None:
-    for text, value in (("I don't know that.", 1.0), ("A", 0.0)):
-        score = score_by_rules(
-            METRIC, of_type("multi-session", True), Response(text=text), {}, "rules"  # type: ignore[arg-type]
-        )  # fmt: skip
+    for unanswerable, text, value in (
+        (True, "I don't know that.", 1.0),
+        (True, "A", 0.0),
+        (False, "It is A.", 1.0),
+    ):
+        sample = of_type("multi-session", unanswerable)
+        score = score_by_rules(METRIC, sample, Response(text=text), {}, "rules")  # type: ignore[arg-type]
         assert score.value == value
-    assert (
-        score_by_rules(
-            METRIC, of_type("multi-session"), Response(text="It is A."), {}, "rules"
-        ).value
-        == 1.0
-    )  # type: ignore[arg-type]
 
 
 def test_overall_figures_are_those_of_the_benchmark() -> None:
@@ -195,13 +192,8 @@ def test_overall_figures_are_those_of_the_benchmark() -> None:
         return Answered(task, unanswerable, {"longmemeval_judge": value}, {})
 
     answered = [one("a", 1.0), one("a", 0.0), one("a", 0.0, True), one("b", 1.0)]
-    assert overall(answered) == pytest.approx(
-        {
-            "task-averaged accuracy": (1 / 3 + 1) / 2,
-            "overall accuracy": 0.5,
-            "abstention accuracy": 0.0,
-        }
-    )
+    figures = {"task-averaged accuracy": (1 / 3 + 1) / 2, "overall accuracy": 0.5}
+    assert overall(answered) == pytest.approx(figures | {"abstention accuracy": 0.0})
     assert overall([])["overall accuracy"] is None
 
 
