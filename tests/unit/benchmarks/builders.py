@@ -35,5 +35,5 @@ def generated(
 
 def read_folder(path: Path, reader: SampleReader) -> list[Any]:
     """The problems of a dataset, and then its samples."""
-    found = read(path, reader)
-    return [*found.problems, *found.items]
+    result = read(path, reader)
+    return [*result.problems, *result.items]

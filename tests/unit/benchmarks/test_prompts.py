@@ -71,10 +71,10 @@ def test_memory_is_a_user_profile_with_traits_and_emotion_where_they_are_marked(
 
 def test_the_lists_of_keys_are_in_no_prompt() -> None:
     for sample in shipped_samples():
-        told = "\n".join(text for _, text in turns_of(get_suite("memory").prompt(sample, PLAIN)))
-        assert "required" not in told.lower().replace("is required", "")
+        message = "\n".join(text for _, text in turns_of(get_suite("memory").prompt(sample, PLAIN)))
+        assert "required" not in message.lower().replace("is required", "")
         absent = [key for key in sample.forbidden_keys if key not in sample.memory and len(key) > 8]
-        assert not any(key.replace("_", " ") in told for key in absent)
+        assert not any(key.replace("_", " ") in message for key in absent)
 
 
 def test_unknown_suites_and_prompts_are_named() -> None:

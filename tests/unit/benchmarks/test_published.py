@@ -198,7 +198,7 @@ def test_record_and_path_tell_task_and_length(
 
 
 @pytest.mark.parametrize(
-    ("name", "changes", "told"),
+    ("name", "changes", "message"),
     [
         ("babilong", {"target": None}, "not a record of BABILong: it lacks target;"),
         ("babilong", {"input": 3}, "input: must be text, not int 3"),
@@ -256,11 +256,11 @@ def test_record_and_path_tell_task_and_length(
     ],
 )  # fmt: skip
 def test_what_is_wrong_with_a_record_is_named(
-    name: str, changes: dict[str, Any], told: str
+    name: str, changes: dict[str, Any], message: str
 ) -> None:
     path = changes.get("path", "")
     kept = {field: value for field, value in changes.items() if field != "path"}
-    with pytest.raises(ValueError, match=re.escape(told)):
+    with pytest.raises(ValueError, match=re.escape(message)):
         adapted(name, path, **kept)
 
 
@@ -356,14 +356,14 @@ def test_a_row_of_our_own_passes_as_it_is_and_a_wrong_task_is_named(name: str) -
 
 
 @pytest.mark.parametrize(
-    ("suite", "task", "told"),
+    ("suite", "task", "message"),
     [
         ("infinitebench", "code_debug", "options: must be a list of 4 texts"),
         ("longbench2", "", "metadata.choices: must give the text of each of A, B, C and D"),
     ],
 )
-def test_a_row_of_our_own_without_its_choices_is_refused(suite: str, task: str, told: str) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_a_row_of_ours_without_its_choices_is_refused(suite: str, task: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
         get_suite(suite).adapt({"id": "1", "query": "Which?", "task": task}, "x")
 
 
@@ -446,7 +446,7 @@ def test_the_rule_of_a_sample_is_named_with_its_version(
 
 
 @pytest.mark.parametrize(
-    ("suite", "task", "answers", "told"),
+    ("suite", "task", "answers", "message"),
     [
         ("babilong", "qa1", ["kitchen", "garden"], "compares one answer; the sample has 2"),
         ("helmet", "nq", [], "no answers to look for"),
@@ -463,12 +463,12 @@ def test_the_rule_of_a_sample_is_named_with_its_version(
     ],
 )
 def test_what_a_rule_lacks_is_an_error_of_its_unit(
-    suite: str, task: str, answers: list[str], told: str
+    suite: str, task: str, answers: list[str], message: str
 ) -> None:
     sample = Sample(id="1", suite=suite, task=task, query="q", answers=tuple(answers))
     score = score_text("rule_score", sample, "x")
     assert (score.status, score.value) == ("error", None)
-    assert told in (score.error or "")
+    assert message in (score.error or "")
 
 
 @pytest.mark.parametrize(

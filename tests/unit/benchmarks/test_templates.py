@@ -67,19 +67,19 @@ def test_infinitebenchs_templates_come_with_the_published_lengths(tmp_path: Path
     assert set(suite.tasks) == set(templates)
     assert get_suite("infinitebench", f"{path}/t.yaml").tasks == suite.tasks
 
-    def said(task: str, query: str, **changes: Any) -> str:
+    def text(task: str, query: str, **changes: Any) -> str:
         sample = sample_of("infinitebench", f"{task}.jsonl", input=query, **changes)
         return asked(sample, templates=path)
 
-    assert said("passkey", "{context}?") == "Some {text}. {context}? The pass key is"
+    assert text("passkey", "{context}?") == "Some {text}. {context}? The pass key is"
     options = {"answer": "quit", "options": ["load", "save", "quit", "draw"]}
-    assert said("code_debug", "", **options) == "Some {text}.\nA. load\nD. draw"
+    assert text("code_debug", "", **options) == "Some {text}.\nA. load\nD. draw"
     call = "Please give me the exact number of the return value of func_12(-3). Be concise."
-    assert said("code_run", call, answer=[4]) == "func_12 in Some {text}.: func_12(-3)"
+    assert text("code_run", call, answer=[4]) == "func_12 in Some {text}.: func_12(-3)"
     find = "Answer with one number. The second largest number of the list is: "
     start = "What is the second largest number in the following list? Some {text}. Answer with one"
-    assert said("math_find", find, answer=[8]).startswith(start)
-    assert said("longbook_qa_eng", "What is it?") == "Some {text}. What is it?"
+    assert text("math_find", find, answer=[8]).startswith(start)
+    assert text("longbook_qa_eng", "What is it?") == "Some {text}. What is it?"
     run = sample_of("infinitebench", "code_run.jsonl", input=call, answer=[4])
     assert suite.prompt(run, PLAIN).max_tokens == 5
     assert pickle.loads(pickle.dumps(suite.prompt))(run, PLAIN) == suite.prompt(run, PLAIN)

@@ -29,11 +29,11 @@ def make(cli: Call, tmp_path: Path) -> Call:
 @pytest.mark.heavy
 def test_a_sweep_is_written(make: Call, tmp_path: Path) -> None:
     out = str(tmp_path / "n.parquet")
-    code, said, progress = make(
+    code, text, progress = make(
         "--lengths", "4k,8000", "--depths", "3", "--tasks", "passkey,fwe", "--out", out
     )
     assert (code, progress) == (0, "passkey en 4k\npasskey en 8000\nfwe en 4k\nfwe en 8000\n")
-    assert said.startswith(f"{out}: 8 samples, 0.0 MB of context, ")
+    assert text.startswith(f"{out}: 8 samples, 0.0 MB of context, ")
     table = pq.read_table(out)
     first = [f"passkey-en-4k-d{depth}-0" for depth in (0, 50, 100)]
     assert table["id"].to_pylist()[:3] == first
@@ -47,7 +47,7 @@ def test_a_sweep_is_written(make: Call, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "text"),
     [
         (("--tasks", "foo"), "--tasks: no 'foo'; there are: passkey"),
         (("--languages", "de"), "--languages: no 'de'"),
@@ -59,9 +59,9 @@ def test_a_sweep_is_written(make: Call, tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_is_named_and_nothing_is_written(
-    make: Call, tmp_path: Path, words: tuple[str, ...], said: str
+    make: Call, tmp_path: Path, words: tuple[str, ...], text: str
 ) -> None:
     code, _, error = make("--out", str(tmp_path / "n.parquet"), *words)
     assert code == 2
-    assert said in error
+    assert text in error
     assert not list(tmp_path.glob("n.parquet*"))

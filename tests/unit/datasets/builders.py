@@ -33,8 +33,8 @@ class ReadDataset(NamedTuple):
 
 def read(path: Path | str, reader: SampleReader = MEMORY, **how: Any) -> ReadDataset:
     problems: list[Problem] = []
-    found = scan(str(path), reader, on_problem=problems.append, **how)
-    return ReadDataset(found, items_of(found, reader), problems)
+    result = scan(str(path), reader, on_problem=problems.append, **how)
+    return ReadDataset(result, items_of(result, reader), problems)
 
 
 def items_of(found: Scan, reader: SampleReader = MEMORY) -> list[Any]:

@@ -25,8 +25,8 @@ RESPONSES = SampleReader(suite="memory", has_responses=True)
 
 
 def read(path: Path) -> tuple[list[Record], list[Problem]]:
-    found = read_dataset(path, RESPONSES)
-    return found.items, found.problems
+    result = read_dataset(path, RESPONSES)
+    return result.items, result.problems
 
 
 @pytest.mark.parametrize(
@@ -148,9 +148,9 @@ def test_the_head_of_a_file_names_who_answered(
 def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
-    found = read_dataset(path)
-    assert not found.problems
-    assert found.scan.shards[0].header == {}
+    result = read_dataset(path)
+    assert not result.problems
+    assert result.scan.shards[0].header == {}
     assert read_header(whole(str(path))[0]) == {"model": "m"}
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
     assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
@@ -166,11 +166,11 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
     ours = {"suite": "longbench", "task": "qasper", "id": "a", "question": "q", "reference": "x"}
     theirs = {"_id": "b", "dataset": "qasper", "input": "q", "context": "c", "answers": ["x"]}
     rows = [ours | {"prediction": "x"}, theirs | {"length": 3, "pred": "x"}]
-    found = read_dataset(write_rows(tmp_path / "r.jsonl", rows), reading)
-    assert not found.problems
-    samples = [record.sample for record in found.items]
+    result = read_dataset(write_rows(tmp_path / "r.jsonl", rows), reading)
+    assert not result.problems
+    samples = [record.sample for record in result.items]
     assert [(s.task, s.query, s.answers) for s in samples] == [("qasper", "q", ("x",))] * 2
-    assert found.scan.suites == {"longbench": 1}
+    assert result.scan.suites == {"longbench": 1}
 
 
 @pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])

@@ -35,8 +35,8 @@ def read(
     config = build_config(dataset=str(path), columns=mapped or {}, **options)
     notes: list[str] = []
     reader = resolve_reading(config).with_columns(notes.append).reader
-    found = read_dataset(path, reader, rows_per_shard=2)
-    return found.items, notes, found.problems
+    result = read_dataset(path, reader, rows_per_shard=2)
+    return result.items, notes, result.problems
 
 
 def write(tmp_path: Path, text: str, name: str = "tickets.csv") -> Path:
@@ -222,8 +222,8 @@ def test_each_row_of_a_csv_is_read_alone_as_from_the_start(
 def test_a_csv_is_cut_into_shards_that_hold_its_rows_once(tmp_path: Path) -> None:
     rows = "".join(f'{number},"question\n{number}"\n' for number in range(100))
     path = write(tmp_path, f"id,query\n{rows}")
-    found = read_dataset(path, rows_per_shard=7)
-    assert len(found.scan.shards) == 15
-    assert [entry.query for entry in found.items] == [
+    result = read_dataset(path, rows_per_shard=7)
+    assert len(result.scan.shards) == 15
+    assert [entry.query for entry in result.items] == [
         f"question\n{number}" for number in range(100)
     ]

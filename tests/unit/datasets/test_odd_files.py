@@ -32,12 +32,12 @@ def row(number: int) -> bytes:
 
 def scanned(path: Path) -> tuple[Scan, list[str]]:
     """The scan, whose samples can be read, and its problems, which can be written."""
-    found = read(path)
-    assert len(found.items) == found.scan.n_samples
-    for problem in found.problems:
+    result = read(path)
+    assert len(result.items) == result.scan.n_samples
+    for problem in result.problems:
         problem.model_dump_json()
         str(problem).encode("utf-8")
-    return found.scan, [str(problem) for problem in found.problems]
+    return result.scan, [str(problem) for problem in result.problems]
 
 
 @pytest.mark.parametrize(

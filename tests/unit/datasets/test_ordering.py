@@ -23,10 +23,10 @@ def ordered(
     path: str, seed: int = 0, rows: int = 8, limit: int | None = None
 ) -> tuple[Scan, list[Sample], SampleOrder]:
     collected = StratifiedOrder(seed)
-    found = read(path, limit=limit, on_taken=collected.entries.append)
-    assert not found.problems
+    result = read(path, limit=limit, on_taken=collected.entries.append)
+    assert not result.problems
     shards, order = collected.finish(rows)
-    return found.scan, items_of(Scan(shards=shards)), order
+    return result.scan, items_of(Scan(shards=shards)), order
 
 
 def row(number: int, task: str, **more: Any) -> dict[str, Any]:

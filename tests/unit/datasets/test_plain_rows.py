@@ -130,19 +130,19 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
 def test_shards_of_a_long_source_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memray_eval.datasets.sharding.MANY_SHARDS", 8)
     path = write_rows(tmp_path / "rows.parquet", rows_of(400))
-    found = read(path, ANSWERS, rows_per_shard=4, most_rows=16)
-    sizes = [shard.rows for shard in found.scan.shards]
+    result = read(path, ANSWERS, rows_per_shard=4, most_rows=16)
+    sizes = [shard.rows for shard in result.scan.shards]
     assert (sizes[0], max(sizes), sum(sizes)) == (4, 16, 400)
-    assert [record.sample.id for record in found.items] == [f"q{number}" for number in range(400)]
-    assert not found.problems
+    assert [record.sample.id for record in result.items] == [f"q{number}" for number in range(400)]
+    assert not result.problems
 
 
 def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:
     rows = rows_of(5)
     rows[2]["metadata"], rows[4]["metadata"] = "{no", '{"a": 1}'
     path = write_rows(tmp_path / "rows.parquet", rows)
-    found = read(path, ANSWERS)
-    assert found.scan.n_samples == 4
-    (problem,) = found.problems
+    result = read(path, ANSWERS)
+    assert result.scan.n_samples == 4
+    (problem,) = result.problems
     assert (problem.place, problem.sample_id, problem.field) == ("row 3", "q2", "metadata")
-    assert found.items[-1].sample.metadata == {"a": 1}
+    assert result.items[-1].sample.metadata == {"a": 1}

@@ -32,9 +32,9 @@ def read(
     path: Path, reading: SampleReader = BY_CONTEXT, **options: Any
 ) -> tuple[list[list[Sample]], list[Problem]]:
     """The samples of every shard."""
-    found = read_dataset(path, reading, **options)
-    shards = [items_of(Scan(shards=[shard]), reading) for shard in found.scan.shards]
-    return shards, found.problems
+    result = read_dataset(path, reading, **options)
+    shards = [items_of(Scan(shards=[shard]), reading) for shard in result.scan.shards]
+    return shards, result.problems
 
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]] = ROWS) -> Path:

@@ -57,8 +57,8 @@ def write(folder: Path, files: dict[str, list[dict[str, Any] | str]]) -> Path:
 def scanned(
     path: Path, reading: SampleReader = MEMORY, **options: Any
 ) -> tuple[Scan, list[Problem]]:
-    found = read(path, reading, rows_per_shard=4, **options)
-    return found.scan, found.problems
+    result = read(path, reading, rows_per_shard=4, **options)
+    return result.scan, result.problems
 
 
 @pytest.mark.parametrize("reading", [MEMORY, CONTEXTS], ids=["rows", "contexts"])

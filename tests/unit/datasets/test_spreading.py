@@ -41,11 +41,11 @@ def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
 def limited(
     path: Path, limit: int, reading: SampleReader = FREE, **options: Any
 ) -> tuple[Scan, list[str], list[Problem]]:
-    found = read(path, reading, limit=limit, **options)
+    result = read(path, reading, limit=limit, **options)
     if not reading.has_responses:
-        return found.scan, found.ids, found.problems
-    names = [f"{record.sample.id}/{record.candidate.name}" for record in found.items]
-    return found.scan, names, found.problems
+        return result.scan, result.ids, result.problems
+    names = [f"{record.sample.id}/{record.candidate.name}" for record in result.items]
+    return result.scan, names, result.problems
 
 
 @pytest.mark.parametrize("kind", ["folder", "files", "json", "jsonl", "parquet", "arrow"])

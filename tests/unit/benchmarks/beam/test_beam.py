@@ -90,9 +90,9 @@ def test_the_plans_of_the_longest_chats_are_read(tmp_path: Path) -> None:
 def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     [sample] = read(chat(tmp_path, {"multi_session_reasoning": [question()]}))
     for arm in ("full", "oracle", "none", "retrieved"):
-        said = prompt(sample, Candidate(name="a", model="m", context=arm)).messages[0].content  # type: ignore[arg-type]
-        assert "GOLD" not in said
-        assert "multi_session" not in said
+        text = prompt(sample, Candidate(name="a", model="m", context=arm)).messages[0].content  # type: ignore[arg-type]
+        assert "GOLD" not in text
+        assert "multi_session" not in text
 
 
 @pytest.mark.parametrize(

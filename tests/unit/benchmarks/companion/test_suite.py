@@ -36,12 +36,12 @@ def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> Non
     sample = Sample.model_validate(
         {"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK}
     )
-    asked = SUITE.prompt(sample, candidate("default"))
-    system, *turns, query = asked.messages
+    prompted = SUITE.prompt(sample, candidate("default"))
+    system, *turns, query = prompted.messages
     assert system.content.startswith(PROMPTS["default"])
     assert system.content.endswith("What you know of the person:\nage: 22")
     assert [(turn.role, turn.content) for turn in turns] == [("user", "Hi"), ("assistant", "Hello")]
-    assert (query.role, query.content, asked.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
+    assert (query.role, query.content, prompted.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
     unknown = SUITE.prompt(sample.model_copy(update={"memory": {}}), candidate("plain"))
     assert unknown.messages[0].content == PROMPTS["plain"]
 
@@ -77,7 +77,7 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean"),
         ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
@@ -101,8 +101,8 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
         ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
     ],
 )
-def test_a_broken_scenario_names_its_field(fields: dict[str, Any], told: str) -> None:
-    assert told in broken(**fields)
+def test_a_broken_scenario_names_its_field(fields: dict[str, Any], message: str) -> None:
+    assert message in broken(**fields)
 
 
 def test_a_sample_without_a_scenario_is_read_as_it_is() -> None:

@@ -175,7 +175,7 @@ def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
 
 
 @pytest.mark.parametrize(
-    ("asked", "text", "value"),
+    ("prompted", "text", "value"),
     [
         (sample("longbook_qa_chn", "2", "两个", "二"), "有两人叫阿四。", 0.25),
         (sample("math_calc", "3, 5, 4, 9"), "3 5 4 9", 1.0),
@@ -193,9 +193,9 @@ def test_the_lone_letter_is_the_last_on_the_first_line_that_has_one(
     ],
 )
 def test_labels_come_from_metadata_else_from_the_answers(
-    asked: Sample, text: str, value: float
+    prompted: Sample, text: str, value: float
 ) -> None:
-    assert score_text("rule_score", asked, text).value == pytest.approx(value)
+    assert score_text("rule_score", prompted, text).value == pytest.approx(value)
 
 
 def test_without_an_answer_or_options_the_unit_is_an_error() -> None:

@@ -122,7 +122,7 @@ def test_every_kind_is_followed_and_broken_by_a_case_and_never_by_silence() -> N
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         ({}, "constraints: must be a list of objects with a kind, not {}"),
         ([], "constraints: must be a list"),
@@ -145,10 +145,10 @@ def test_every_kind_is_followed_and_broken_by_a_case_and_never_by_silence() -> N
         ([c("one_of", options="yes")], "one_of.options: Input should be a valid tuple, not 'yes'"),
     ],
 )
-def test_bad_arguments_name_kind_and_field(raw: Any, told: str) -> None:
+def test_bad_arguments_name_kind_and_field(raw: Any, message: str) -> None:
     with pytest.raises(ValueError, match="constraints") as raised:
         read_constraints(raw)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -169,9 +169,9 @@ def test_loose_forgives_a_line_before_and_after_and_asterisks() -> None:
     constraints = read_constraints(
         [c("json"), c("starts_with", text="{"), c("ends_with", text="bye"), c("max_words", n=2)]
     )
-    found = follow(constraints, 'Sure!\n{"a": 1}\n**bye**')
-    assert found.strict == (False, False, False, False)
-    assert found.loose == (True, True, True, True)
+    result = follow(constraints, 'Sure!\n{"a": 1}\n**bye**')
+    assert result.strict == (False, False, False, False)
+    assert result.loose == (True, True, True, True)
     starred = ("a\n*b*\nc", "*b*\nc", "a\n*b*", "*b*")
     plain = (text.replace("*", "") for text in starred)
     assert loose_variants("a\n*b*\nc") == (*starred, *plain)
@@ -179,8 +179,10 @@ def test_loose_forgives_a_line_before_and_after_and_asterisks() -> None:
 
 @given(st.text(max_size=300))
 def test_strict_is_never_above_loose_on_any_text(text: str) -> None:
-    found = follow(read_constraints([constraint for constraint, *_ in CASES]), text)
-    assert all(loose or not strict for strict, loose in zip(found.strict, found.loose, strict=True))
+    result = follow(read_constraints([constraint for constraint, *_ in CASES]), text)
+    assert all(
+        loose or not strict for strict, loose in zip(result.strict, result.loose, strict=True)
+    )
 
 
 @pytest.mark.heavy

@@ -22,8 +22,8 @@ READING = SampleReader(suite="instruction", adapt=SUITE.adapt)
 def scores(sample: Sample, text: str) -> dict[str, float | None]:
     """What each of the suite's metrics that applies gives a response."""
     metrics = (metric for metric in pick(SUITE.metrics) if isinstance(metric, ComputedMetric))
-    found = (score_by_code(metric, sample, Response(text=text)) for metric in metrics)
-    return {score.metric: score.value for score in found if score.status == "scored"}
+    result = (score_by_code(metric, sample, Response(text=text)) for metric in metrics)
+    return {score.metric: score.value for score in result if score.status == "scored"}
 
 
 @pytest.mark.parametrize("fields", [{}, {"prompt_type": None}, {"prompt_type": "", "task": ""}])
@@ -51,7 +51,7 @@ def test_constraints_need_no_prompt_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
         ({"prompt_type": "poem"}, "prompt_type: no type 'poem'; there are: simple, navigation"),
         ({"prompt_type": 0}, "prompt_type: no type 0; there are: simple"),
@@ -70,7 +70,7 @@ def test_constraints_need_no_prompt_type() -> None:
     ],
 )
 def test_a_bad_record_is_named_when_the_dataset_is_read(
-    tmp_path: Path, fields: dict[str, Any], told: str
+    tmp_path: Path, fields: dict[str, Any], message: str
 ) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text(json.dumps({"id": "a1", "query": "q", **fields}))
@@ -78,4 +78,4 @@ def test_a_bad_record_is_named_when_the_dataset_is_read(
     scan(str(path), READING, on_problem=problems.append)
     (problem,) = map(str, problems)
     assert f"{path}, line 1: sample a1: " in problem
-    assert told in problem
+    assert message in problem

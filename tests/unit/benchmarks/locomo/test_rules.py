@@ -27,7 +27,7 @@ def test_an_open_answer_ends_at_its_semicolon() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("text", "value"),
     [
         ("There is no information available.", 1.0),
         ("That is NOT MENTIONED in the conversation", 1.0),
@@ -35,8 +35,8 @@ def test_an_open_answer_ends_at_its_semicolon() -> None:
         ("", 0.0),
     ],
 )
-def test_an_adversarial_question_wants_one_of_two_phrases(said: str, value: float) -> None:
-    assert score("adversarial", said, "whatever") == value
+def test_an_adversarial_question_wants_one_of_two_phrases(text: str, value: float) -> None:
+    assert score("adversarial", text, "whatever") == value
 
 
 def test_no_word_in_common_and_no_words_at_all_are_zero() -> None:
@@ -54,5 +54,5 @@ def test_every_published_score_is_met_to_a_millionth() -> None:
     rows = [json.loads(line) for line in REAL.read_text("utf-8").splitlines()]
     assert len(rows) == 233
     for row in rows:
-        mine = score(TASK_OF_CATEGORY[row["category"]], row["prediction"], str(row["answer"]))
-        assert mine == pytest.approx(row["official_f1"], abs=1e-6)
+        own = score(TASK_OF_CATEGORY[row["category"]], row["prediction"], str(row["answer"]))
+        assert own == pytest.approx(row["official_f1"], abs=1e-6)

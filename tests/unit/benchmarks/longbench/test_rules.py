@@ -143,16 +143,16 @@ def table_lcs(rows: list[str], columns: list[str]) -> list[tuple[int, int]]:
         table[r + 1][c + 1] = (
             table[r][c] + 1 if rows[r] == columns[c] else max(table[r][c + 1], table[r + 1][c])
         )
-    r, c, found = len(rows), len(columns), []
+    r, c, result = len(rows), len(columns), []
     while r and c:
         if rows[r - 1] == columns[c - 1]:
             r, c = r - 1, c - 1
-            found.append((r, c))
+            result.append((r, c))
         elif table[r - 1][c] > table[r][c - 1]:
             r -= 1
         else:
             c -= 1
-    return found[::-1]
+    return result[::-1]
 
 
 @pytest.mark.parametrize(
@@ -246,8 +246,8 @@ def test_code_sim(prediction: str, answer: str, expected: float) -> None:
 def test_longbench2_choice(prediction: str, expected: float) -> None:
     assert longbench.longbench2_choice(prediction, "B") == expected
     for answers, metadata in ((("B", "B. text"), {}), (("text",), {"label": "B"})):
-        asked = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
-        score = score_text("rule_score", asked, prediction)
+        answered = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
+        score = score_text("rule_score", answered, prediction)
         assert (score.value, score.judge) == (expected, "longbench2_choice, LongBench 2e00731")
 
 
@@ -269,8 +269,8 @@ def test_four_tasks_score_the_first_line_only() -> None:
 
 
 def test_metadata_picks_another_rule_and_a_wrong_one_is_an_error() -> None:
-    asked = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
-    assert score_text("rule_score", asked, "five").value == pytest.approx(2 / 3)
+    answered = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
+    assert score_text("rule_score", answered, "five").value == pytest.approx(2 / 3)
     wrong = score_text("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
     assert wrong.status == "error"
     assert "no rule 'f1'; there are: babilong, " in (wrong.error or "")
@@ -300,10 +300,10 @@ def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
     ]
     assert len(records) == 8
     for record in records:
-        asked = sample(task, *record["answers"], language=record["language"])
+        answered = sample(task, *record["answers"], language=record["language"])
         right, wrong = (
-            score_text("rule_score", asked, record["answers"][0]),
-            score_text("rule_score", asked, "nothing of this"),
+            score_text("rule_score", answered, record["answers"][0]),
+            score_text("rule_score", answered, "nothing of this"),
         )
         assert right.value == pytest.approx(1.0)
         assert wrong.value is not None

@@ -114,13 +114,13 @@ def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     raw = question(answer="GOLD", answer_session_ids=["answer_1"])
     [sample] = read(tmp_path, raw)
     for arm in ("full", "oracle", "none", "retrieved"):
-        asked = prompt(sample, Candidate(name="a", model="m", context=arm))  # type: ignore[arg-type]
-        said = asked.messages[0].content
-        assert "GOLD" not in said
-        assert "multi-session" not in said
-        assert "answer_1" not in said  # a session's id tells that it holds the answer
-        assert "has_answer" not in said
-        assert "Today is 2024/05/20. The user now asks: How many runs?" in said
+        prompted = prompt(sample, Candidate(name="a", model="m", context=arm))  # type: ignore[arg-type]
+        text = prompted.messages[0].content
+        assert "GOLD" not in text
+        assert "multi-session" not in text
+        assert "answer_1" not in text  # a session's id tells that it holds the answer
+        assert "has_answer" not in text
+        assert "Today is 2024/05/20. The user now asks: How many runs?" in text
     oracle = Candidate(name="a", model="m", context="oracle")
     assert "I ran twice" in prompt(sample, oracle).messages[0].content
     assert "once more" not in prompt(sample, oracle).messages[0].content

@@ -61,9 +61,9 @@ def test_it_agrees_with_difflib_on_generated_replies() -> None:
         reply = a_reply(rng, PREFIX + piece)
         expected = 0.0
         if reply[: len(PREFIX)] == PREFIX:
-            said = reply[len(PREFIX) :]
-            blocks = SequenceMatcher(None, said, piece).get_matching_blocks()
-            expected = 2 * sum(block.size for block in blocks) / (len(said) + len(piece))
+            text = reply[len(PREFIX) :]
+            blocks = SequenceMatcher(None, text, piece).get_matching_blocks()
+            expected = 2 * sum(block.size for block in blocks) / (len(text) + len(piece))
         value = prefix_ratio(reply, PREFIX + piece, PREFIX)
         assert value == pytest.approx(expected, abs=1e-12)
         seen.add(round(value, 6))

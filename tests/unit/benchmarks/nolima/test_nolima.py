@@ -70,10 +70,10 @@ def test_a_needle_set_is_read_as_its_harness_reads_it(copy: Path) -> None:
 
 
 def test_samples_are_within_a_word_of_their_length(copy: Path, pieces: Tokenizer) -> None:
-    found = made(copy, pieces, 1000, 2500)
-    assert len(found) == 2 * 5 * 2 * 3
-    assert len({sample.id for sample in found}) == len(found)
-    for sample in found:
+    result = made(copy, pieces, 1000, 2500)
+    assert len(result) == 2 * 5 * 2 * 3
+    assert len({sample.id for sample in result}) == len(result)
+    for sample in result:
         tokens = pieces.count(plain_prompt(sample.context, sample.query))
         assert tokens == sample.metadata["tokens"]
         assert sample.metadata["length"] - 4 < tokens <= sample.metadata["length"], sample.id
@@ -105,7 +105,7 @@ def test_a_book_or_a_length_that_is_too_short_is_said(copy: Path, pieces: Tokeni
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"needle": None}, "no needle set of NoLiMa's: 0.needle: "),
         ({"questions": {}}, "0.questions: "),
@@ -115,10 +115,10 @@ def test_a_book_or_a_length_that_is_too_short_is_said(copy: Path, pieces: Tokeni
     ],
 )
 def test_what_is_wrong_with_a_needle_set_is_named(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "set.json").write_text(json.dumps([EXPERIMENT | changes]))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_needle_set(str(tmp_path / "set.json"))
 
 
