@@ -66,8 +66,8 @@ class PublishedFiles:
     conversation, may hold many.
 
     `find` gives the files that a dataset's path stands for, None where it is no folder or file of
-    that kind and is read as any other. `questions` gives those of one item of the file at a path;
-    it raises ValueError that says why the item has none."""
+    that kind and is read as any other. `questions` gives those of one item of the file at a path,
+    but of a sample in our own format; it raises ValueError that says why the item has none."""
 
     find: Callable[[str], Sequence[PublishedFile] | None]
     questions: Callable[[Any, str], Iterator[PublishedQuestion]]

@@ -108,7 +108,9 @@ class Suite:
 
 
 # The suite of a benchmark on long contexts or conversations
-long_context_suite = partial(Suite, has_contexts=True, scores_empty=True)
+long_context_suite = partial(
+    Suite, has_contexts=True, scores_empty=True, metrics=("semantic_correctness", "rule_score")
+)
 
 
 @cache

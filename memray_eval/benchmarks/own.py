@@ -1,9 +1,4 @@
-"""Suites that users bring: in a file of theirs, or as a template in a job.
-
-import memray_eval as me
-
-support = me.suite(lambda sample: f"A customer asks: {sample.query}", metrics=["politeness"])
-"""
+"""Suites that users bring: in a file of theirs, or as a template in a job."""
 
 from __future__ import annotations
 
@@ -56,9 +51,8 @@ def suite(
     `prompt` is a template over the sample's fields, or a function of a Sample that returns a text,
     a list of messages or a Prompt; `system` is a template too. `metrics` are names of built-in
     ones, and metrics and functions of the same file. `adapt` turns a record of one's own format
-    into the fields of a Sample; a row that a run wrote has them already. `tasks`, where the samples
-    have any, are in the order of the report's table. Raises ConfigError for a template that cannot
-    be parsed.
+    into the fields of a Sample. `tasks` are in the order of the report's table. Raises ConfigError
+    for a template that cannot be parsed.
 
         desk = me.suite("A customer asks: {{ query }}", metrics=["politeness"])
     """

@@ -1,7 +1,5 @@
-"""The benchmarks' own rules: which of them scores a sample, and each as a metric of its own.
-
-A suite declares its rules, and which of them is for a task (`Suite.rules`, `Suite.rule_of`). A
-sample of the suite long_context is scored as one of the benchmark that it is of."""
+"""The rules that suites declare (`Suite.rules`, `Suite.rule_of`): which of them scores a sample,
+and each as a metric of its own. A sample of long_context is scored as one of its benchmark."""
 
 from __future__ import annotations
 

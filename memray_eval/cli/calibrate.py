@@ -22,7 +22,6 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
     from memray_eval.analysis.calibration import CalibrationReport, Figure, Unit
     from memray_eval.datasets.labels import LabelledResponse
 
@@ -132,25 +131,21 @@ def calibrate(
         fit = fit_to_labels(measured.name, file, judges, overrides, settings or (), yes, save)
         show(fit.model_dump_json(indent=2) if as_json else f"{measured.name}: {fit}")
         return
-    saved: list[JudgeCalibration] = []
     manifests: dict[str, Mapping[str, Any]] = {}
-
-    def keep(judge: str, units: Sequence[Unit]) -> None:
-        from memray_eval.analysis.adjusted.labelled_verdicts import to_calibration
-
-        how = measured.name, measured.scale, scale, labelled.name, manifests[judge]
-        saved.append(to_calibration(units, *how))
-
     with tempfile.TemporaryDirectory(prefix="memray_eval_calibrate_") as folder:
         runs = make_evaluate(folder, overrides, settings or (), yes, manifests)
-        report = compare_judges(
-            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder),
-            keep,
-        )  # fmt: skip
+        report, verdicts = compare_judges(
+            labelled.name, rows, measured.name, measured.scale, scale, judges, runs, Path(folder)
+        )
     if save is not None:
-        from memray_eval.analysis.adjusted.labelled_verdicts import write_calibrations
+        from memray_eval.analysis.adjusted import labelled_verdicts
 
-        write_calibrations(save, saved)
+        how = measured.name, measured.scale, scale, labelled.name
+        saved = [
+            labelled_verdicts.to_calibration(units, *how, manifests[judge])
+            for judge, units in verdicts.items()
+        ]
+        labelled_verdicts.write_calibrations(save, saved)
         say(save)
     show(report.model_dump_json(indent=2) if as_json else "\n".join(render_lines(report)))
 
@@ -195,10 +190,9 @@ def compare_judges(
     judges: Sequence[str],
     evaluate: Evaluate,
     folder: Path,
-    keep: Callable[[str, Sequence[Unit]], None] = lambda judge, units: None,
-) -> CalibrationReport:
-    """Compares judges on the same labelled responses, written to `folder` for `evaluate`. `scale`
-    is the metric's; `keep` gets each judge's verdicts. Raises ConfigError if there is no judge."""
+) -> tuple[CalibrationReport, dict[str, list[Unit]]]:
+    """Compares judges on the same labelled responses, written to `folder` for `evaluate`; returns
+    their verdicts too. `scale` is the metric's. Raises ConfigError if there is no judge."""
     from memray_eval.analysis.calibration import (
         CalibrationReport,
         calibrate_judge,
@@ -208,12 +202,13 @@ def compare_judges(
 
     if not judges:
         raise ConfigError("--judge names none; try rules")
-    responses, trials = write_responses(rows, folder), []
-    for judge in judges:
-        units = to_units(rows, evaluate(responses, judge), metric)
-        keep(judge, units)
-        trials.append((calibrate_judge(units, judge, scale, human_scale), units))
-    return CalibrationReport(
+    responses = write_responses(rows, folder)
+    verdicts = {judge: to_units(rows, evaluate(responses, judge), metric) for judge in judges}
+    trials = [
+        (calibrate_judge(units, judge, scale, human_scale), units)
+        for judge, units in verdicts.items()
+    ]
+    report = CalibrationReport(
         labelled=name,
         metric=metric,
         scale=scale,
@@ -224,6 +219,7 @@ def compare_judges(
         people=people_agreement(trials[0][1], human_scale),
         suggestion=suggest_judge(trials, scale, human_scale) if len(trials) > 1 else None,
     )
+    return report, verdicts
 
 
 def write_responses(rows: Sequence[LabelledResponse], folder: Path) -> Path:

@@ -46,21 +46,14 @@ def score(
                 "--type text compares with no answer and takes no weights; leave out --expected "
                 "and --weight"
             )
-        show(
-            json.dumps(
-                _score_text(_read_option("prompt", prompt, prompt_file, default="-"), answer),
-                indent=2,
-            )
-        )
+        question = _read_option("prompt", prompt, prompt_file, default="-")
+        show(json.dumps(_score_text(question, answer), indent=2))
         return
     question = _read_option("prompt", prompt, prompt_file)
     form = "CHECK=SHARE, such as word_count=0.5"
     weights = dict(named_number(share, "--weight", form) for share in weight) if weight else None
-    show(
-        score_response(prompt_type, question, answer, expected, weights=weights).model_dump_json(
-            indent=2
-        )
-    )
+    scored = score_response(prompt_type, question, answer, expected, weights=weights)
+    show(scored.model_dump_json(indent=2))
 
 
 def _read_option(name: str, text: str | None, path: str | None, default: str | None = None) -> str:
@@ -88,16 +81,11 @@ def _score_text(prompt: str, text: str) -> dict[str, float]:
     from memray_eval.types import Response, Sample
 
     sample, response = Sample(id="-", query=prompt or "-"), Response(text=text)
-    family = [
-        metric
-        for metric in all_metrics().values()
-        if metric.family == TEXT and isinstance(metric, ComputedMetric)
-    ]
-    scores = {metric.name: score_by_code(metric, sample, response) for metric in family}
-    if lacking := next((outcome for outcome in scores.values() if outcome.value is None), None):
-        raise DataError(f"{lacking.metric}: {lacking.error}")
-    return {
-        name: round(outcome.value, 4)
-        for name, outcome in scores.items()
-        if outcome.value is not None
-    }
+    values = {}
+    for metric in all_metrics().values():
+        if metric.family == TEXT and isinstance(metric, ComputedMetric):
+            score = score_by_code(metric, sample, response)
+            if score.value is None:
+                raise DataError(f"{score.metric}: {score.error}")
+            values[metric.name] = round(score.value, 4)
+    return values

@@ -153,19 +153,16 @@ def _parse_index(node: list[Any], part: str, dotted: str) -> int:
 def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     """Resolves the paths in a key's value against a folder."""
     field = key.partition(".")[0]
-    if key in OWN and isinstance(value, list | tuple):
-        return [_resolve_own(entry, folder) for entry in value]
-    if key == CALIBRATION and isinstance(value, list | tuple):
-        return [
-            _resolve_calibration(entry, folder) if isinstance(entry, str) else entry
-            for entry in value
-        ]
-    if key == SUITE:
-        return _resolve_suite(value, folder)
-    if key == CANDIDATES:
-        return _resolve_candidates(value, folder)
-    if key == SINKS:
-        return _resolve_sinks(value, folder)
+    resolve_item = {
+        **dict.fromkeys(OWN, _resolve_own),
+        CALIBRATION: _resolve_calibration,
+        CANDIDATES: _resolve_candidate,
+    }.get(key)
+    if resolve_item is not None:  # anything else than a list is reported when it is validated
+        is_list = isinstance(value, list | tuple)
+        return [resolve_item(item, folder) for item in value] if is_list else value
+    if key in (SUITE, SINKS):
+        return (_resolve_suite if key == SUITE else _resolve_sinks)(value, folder)
     if field in CODE or (field == CANDIDATES and key.endswith(".model")):
         return _resolve_code(value, folder)
     if isinstance(value, dict) and key == RUBRICS:
@@ -180,18 +177,11 @@ def _resolve_paths(key: str, value: Any, folder: Path) -> Any:
     return _resolve_path(value, folder)
 
 
-def _resolve_candidates(candidates: Any, folder: Path) -> Any:
-    """Resolves the prompt files and the code that candidates name; anything else than a list of
-    candidates is reported when it is validated."""
-    if not isinstance(candidates, list | tuple):
-        return candidates
-    return [
-        _resolve_candidate(entry, folder) if isinstance(entry, dict) else entry
-        for entry in candidates
-    ]
+def _resolve_candidate(entry: Any, folder: Path) -> Any:
+    """Resolves the prompt files and the code that a candidate names."""
+    if not isinstance(entry, dict):
+        return entry
 
-
-def _resolve_candidate(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     def resolve(prompt: Any) -> Any:
         is_file = isinstance(prompt, str) and names_a_file(prompt)
         return _resolve_path(prompt, folder) if is_file else prompt
@@ -243,8 +233,10 @@ def _resolve_texts(entry: dict[str, Any], keys: Sequence[str], folder: Path) -> 
     }
 
 
-def _resolve_calibration(named: str, folder: Path) -> str:
+def _resolve_calibration(named: Any, folder: Path) -> Any:
     """Resolves the file of labels, or of METRIC=FILE."""
+    if not isinstance(named, str):
+        return named
     metric, path = split_metric(named)
     return (f"{metric}=" if metric else "") + _resolve_path(path, folder)
 

@@ -11,8 +11,6 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from memray_eval.config.named_code import WORDS, name_code
-from memray_eval.config.pools import check_pools
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import (
     EMBEDDED,
@@ -41,6 +39,7 @@ from memray_eval.config.sections import (
     WordList,
     check_extra,
 )
+from memray_eval.config.servers import WORDS, check_pools, name_code
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
 
 DEFAULT_OUT = (

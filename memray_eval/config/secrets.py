@@ -16,17 +16,11 @@ from memray_eval.storage.paths import ANONYMOUS
 from memray_eval.types import Candidate
 
 MIN_KEY_CHARS = 8  # shorter values of variables are words, ports, yes and no
-_SECRET_WORDS = frozenset(
-    "key keys apikey apikeys token tokens secret secrets password passwd passphrase "
-    "credential".split()
-)
 # The last two of presigned URLs
-_SECRET_WORDS |= {
-    "credentials",
-    "authorization",
-    "sig",
-    "signature",
-}
+_SECRET_WORDS = frozenset(
+    "key keys apikey apikeys token tokens secret secrets password passwd passphrase credential "
+    "credentials authorization sig signature".split()
+)
 _SHAPES = re.compile(
     r"\bsk-[\w-]{16,}|\bAIza[\w-]{30,}|\bhf_[A-Za-z0-9]{20,}|\bAKIA[0-9A-Z]{16}\b"
     r"|\bgh[pousr]_\w{20,}|\bgithub_pat_\w{20,}"

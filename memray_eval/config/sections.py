@@ -102,23 +102,9 @@ PLANNED_KWARGS = {
 
 
 # The keys of a job that say what is measured: a resumed run keeps them
-MEASURED_KEYS = (
-    "suite",
-    "dataset",
-    "reader",
-    "columns",
-    "tasks",
-    "templates",
-    "affect",
-    "limit",
-    "limit_order",
-    "skip_invalid",
-    "candidates",
-    "metrics",
-    "judge",
-    "rubrics",
-    "text_weights",
-    "transitions",
+MEASURED_KEYS = tuple(
+    "suite dataset reader columns tasks templates affect limit limit_order skip_invalid candidates "
+    "metrics judge rubrics text_weights transitions".split()
 )
 
 
@@ -560,12 +546,10 @@ Sinks = Annotated[
 class EngineTimes(Frozen):
     """What one engine takes, measured: `python -m tests.bench.engine_table` prints it for a GPU.
 
-    A step makes a token for each prompt that is being answered, and computes some of the next
-    prompts. It takes `step_s`; 1 / `prefill_tokens_per_s` for each token that it computes of a
-    prompt, twice that for one that stands `doubles_at` tokens into it (attention; None: no more);
-    and for each prompt that it makes a token for, its length so far / `context_tokens_per_s` (None:
-    nothing). `kv_tokens` fit into the KV cache (None: whatever is asked). `start_s` is until an
-    engine answers."""
+    A step makes a token for each prompt that is being answered and computes some of the next ones.
+    It takes `step_s`; 1 / `prefill_tokens_per_s` a token of a prompt, twice that `doubles_at`
+    tokens into it (None: no more); and for each prompt its length so far / `context_tokens_per_s`
+    (None: nothing). `kv_tokens` fit into the KV cache. `start_s` is until an engine answers."""
 
     prefill_tokens_per_s: Positive
     """Tokens of prompts that it computes a second, at the beginning of a prompt."""

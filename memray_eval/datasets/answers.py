@@ -34,25 +34,13 @@ QUERY_FIELDS = ("query", "prompt", "question")
 # What other programs call the right answers, the likeliest first
 GOLD_FIELDS = ("gold_answers", "gold_answer", "gold")  # nothing else is called so
 ANSWERS_FIELDS = (
-    "answers",
-    "ground_truth",
-    "ground_truths",
-    "expected",
-    "expected_answer",
-    "expected_output",
-    "reference",
-    "references",
-    "reference_answer",
+    *"answers ground_truth ground_truths expected expected_answer expected_output".split(),
+    *("reference", "references", "reference_answer"),
     *GOLD_FIELDS,
 )
 # Columns whose text may be a list of alternatives, as Python prints one
-_LISTING_FIELDS = (
-    "answers",
-    "ground_truth",
-    "ground_truths",
-    "gold_answers",
-    "references",
-    "targets",
+_LISTING_FIELDS = tuple(
+    "answers ground_truth ground_truths gold_answers references targets".split()
 )
 TRAITS_FIELDS = ("traits", "personality", "big_five")
 MODEL_FIELDS = ("model", "model_name")

@@ -1,8 +1,5 @@
-"""Reads labelled files: responses that people have scored, in whatever columns, as rows to evaluate
-with the labels beside them.
-
-A file is JSON (a list of objects), JSONL, CSV, TSV or Parquet. CALIBRATION.md of memray_eval/report
-says how columns are mapped."""
+"""Reads labelled files (JSON, JSONL, CSV, TSV, Parquet): responses that people have scored, as rows
+to evaluate with the labels beside them. report/CALIBRATION.md says how columns are mapped."""
 
 from __future__ import annotations
 
@@ -27,18 +24,7 @@ from memray_eval.types import Frozen
 # in column names: the part that names one of several systems whose answers stand in one row
 STAR = "*"
 # Beside human, human2, ...
-FIELDS = (
-    "response",
-    "query",
-    "answers",
-    "context",
-    "memory",
-    "history",
-    "task",
-    "cluster",
-    "skip",
-    "weight",
-)
+FIELDS = tuple("response query answers context memory history task cluster skip weight".split())
 TRUTH = {"true": 1.0, "false": 0.0}
 _KINDS: dict[str, Kind] = {
     ".json": "document",
@@ -198,22 +184,16 @@ def read_labelled(
         for number, row in kept
         for system in systems
     ]
-    if skip_unlabelled:
-        responses = [
-            response
-            for response in responses
-            if any(label is not None for label in response.people)
-        ]
-    for response in responses:
-        if all(label is None for label in response.people):
-            columns = ", ".join(map(repr, labelling.people))
-            raise DataError(
-                f"{path}, {response.id}: no label in {columns}; leave such responses out with "
-                "--skip-unlabelled"
-            )
-    if not responses:
+    labelled = [row for row in responses if any(label is not None for label in row.people)]
+    if not skip_unlabelled and len(labelled) < len(responses):
+        first = next(row for row in responses if row not in labelled)
+        raise DataError(
+            f"{path}, {first.id}: no label in {', '.join(map(repr, labelling.people))}; leave such "
+            "responses out with --skip-unlabelled"
+        )
+    if not labelled:
         raise DataError(f"{path} holds no labelled response")
-    return responses
+    return labelled
 
 
 def _check_columns(
@@ -252,46 +232,41 @@ def _parse_row(
         if cells.get(field) is not None:
             fields[field] = _to_text(cells[field])
     if (answers := cells.get("answers")) is not None:
-        answers = _from_json(answers, list)
-        if isinstance(answers, list | tuple):
-            fields["answers"] = [_to_text(answer) for answer in answers]
-        elif not labelling.separator:
-            fields["answers"] = [_to_text(answers)]
-        else:
-            parts = _to_text(answers).split(labelling.separator)
-            fields["answers"] = [part.strip() for part in parts if part.strip()]
+        fields["answers"] = _to_answers(answers, labelling.separator)
     if (history := cells.get("history")) is not None:
         fields["history"] = _from_json(history, list)
     if (memory := cells.get("memory")) is not None:
         memory = _from_json(memory, dict)
         fields["memory"] = memory if isinstance(memory, dict) else {KNOWLEDGE: _to_text(memory)}
-    labels = tuple(
-        _parse_label(
-            path,
-            named,
-            name.replace(STAR, system),
-            _column_value(row, name.replace(STAR, system)),
-            labelling.words,
-            scale,
-        )
-        for name in labelling.people
+    people = [name.replace(STAR, system) for name in labelling.people]
+    labels = (
+        _parse_label(path, named, name, _column_value(row, name), labelling.words, scale)
+        for name in people
     )
-    cluster, weight = cells.get("cluster"), 1.0
-    if "weight" in labelling.columns:
-        parsed_weight = _parse_number(cells.get("weight"), {})
-        if parsed_weight is None or not 0 < parsed_weight < math.inf:
-            raise DataError(
-                f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number "
-                "above 0, 1 / the chance with which the response was drawn to be labelled"
-            )
-        weight = parsed_weight
+    cluster = cells.get("cluster")
+    weight = _parse_number(cells.get("weight"), {}) if "weight" in labelling.columns else 1.0
+    if weight is None or not 0 < weight < math.inf:
+        raise DataError(
+            f"{path}, {named}: the weight is {cells.get('weight')!r}; it must be a number above 0, "
+            "1 / the chance with which the response was drawn to be labelled"
+        )
     return LabelledResponse(
         id=named,
         fields=fields,
-        people=labels,
+        people=tuple(labels),
         cluster=query if cluster is None else _to_text(cluster),
         weight=weight,
     )
+
+
+def _to_answers(cell: Any, separator: str | None) -> list[str]:
+    """The right answers in a cell: a list, or a text that the separator parts."""
+    answers = _from_json(cell, list)
+    if isinstance(answers, list | tuple):
+        return [_to_text(answer) for answer in answers]
+    if not separator:
+        return [_to_text(answers)]
+    return [part.strip() for part in _to_text(answers).split(separator) if part.strip()]
 
 
 def _parse_label(

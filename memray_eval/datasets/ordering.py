@@ -1,9 +1,6 @@
-"""Puts a dataset's samples into a seeded random order, stratified by task and length, so that the
-first of them stand for all: a run may stop after any of them.
-
-Samples that share a context, or a user or document that their metadata name, stay together: the
-groups are shuffled, not the samples. Each stratum is spread evenly over the order, so that every
-beginning of it has about each stratum's share."""
+"""Puts a dataset's samples into a seeded random order, stratified by task and length, so that every
+beginning of it has about each stratum's share: a run may stop after any sample. Samples that share
+a context, user or document stay together."""
 
 from __future__ import annotations
 

@@ -87,10 +87,10 @@ class EntryPlace(NamedTuple):
 
 class ContextSharder:
     """Cuts shards in which entries on one context stand side by side, in the order in which
-    contexts first appear: they share the beginning of a prompt, which an engine then computes once.
-    A shard ends between two contexts if it can; for several `engines`, the entries on a context
-    that are more than a shard's rows stay in one, unless too few shards came of it. A fraction
-    stands for several, and a source of which only that part of the entries is here."""
+    contexts first appear, so that an engine computes it once. A shard ends between two contexts if
+    it can; for several `engines`, all entries on a context stay in one unless too few shards came
+    of it. A fraction stands for several, and a source of which only that part of the entries is
+    here."""
 
     def __init__(self, source: Shard, rows_per_shard: int, engines: float = 1) -> None:
         self.source, self.rows_per_shard, self.engines = source, rows_per_shard, engines

@@ -4,7 +4,7 @@ entries, whole or shard by shard."""
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -189,7 +189,8 @@ def _questions_of(item: Entry, files: PublishedFiles, first: int) -> Iterator[En
             position, position + 1, item.path, where, raw, item.size, position + 1, item.label
         )
 
-    if isinstance(item.raw, InvalidSample):
+    is_own = isinstance(item.raw, Mapping) and "query" in item.raw  # a sample in our own format
+    if is_own or isinstance(item.raw, InvalidSample):
         yield entry("", item.raw)
         return
     try:

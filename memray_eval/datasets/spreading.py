@@ -1,10 +1,9 @@
 """Decides which entries a `limit` takes: as many of each task as of any other, and within a task as
 many of each scenario.
 
-Every entry has a rank that depends on the entries before it alone, never on the limit: how many of
-its task and scenario stood before it, then its scenario, then its task, both numbered as they first
-appear. The limit takes the lowest ranks, so that a smaller limit is a part of a larger one, and the
-same dataset gives the same entries every time."""
+An entry's rank depends on the entries before it alone: how many of its task and scenario there
+were, then its scenario, then its task, as they first appear. The lowest ranks are taken, so that a
+smaller limit is a part of a larger one."""
 
 from __future__ import annotations
 

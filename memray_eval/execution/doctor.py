@@ -9,8 +9,7 @@ from collections.abc import Iterator
 from datetime import date
 from typing import Literal
 
-from memray_eval.config.environment import cache_dir, keys_set
-from memray_eval.config.packages import MEND, is_installed
+from memray_eval.config.environment import MEND, cache_dir, is_installed, keys_set
 from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import EvalError

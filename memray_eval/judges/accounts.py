@@ -12,10 +12,11 @@ from memray_eval.config.environment import (
     api_key,
     environment_url,
     host_of,
+    is_installed,
     is_private_host,
+    require_package,
     server_address,
 )
-from memray_eval.config.packages import is_installed, require_package
 from memray_eval.config.sections import (
     EMBEDDED,
     JudgingConfig,

@@ -15,7 +15,7 @@ from textwrap import shorten
 
 from pydantic import ValidationError
 
-from memray_eval.config.packages import is_installed
+from memray_eval.config.environment import is_installed
 from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error

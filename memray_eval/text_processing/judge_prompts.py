@@ -1,16 +1,12 @@
 """How a judge's prompt is laid out: the rubric first, or what many calls share first.
 
-Providers keep the start of a prompt for the next prompt that starts alike, and bill it at a tenth
-to a half. With the rubric first only the rubric is ever shared. Shared first, sections go from what
-most calls have in common to what one has alone: frame, CONTEXT, MEMORY, HISTORY, QUERY; then
-RESPONSE, what else a metric shows, and the rubric. All candidates, repeats and metrics that show a
-judge the same memory begin alike.
+Providers keep the start of a prompt and bill it less when another starts alike. Shared first,
+sections go from what most calls have in common to what one has alone: frame, CONTEXT, MEMORY,
+HISTORY, QUERY; then RESPONSE, what else a metric shows, and the rubric.
 
-What is judged stands between markers with a nonce. With the rubric first it is a digest of all that
-is asked, so that a text cannot hold its own. Shared first it cannot depend on the response, so that
-one who knows the rest could compute it: it is made with a secret, which neither the judged text nor
-its author has. Each machine has its own; what a call is known by is the question without its nonce
-(`LaidOut.question`), so that the same question is the same call on all of them."""
+What is judged stands between markers with a nonce: with the rubric first a digest of all that is
+asked. Shared first it cannot depend on the response, so it is made with a machine's secret, and a
+call is known by its question without the nonce (`LaidOut.question`)."""
 
 from __future__ import annotations
 

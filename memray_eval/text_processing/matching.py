@@ -1,8 +1,5 @@
 """Words, numbers and sentences of a text, normalised so that what means the same compares equal. No
-model, deterministic.
-
-Used by the offline estimates and by the checks of a judge's evidence.
-"""
+model, deterministic."""
 
 from __future__ import annotations
 
@@ -31,32 +28,17 @@ STOPWORDS = frozenset(
 """.split()
 )
 
-COMMON_UNITS = frozenset(
-    {
-        "hour",
-        "minute",
-        "second",
-        "day",
-        "night",
-        "week",
-        "month",
-        "year",
-        "time",
-        "step",
-        "cup",
-        "glass",
-    }
-)
+COMMON_UNITS = frozenset("hour minute second day night week month year time step cup glass".split())
 
 _SMALL = (
     "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen "
     "sixteen seventeen eighteen nineteen"
 ).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {
-    word: 20 + 10 * i for i, word in enumerate(_TENS)
+TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
+NUMBER_OF = {word: value for value, word in enumerate(_SMALL)} | {
+    word: 20 + 10 * i for i, word in enumerate(TENS)
 }
-NUMBER_WORD = "|".join(sorted(_NUMBER_OF, key=len, reverse=True))
+NUMBER_WORD = "|".join(sorted(NUMBER_OF, key=len, reverse=True))
 _SPELLED = re.compile(
     rf"\b(?P<first>{NUMBER_WORD})(?:[- "
     rf"](?P<second>{NUMBER_WORD}))?(?:\s+(?P<scale>hundred|thousand))?"
@@ -158,7 +140,7 @@ def stems(text: str) -> frozenset[str]:
         for word in words(text.replace("_", " "))
         if word not in STOPWORDS
         and word not in UNIT_OF
-        and word not in _NUMBER_OF
+        and word not in NUMBER_OF
         and (len(word) > 1 or not word.isascii())
         and not word[0].isdigit()
     )
@@ -227,9 +209,9 @@ def _read_words(match: re.Match[str], text: str) -> list[tuple[float, str | None
     unit = _unit_after(text, match.end())
     if not unit and match[0] == "one":  # most likely a pronoun
         return []
-    value = float(_NUMBER_OF[match["first"]])
+    value = float(NUMBER_OF[match["first"]])
     if match["second"]:
-        value += _NUMBER_OF[match["second"]]
+        value += NUMBER_OF[match["second"]]
     value *= {"hundred": 100, "thousand": 1000}.get(match["scale"] or "", 1)
     return [(value + (0.5 if match["half"] else 0.0), unit)]
 
@@ -245,7 +227,7 @@ _KINDS = (
 
 
 def _whole(word: str) -> int:
-    return int(word) if word.isdecimal() else _NUMBER_OF[word]
+    return int(word) if word.isdecimal() else NUMBER_OF[word]
 
 
 def _unit_after(text: str, end: int) -> str | None:

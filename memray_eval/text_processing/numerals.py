@@ -1,10 +1,9 @@
-"""Numbers written as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一",
-"1.5 million".
+"""Numbers as words or numerals, English and Chinese, put into digits: "twenty-one", "二十一", "1.5
+million".
 
-For comparing answers: a text comes in as matching.normalise leaves it, and what is no number stays
-as it is. A number's word may be an ordinary word as well, so it is left alone where it probably is
-one: "one" in "no one" or "one of them", "一" in "一起", "三" in "星期三"; and a lone one is a number only
-in a text that holds no other. Not read: fractions, Roman numerals."""  # noqa: E501
+A text comes in as matching.normalise leaves it. A number's word that is probably an ordinary word
+stays: "one" in "no one", "一" in "一起"; a lone one is a number only in a text that holds no other.
+Not read: fractions, Roman numerals."""
 
 from __future__ import annotations
 
@@ -12,17 +11,10 @@ import re
 from collections.abc import Iterator
 from decimal import Decimal
 
-_SMALL = (
-    "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen "
-    "fifteen sixteen seventeen "
-    "eighteen nineteen"
-).split()
-_TENS = "twenty thirty forty fifty sixty seventy eighty ninety".split()
-_VALUES = {word: value for value, word in enumerate(_SMALL)} | {
-    word: 20 + 10 * i for i, word in enumerate(_TENS)
-}
+from memray_eval.text_processing.matching import NUMBER_OF, TENS
+
 _SCALES = {"thousand": 10**3, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_NUMBER_WORDS = frozenset({*_VALUES, *_SCALES, "hundred", "dozen"})
+_NUMBER_WORDS = frozenset({*NUMBER_OF, *_SCALES, "hundred", "dozen"})
 _ANY = "|".join(sorted(_NUMBER_WORDS, key=len, reverse=True))
 _RUN = re.compile(
     rf"(?<![\w'])(?:{_ANY})(?:(?:\s*-\s*|\s+)(?:(?:and|point)\s+)?(?:{_ANY}))*(?![\w'])"
@@ -46,8 +38,8 @@ _ORDINALS = (
     "sixteenth seventeenth eighteenth nineteenth"
 ).split()
 _ORDINAL_WORDS = {word: value for value, word in enumerate(_ORDINALS, start=1)}
-_ORDINAL_WORDS |= {f"{word[:-1]}ieth": _VALUES[word] for word in _TENS} | {"hundredth": 100}
-_ORDINAL = re.compile(rf"(?<!\w)(?:({'|'.join(_TENS)})[- ])?({'|'.join(_ORDINAL_WORDS)})(?!\w)")
+_ORDINAL_WORDS |= {f"{word[:-1]}ieth": NUMBER_OF[word] for word in TENS} | {"hundredth": 100}
+_ORDINAL = re.compile(rf"(?<!\w)(?:({'|'.join(TENS)})[- ])?({'|'.join(_ORDINAL_WORDS)})(?!\w)")
 _SUFFIXED = re.compile(r"(?<![\w.])(\d+)(?:st|nd|rd|th)(?!\w)")
 _PERCENT = re.compile(r"(?<=\d)\s*(?:%|percent\b|per cent\b)")
 _MINUS = re.compile(r"(?:(?<!\w)(?:minus|negative)\s+|负)(?=\d)")
@@ -124,7 +116,7 @@ def _replace_percentage(match: re.Match[str]) -> str:
 def _replace_ordinal(match: re.Match[str]) -> str:
     value = _ORDINAL_WORDS[match[2]]
     return (
-        f"{(_VALUES[match[1]] if match[1] else 0) + value}th"
+        f"{(NUMBER_OF[match[1]] if match[1] else 0) + value}th"
         if not match[1] or value < 10
         else match[0]
     )
@@ -148,7 +140,7 @@ def _read_values(words: list[str]) -> Iterator[Decimal]:
         if word == "point":
             last = "point"
             continue
-        value = _VALUES.get(word, 0)
+        value = NUMBER_OF.get(word, 0)
         kind = _kind_of_word(word)
         if last in ("point", "fraction") and kind in ("unit", "zero"):
             fraction, last = f"{fraction}{value}", "fraction"
@@ -175,7 +167,7 @@ def _kind_of_word(word: str) -> str:
         return "scale"
     if word in ("hundred", "dozen"):
         return word
-    value = _VALUES[word]
+    value = NUMBER_OF[word]
     return "zero" if not value else "unit" if value < 10 else "teen" if value < 20 else "ten"
 
 

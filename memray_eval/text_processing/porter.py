@@ -1,9 +1,6 @@
-"""Porter's stemmer with the departures of NLTK's default mode, which published scores rest on.
-
-The algorithm is M. F. Porter, An algorithm for suffix stripping, Program 14 (1980). NLTK departs
-from it: a list of irregular words; words of up to two letters stay; "dies" and "died" give "die";
-a final y turns to i after a consonant alone (snowball's "enjoi" is "enjoy" here); -alli, -fulli
-and -logi; and *o holds for words such as "ate" too. Snowball's `porter` has none of these."""
+"""Porter's stemmer (Program 14, 1980) with the departures of NLTK's default mode, which published
+scores rest on: irregular words; words of up to two letters stay; "dies" gives "die"; a final y
+turns to i after a consonant alone; -alli, -fulli and -logi; and *o holds for "ate" too."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from memray_eval.benchmarks.locomo.files import FILES
+from memray_eval.benchmarks.locomo.suite import FILES
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import run
 from tests.bench.contexts import jsonl, prose, samples

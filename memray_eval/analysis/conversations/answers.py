@@ -13,7 +13,7 @@ import pyarrow.dataset as pads
 from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
 from memray_eval.benchmarks import Answered
 from memray_eval.metrics.long_context.evidence_recall import found_evidence
-from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.denials import says_unknown
 from memray_eval.types import Candidate, Sample, is_estimate
 from memray_eval.types.json_text import candidate_from_json
 

@@ -1,7 +1,5 @@
-"""Little stories as bAbI tells them, in our own sentences (what happened, a question, its answer),
-scattered over a long text in their order.
-
-The kinds are bAbI's first ten tasks. The answer is taken from the state of the world that the story
+"""Little stories of bAbI's first ten kinds in our own sentences (what happened, a question, its
+answer), scattered over a long text in their order. The answer is read off the world that the story
 leaves behind; it is never one that BABILong's rule could not score (qa7's "none")."""
 
 from __future__ import annotations

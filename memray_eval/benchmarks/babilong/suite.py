@@ -67,7 +67,6 @@ adapt = Published(
 
 SUITE = long_context_suite(
     description="BABILong: questions on small facts that stand scattered in a long text",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

@@ -2,16 +2,169 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from pyarrow import fs
+
 from memray_eval.benchmarks import Answered, Suite, long_context_suite, mean_of
-from memray_eval.benchmarks.beam.files import FILES, TASKS
 from memray_eval.benchmarks.beam.rules import METRIC, ORDERING, read_official
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.conversation import (
+    Conversation,
+    Fault,
+    Session,
+    as_text,
+    check_sessions,
+    find_lacking,
+    read_turn,
+    to_context,
+    to_question,
+)
 from memray_eval.benchmarks.templates.records import check_own_record, is_own_record
+from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
+from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
+
+TASKS = tuple(
+    "abstention contradiction_resolution event_ordering information_extraction "
+    "instruction_following knowledge_update multi_session_reasoning preference_following "
+    "summarization temporal_reasoning".split()
+)
+CHAT, QUESTIONS = "chat.json", "probing_questions.json"
+_ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
+
+
+def find(path: str) -> list[PublishedFile] | None:
+    """The questions of every chat at or below a path, each with its chat beside it."""
+    filesystem, inner = locate(path)
+    kind = filesystem.get_file_info(inner).type
+    if kind == fs.FileType.File and path.endswith(QUESTIONS):
+        return [PublishedFile(path, "document", (chat_of(path),))]
+    if kind != fs.FileType.Directory:
+        return None
+    base = inner.rstrip("/")
+    below = filesystem.get_file_info(fs.FileSelector(inner, recursive=True))
+    names = (str(info.path).removeprefix(f"{base}/") for info in below)
+    questions = [name for name in names if name == QUESTIONS or name.endswith(f"/{QUESTIONS}")]
+    # by the numbers in a name: chat 2 stands before chat 10
+    questions.sort(
+        key=lambda name: [
+            (int(part) if part.isdigit() else 0, part) for part in re.split(r"(\d+)", name)
+        ]
+    )
+    paths = [f"{path.rstrip('/')}/{name}" for name in questions]
+    return [PublishedFile(file, "document", (chat_of(file),)) for file in paths] or None
+
+
+def chat_of(path: str) -> str:
+    """The chat that goes with a file of questions, which may be in a folder of its own."""
+    folder = path.rpartition("/")[0]
+    return f"{folder.removesuffix('/probing_questions')}/{CHAT}"
+
+
+def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
+    """The questions on one chat. Raises ValueError if the chat cannot be read."""
+    if not isinstance(raw, Mapping) or not set(raw) & set(TASKS):
+        raise ValueError(f"no questions of BEAM's: it has none of the abilities {', '.join(TASKS)}")
+    sessions = read_chat(chat_of(path))
+    context = to_context(sessions)
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
+    name = "/".join(chat_of(path).split("/")[-3:-1])
+    for ability, items in raw.items():
+        for number, item in enumerate(items if isinstance(items, list) else [items]):
+            where = f"{ability}, question {number}"
+            fields: dict[str, Any] = {"id": f"{name}:{ability}:{number}"}
+            if ability not in TASKS or not isinstance(item, Mapping):
+                fault = f"no ability {ability!r}" if ability not in TASKS else "no question"
+                yield PublishedQuestion(where, fields, (("", fault),))
+                continue
+            faults = find_lacking(item, ("question", "rubric"))
+            answer = next((text for key in _ANSWERS if (text := as_text(item.get(key)))), None)
+            if answer is None:
+                faults.append(("answer", f"has none of {', '.join(_ANSWERS)}"))
+            metadata = {
+                "conversation": name,
+                "evidence": _read_evidence(item.get("source_chat_ids"), session_of, faults),
+                "unanswerable": ability == "abstention",
+                "rubric": read_rubric(item.get("rubric"), faults),
+                "bucket": name.partition("/")[0],
+            }
+            fields |= {
+                "task": ability,
+                "query": item.get("question"),
+                "context": context,
+                "answers": [answer],
+            }
+            yield to_question(where, fields, metadata, faults, item)
+
+
+def read_chat(path: str) -> Conversation:
+    """The sessions of a chat: each group of turns of its batches. The chats of 10M hold several
+    plans, each with its batches. Raises ValueError for a file that is none."""
+    try:
+        with open_reader(*locate(path)) as file:
+            raw = json.loads(file.read().decode("utf-8-sig"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path} cannot be read: {error}") from None
+    if not isinstance(raw, list) or not all(isinstance(entry, Mapping) for entry in raw):
+        raise ValueError(f"{path}: must be a list of batches")
+    sessions, times = list[Session](), Counter[str]()
+    for number, batch in enumerate(_batches(raw), 1):
+        groups = batch.get("turns")
+        if not isinstance(groups, list):
+            raise ValueError(f"{path}: batch {number} has no turns")
+        date = str(batch.get("time_anchor") or "")
+        for group in groups:
+            if not isinstance(group, list):
+                raise ValueError(f"{path}: batch {number}: turns must be lists of messages")
+            turns = []
+            for message in group:
+                if not isinstance(message, Mapping) or message.get("id") is None:
+                    raise ValueError(f"{path}: batch {number} has a message without an id")
+                id_ = str(message["id"])
+                times[id_] += 1
+                name = id_ if times[id_] == 1 else f"{id_}#{times[id_]}"
+                turns.append(read_turn(message, name, "role", "content"))
+                date = str(message.get("time_anchor") or date)
+            sessions.append(Session(f"S{len(sessions) + 1}", date, tuple(turns)))
+    return check_sessions(sessions)
+
+
+def _batches(raw: list[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+    for entry in raw:
+        if "turns" in entry or "batch_number" in entry:
+            yield entry
+            continue
+        for plan in entry.values():
+            yield from plan if isinstance(plan, list) else ()
+
+
+def read_rubric(rubric: Any, faults: list[Fault]) -> list[str]:
+    """The items of a rubric; a fault where it has none."""
+    items = [str(item).strip() for item in rubric] if isinstance(rubric, list) else []
+    if not items or not all(items):
+        faults.append(("rubric", "must be a list of texts"))
+    return items
+
+
+def _read_evidence(
+    sources: Any, session_of: Mapping[str, str], faults: list[Fault]
+) -> list[list[str]]:
+    """The messages that a question rests on: of lists, also by name."""
+    lists = sources.values() if isinstance(sources, Mapping) else [sources]
+    ids = [str(source) for ids in lists if isinstance(ids, list) for source in ids]
+    if nowhere := [id_ for id_ in ids if id_ not in session_of]:
+        faults.append(("source_chat_ids", f"{nowhere[0]} is no message of the chat"))
+    return [[id_, session_of[id_]] for id_ in dict.fromkeys(ids) if id_ in session_of]
+
+
+FILES = PublishedFiles(find=find, questions=questions)
+
 
 ORDER_METRIC = "beam_event_order"
 WORDING = ConversationWording(

@@ -11,13 +11,8 @@ from memray_eval.config.problems import nearest
 from memray_eval.text_processing.sample_text import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 
-SCENARIOS = (
-    "basic",
-    "emotional_support",
-    "small_talk",
-    "trust_building",
-    "continuity",
-    "demographics",
+SCENARIOS = tuple(
+    "basic emotional_support small_talk trust_building continuity demographics".split()
 )
 CONTINUITY = "continuity"
 _SPEAKERS = ("user", "assistant")

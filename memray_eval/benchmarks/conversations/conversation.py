@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from pyarrow import fs
 
-from memray_eval.ports import PublishedFile
+from memray_eval.ports import PublishedFile, PublishedQuestion
 from memray_eval.storage.paths import locate
 
 _KEPT = 2  # conversations at hand; questions on one stand together
@@ -120,6 +120,19 @@ def require(raw: Any, kind: str, names: Collection[str]) -> None:
         raise ValueError(
             f"no {kind}: it lacks {', '.join(missing)}; has the file another version or benchmark?"
         )
+
+
+def to_question(
+    place: str,
+    fields: Mapping[str, Any],
+    metadata: Mapping[str, Any],
+    faults: Iterable[Fault],
+    raw: Mapping[str, Any],
+) -> PublishedQuestion:
+    """A question with its metadata, to which belongs what a memory system retrieved, by `raw`."""
+    retrieved = {"retrieved": raw["retrieved"]} if "retrieved" in raw else {}
+    about = {"metadata": {**metadata, **retrieved}}
+    return PublishedQuestion(place, {**fields, **about}, tuple(faults))
 
 
 def as_text(answer: Any) -> str | None:

@@ -1,7 +1,4 @@
-"""Generated samples of exact length by a model's own tokenizer: what the benchmarks that make their
-own texts share (needles, mrcr, graphwalks, babilong).
-
-A benchmark names its kinds of task in a `TaskSet`; `plan.py` says what is to be made, `generate.py`
-makes it, `sample_spec.py` fits one sample into its length, `parquet.py` writes it. Unless a task
-set counts otherwise, the tokens of a sample are those of `plain_prompt(context, query)`, without
-special tokens and without a chat template's."""
+"""Generated samples of exact length by a model's own tokenizer, for the benchmarks that make their
+own texts: the kinds of task of a `TaskSet`, a plan (`plan.py`), and samples of it (`generate.py`).
+Unless a task set counts otherwise, a sample's tokens are those of `plain_prompt(context,
+query)`."""

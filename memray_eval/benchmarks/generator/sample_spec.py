@@ -1,8 +1,5 @@
 """One sample's text: what is fixed of it, the room that is left, and the filler that makes its
-length exact.
-
-What is counted: the tokens of `plain_prompt(context, query)`, that is the context, an empty line,
-and the question, without special tokens and without a chat template's."""
+length exact, in tokens of `plain_prompt(context, query)` without special tokens."""
 
 from __future__ import annotations
 

@@ -1,8 +1,5 @@
-"""The token count of a text, by parts: a part is tokenised once and its count kept.
-
-Counts add up where a tokenizer cuts in any case: after a newline before a letter, before a space,
-between digits and punctuation. That is measured for the tokenizer at hand (generate.py), not
-taken for granted."""
+"""The token count of a text, by parts: a part is tokenised once and its count kept. Counts add up
+where a tokenizer cuts in any case; generate.py measures that for the tokenizer at hand."""
 
 from __future__ import annotations
 

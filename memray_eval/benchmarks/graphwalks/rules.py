@@ -1,10 +1,9 @@
 """GraphWalks' score: the F1 of the set of nodes that a reply lists and the right one, 0-1.
 
-Two readings of a reply, as EleutherAI/lm-evaluation-harness 4e7e0d4 has them
-(lm_eval/tasks/graphwalks/utils.py): `strict` takes the list of its last line, `flexible` that of
-the last line that has one. Where the right set is empty, a reply that lists nothing is right here;
-the harness scores it 0 (`harness_f1`). The dataset's own card (openai/graphwalks da70b39) reads and
-scores otherwise again (`card_f1`)."""
+EleutherAI/lm-evaluation-harness 4e7e0d4 (lm_eval/tasks/graphwalks/utils.py) reads the list of the
+last line (`strict`) or of the last line that has one (`flexible`), and scores an empty right set 0
+(`harness_f1`); here nothing listed is right then. The dataset's card (openai/graphwalks da70b39)
+differs in both (`card_f1`)."""
 
 from __future__ import annotations
 

@@ -203,7 +203,6 @@ def rule_of(sample: Sample) -> str | None:
 
 SUITE = long_context_suite(
     description="HELMET: its recall and RAG tasks at five lengths",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

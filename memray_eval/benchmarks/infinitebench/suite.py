@@ -207,12 +207,10 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With templates of the user's: a JSON or YAML file {task: template} in the syntax of the
-    benchmark's, or a folder with such a file called templates.json or templates.yaml. Output
-    lengths are then the published ones.
-
-    The benchmark keeps its templates in Python code, which is not run: the one for a model is to be
-    copied into such a file. Raises ConfigError naming file and task."""
+    """With templates of the user's, {task: template} in the benchmark's syntax: a JSON or YAML
+    file, or a folder with templates.json or templates.yaml. Output lengths are then the published
+    ones. The benchmark's own are in Python code, which is not run. Raises ConfigError naming file
+    and task."""
     if is_file(path):
         file: str | None = path
     else:
@@ -255,7 +253,6 @@ def _values(sample: Sample) -> dict[str, str]:
 SUITE = long_context_suite(
     description="InfiniteBench: 12 tasks beyond 100k tokens: books, dialogues, code, arithmetic, "
     "retrieval",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

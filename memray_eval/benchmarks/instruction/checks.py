@@ -1,10 +1,9 @@
-"""How well a response does what a prompt asks (seed 004): three types of prompt, each with its
-checks and their weights.
+"""How well a response does what a prompt asks (seed 004): three types of prompt, each with checks
+(simple.py, plans.py, reasoning.py) of 0 to 100 and their weights.
 
-Each check gives a whole subscore from 0 to 100; the overall score is their weighted mean, rounded
-to one decimal. A check that a prompt gives no occasion for (no target of words or steps, no options
-to choose from) has no subscore, and the weights of the others stand for all. Of an empty response
-every check is 0. What each check does: see simple.py, plans.py and reasoning.py."""
+The overall score is the weighted mean, rounded to one decimal. A check without occasion (no target
+of words or steps, no options) has no subscore; the others' weights stand for all. Of an empty
+response every check is 0."""
 
 from __future__ import annotations
 

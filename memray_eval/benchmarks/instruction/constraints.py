@@ -1,33 +1,280 @@
-"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911): at most 50 words,
-no commas, ends with "Over.".
-
-A constraint is {"kind": name, argument: value, ...}. Where IFEval counts what looks like a word
-here and there, these count whole words (a contraction is one) and find whole words and phrases; a
-script is told by its letters, not by a language model. Strict and loose are IFEval's: loose also
-tries the response without its first line, its last, both, and without asterisks."""
+"""Constraints that code can verify, in the manner of IFEval (arXiv 2311.07911), as {"kind": name,
+argument: value, ...}. Unlike IFEval's, these count and find whole words (a contraction is one), and
+tell a script by its letters. Loose also tries the response without its first line, its last, both,
+and without asterisks."""
 
 from __future__ import annotations
 
+import re
+import unicodedata
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import ValidationError
+from pydantic import Field, StrictInt, StrictStr, ValidationError, field_validator, model_validator
 
-from memray_eval.benchmarks.instruction import constraint_tests as tests
-from memray_eval.benchmarks.instruction.constraint_arguments import (
-    Count,
-    Marker,
-    Nothing,
-    NthParagraph,
-    Occurrences,
-    OneOf,
-    Phrase,
-    Related,
-    Script,
-    WordRange,
-    Words,
+from memray_eval.benchmarks.instruction.answers import read_json, strip_fence
+from memray_eval.benchmarks.instruction.counts import (
+    count_words,
+    is_unspaced,
+    paragraphs_of,
+    sentences_of,
+    words_of,
 )
+from memray_eval.text_processing.matching import contains_phrase, words
 from memray_eval.types import Frozen
+
+Text = Annotated[StrictStr, Field(min_length=1)]
+Number = Annotated[StrictInt, Field(ge=0)]
+Relation = Literal["at_least", "at_most", "exactly"]
+
+_OWN_NAMED = "latin cyrillic greek arabic hebrew devanagari bengali tamil telugu thai hangul"
+# By script, how the Unicode names of its letters begin
+SCRIPTS = {
+    **{name: (name.upper(),) for name in _OWN_NAMED.split()},
+    "han": ("CJK",),
+    "japanese": ("HIRAGANA", "KATAKANA", "KATAKANA-HIRAGANA", "CJK"),
+}
+
+
+class Nothing(Frozen):
+    """A kind without arguments."""
+
+
+class Count(Frozen):
+    n: Number
+
+
+class WordRange(Frozen):
+    """From `low` to `high`, both counted in."""
+
+    low: Number
+    high: Number
+
+    @model_validator(mode="after")
+    def _in_order(self) -> WordRange:
+        if self.low > self.high:
+            raise ValueError(f"low {self.low} is above high {self.high}")
+        return self
+
+
+class Related(Count):
+    """At least (unless said otherwise), at most or exactly `n`."""
+
+    relation: Relation = "at_least"
+
+
+class Occurrences(Related):
+    """How often `of`, a word, a phrase or a letter, is there."""
+
+    of: Text
+
+
+class Words(Frozen):
+    words: tuple[Text, ...] = Field(min_length=1)
+
+    @field_validator("words")
+    @classmethod
+    def _are_words(cls, texts: tuple[str, ...]) -> tuple[str, ...]:
+        if wordless := [word for word in texts if not words(word)]:
+            raise ValueError(f"{wordless[0]!r} holds no word")
+        return texts
+
+
+class Phrase(Frozen):
+    text: Text
+
+
+class OneOf(Frozen):
+    options: tuple[Text, ...] = Field(min_length=1)
+
+
+class NthParagraph(Frozen):
+    """The n-th paragraph, from 1, begins with a word."""
+
+    n: Annotated[StrictInt, Field(ge=1)]
+    word: Text
+
+
+class Marker(Count):
+    """At least `n` parts that a marker and a number open: "Section 1"."""
+
+    marker: Text = "Section"
+
+
+class Script(Frozen):
+    script: StrictStr
+
+    @field_validator("script")
+    @classmethod
+    def _is_known(cls, script: str) -> str:
+        if script not in SCRIPTS:
+            raise ValueError(f"must be one of {', '.join(SCRIPTS)}")
+        return script
+
+
+SCRIPT_SHARE = 0.9  # of a text's letters: names and units of other scripts are allowed
+
+_BULLET = re.compile(r"^[ \t]*(?:\*(?!\*)|-(?!-)|•)[ \t]*\S", re.MULTILINE)
+_TITLE = re.compile(r"<<[ \t]*[^\s<>][^\n<>]*>>")
+_PLACEHOLDER = re.compile(r"\[[^\[\]\n]+\]")
+_HIGHLIGHT = re.compile(r"\*\*[^\s*][^\n*]*\*\*|(?<!\*)\*[^\s*][^\n*]*\*(?!\*)")
+_TWO_RESPONSES = "******"
+_QUOTES = {'"': '"', "“": "”", "«": "»", "「": "」"}
+_COMMAS = frozenset(",，、،")
+
+
+def min_words(text: str, wanted: Count) -> bool:
+    return count_words(text) >= wanted.n
+
+
+def max_words(text: str, wanted: Count) -> bool:
+    return count_words(text) <= wanted.n
+
+
+def words_between(text: str, wanted: WordRange) -> bool:
+    return wanted.low <= count_words(text) <= wanted.high
+
+
+def min_sentences(text: str, wanted: Count) -> bool:
+    return len(sentences_of(text)) >= wanted.n
+
+
+def max_sentences(text: str, wanted: Count) -> bool:
+    return len(sentences_of(text)) <= wanted.n
+
+
+def paragraphs(text: str, wanted: Count) -> bool:
+    """Exactly so many, kept apart by blank lines or dividers."""
+    return len(paragraphs_of(text)) == wanted.n
+
+
+def nth_paragraph_starts(text: str, wanted: NthParagraph) -> bool:
+    """Whatever the case; there may be more paragraphs than n."""
+    paragraphs, word = paragraphs_of(text), words(wanted.word)
+    return len(paragraphs) >= wanted.n and words(paragraphs[wanted.n - 1])[: len(word)] == word
+
+
+def keywords_present(text: str, wanted: Words) -> bool:
+    return all(contains_phrase(text, word) for word in wanted.words)
+
+
+def keywords_absent(text: str, unwanted: Words) -> bool:
+    return not any(contains_phrase(text, word) for word in unwanted.words)
+
+
+def keyword_frequency(text: str, wanted: Occurrences) -> bool:
+    """Whole words, whatever the case; in scripts without spaces, wherever the characters stand."""
+    pattern = re.escape(wanted.of)
+    if not is_unspaced(wanted.of):
+        pattern = rf"(?<!\w){pattern}(?!\w)"
+    return _compares(len(re.findall(pattern, text, re.IGNORECASE)), wanted)
+
+
+def letter_frequency(text: str, wanted: Occurrences) -> bool:
+    """Whatever the case."""
+    return _compares(text.lower().count(wanted.of.lower()), wanted)
+
+
+def _compares(count: int, wanted: Related) -> bool:
+    if wanted.relation == "exactly":
+        return count == wanted.n
+    return count <= wanted.n if wanted.relation == "at_most" else count >= wanted.n
+
+
+def is_json(text: str, wanted: Nothing) -> bool:
+    """The whole text is JSON, within one code fence perhaps."""
+    return read_json(text) is not None or strip_fence(text) == "null"
+
+
+def upper_case(text: str, wanted: Nothing) -> bool:
+    """Letters without case are as good; there must be one with."""
+    return text.isupper()
+
+
+def lower_case(text: str, wanted: Nothing) -> bool:
+    return text.islower()
+
+
+def capital_words(text: str, wanted: Related) -> bool:
+    """Words all of whose letters are capitals ("I" is one)."""
+    return _compares(sum(word.isupper() for word in words_of(text)), wanted)
+
+
+def in_script(text: str, wanted: Script) -> bool:
+    """SCRIPT_SHARE of the letters are of the script; Japanese needs some kana among its
+    characters."""
+    counts: Counter[str] = Counter()
+    for letter, count in Counter(text).items():
+        if letter.isalpha():
+            counts[unicodedata.name(letter, "").split(" ")[0]] += count
+    total = counts.total()
+    if not total or (wanted.script == "japanese" and not counts["HIRAGANA"] + counts["KATAKANA"]):
+        return False
+    return sum(counts[name] for name in SCRIPTS[wanted.script]) >= SCRIPT_SHARE * total
+
+
+def starts_with(text: str, wanted: Phrase) -> bool:
+    """Word for word, but for case and space around it."""
+    return text.strip().casefold().startswith(wanted.text.strip().casefold())
+
+
+def ends_with(text: str, wanted: Phrase) -> bool:
+    """Word for word, but for case, and space and quotation marks around the text."""
+    return text.strip().strip('"').strip().casefold().endswith(wanted.text.strip().casefold())
+
+
+def quoted(text: str, wanted: Nothing) -> bool:
+    """The whole text stands in quotation marks."""
+    bare = text.strip()
+    return len(bare) > 1 and _QUOTES.get(bare[0]) == bare[-1]
+
+
+def bullets(text: str, wanted: Count) -> bool:
+    """Exactly so many lines begin with *, - or •; numbered ones don't count."""
+    return len(_BULLET.findall(text)) == wanted.n
+
+
+def title(text: str, wanted: Nothing) -> bool:
+    """A title in double angular brackets: <<Tides>>."""
+    return _TITLE.search(text) is not None
+
+
+def no_commas(text: str, wanted: Nothing) -> bool:
+    return _COMMAS.isdisjoint(text)
+
+
+def placeholders(text: str, wanted: Count) -> bool:
+    """At least so many in square brackets: [name]."""
+    return len(_PLACEHOLDER.findall(text)) >= wanted.n
+
+
+def sections(text: str, wanted: Marker) -> bool:
+    """At least so many of the marker with a number after it."""
+    return len(re.findall(rf"(?<!\w){re.escape(wanted.marker)} ?\d", text)) >= wanted.n
+
+
+def highlights(text: str, wanted: Count) -> bool:
+    """At least so many in *one* or **two** asterisks."""
+    return len(_HIGHLIGHT.findall(text)) >= wanted.n
+
+
+def postscript(text: str, wanted: Phrase) -> bool:
+    """A line begins with the marker, such as "P.S.", whatever the case."""
+    marker = wanted.text.strip().casefold()
+    return any(line.strip().casefold().startswith(marker) for line in text.splitlines())
+
+
+def one_of(text: str, wanted: OneOf) -> bool:
+    """Nothing but one of the options, whatever the case; a full stop after it is let through."""
+    reply = text.strip().rstrip(".").casefold()
+    return any(reply == option.strip().rstrip(".").casefold() for option in wanted.options)
+
+
+def two_responses(text: str, wanted: Nothing) -> bool:
+    """Two different texts, kept apart by six asterisks."""
+    parts = [part.strip() for part in text.split(_TWO_RESPONSES) if part.strip()]
+    return len(parts) == 2 and parts[0] != parts[1]
 
 
 class ConstraintKind(NamedTuple):
@@ -38,35 +285,35 @@ class ConstraintKind(NamedTuple):
 
 
 KINDS: Mapping[str, ConstraintKind] = {
-    "min_words": ConstraintKind(Count, tests.min_words),
-    "max_words": ConstraintKind(Count, tests.max_words),
-    "words": ConstraintKind(WordRange, tests.words_between),
-    "min_sentences": ConstraintKind(Count, tests.min_sentences),
-    "max_sentences": ConstraintKind(Count, tests.max_sentences),
-    "paragraphs": ConstraintKind(Count, tests.paragraphs),
-    "nth_paragraph_starts": ConstraintKind(NthParagraph, tests.nth_paragraph_starts),
-    "keywords_present": ConstraintKind(Words, tests.keywords_present),
-    "keywords_absent": ConstraintKind(Words, tests.keywords_absent),
-    "keyword_frequency": ConstraintKind(Occurrences, tests.keyword_frequency),
-    "letter_frequency": ConstraintKind(Occurrences, tests.letter_frequency),
-    "json": ConstraintKind(Nothing, tests.is_json),
-    "upper_case": ConstraintKind(Nothing, tests.upper_case),
-    "lower_case": ConstraintKind(Nothing, tests.lower_case),
-    "capital_words": ConstraintKind(Related, tests.capital_words),
-    "script": ConstraintKind(Script, tests.in_script),
-    "starts_with": ConstraintKind(Phrase, tests.starts_with),
-    "ends_with": ConstraintKind(Phrase, tests.ends_with),
-    "quoted": ConstraintKind(Nothing, tests.quoted),
-    "bullets": ConstraintKind(Count, tests.bullets),
-    "title": ConstraintKind(Nothing, tests.title),
-    "no_commas": ConstraintKind(Nothing, tests.no_commas),
-    "placeholders": ConstraintKind(Count, tests.placeholders),
-    "sections": ConstraintKind(Marker, tests.sections),
-    "highlights": ConstraintKind(Count, tests.highlights),
-    "repeat_prompt": ConstraintKind(Phrase, tests.starts_with),
-    "postscript": ConstraintKind(Phrase, tests.postscript),
-    "one_of": ConstraintKind(OneOf, tests.one_of),
-    "two_responses": ConstraintKind(Nothing, tests.two_responses),
+    "min_words": ConstraintKind(Count, min_words),
+    "max_words": ConstraintKind(Count, max_words),
+    "words": ConstraintKind(WordRange, words_between),
+    "min_sentences": ConstraintKind(Count, min_sentences),
+    "max_sentences": ConstraintKind(Count, max_sentences),
+    "paragraphs": ConstraintKind(Count, paragraphs),
+    "nth_paragraph_starts": ConstraintKind(NthParagraph, nth_paragraph_starts),
+    "keywords_present": ConstraintKind(Words, keywords_present),
+    "keywords_absent": ConstraintKind(Words, keywords_absent),
+    "keyword_frequency": ConstraintKind(Occurrences, keyword_frequency),
+    "letter_frequency": ConstraintKind(Occurrences, letter_frequency),
+    "json": ConstraintKind(Nothing, is_json),
+    "upper_case": ConstraintKind(Nothing, upper_case),
+    "lower_case": ConstraintKind(Nothing, lower_case),
+    "capital_words": ConstraintKind(Related, capital_words),
+    "script": ConstraintKind(Script, in_script),
+    "starts_with": ConstraintKind(Phrase, starts_with),
+    "ends_with": ConstraintKind(Phrase, ends_with),
+    "quoted": ConstraintKind(Nothing, quoted),
+    "bullets": ConstraintKind(Count, bullets),
+    "title": ConstraintKind(Nothing, title),
+    "no_commas": ConstraintKind(Nothing, no_commas),
+    "placeholders": ConstraintKind(Count, placeholders),
+    "sections": ConstraintKind(Marker, sections),
+    "highlights": ConstraintKind(Count, highlights),
+    "repeat_prompt": ConstraintKind(Phrase, starts_with),
+    "postscript": ConstraintKind(Phrase, postscript),
+    "one_of": ConstraintKind(OneOf, one_of),
+    "two_responses": ConstraintKind(Nothing, two_responses),
 }
 
 

@@ -1,9 +1,8 @@
 """Words, sentences and paragraphs of a text, counted; and how many of something a prompt asks for.
 
-A word is what stands between spaces and punctuation: a contraction (what's, don't), a hyphenated
-compound (well-known) and a number (1,200.5) are ONE word each. Seed 004 counted "Hey, what's up?"
-as four words; it is three. In scripts without spaces between words (Chinese, Japanese, Thai) each
-character counts. Everything is linear in the text's length."""
+A contraction (what's), a hyphenated compound and a number (1,200.5) are ONE word each; in scripts
+without spaces (Chinese, Japanese, Thai) each character counts. All is linear in the text's
+length."""
 
 from __future__ import annotations
 

@@ -1,8 +1,6 @@
 """Checks of a navigation prompt (seed 004): a JSON plan, {"steps": [{"action": text, "parameters":
-{...}}, ...]}.
-
-The nested structure counts: steps that are text instead of objects, which the seed names as its
-false positive, fail structure, step count and step structure."""
+{...}}, ...]}. Steps that are text instead of objects fail structure, step count and step
+structure."""
 
 from __future__ import annotations
 

@@ -100,13 +100,10 @@ def _explanation_present(response: str) -> CheckResult:
 
 
 def concepts(prompt: str, options: Mapping[str, str], answer: str) -> list[str]:
-    """What an explanation should speak of: at most MAX_CONCEPTS stems of the prompt's content
-    words.
-
-    They are the content words of the option that is chosen (three at most), then those of the rest
-    of the prompt, the most frequent first, then in their order. Left out are numbers, units,
-    stopwords, words that ask for the answer (choose, explain, ...) and words of the options that
-    were not chosen: nobody need discuss these."""
+    """What an explanation should speak of, at most MAX_CONCEPTS stems: up to three content words of
+    the chosen option, then those of the rest of the prompt, the most frequent first. Left out are
+    numbers, units, stopwords, words that ask for the answer, and those of the options that were not
+    chosen."""
     own = _content(options.get(answer, ""))[:3]
     offered_stems = frozenset(word for text in options.values() for word in _content(text))
     counts = Counter(

@@ -2,16 +2,125 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from memray_eval.benchmarks import Answered, long_context_suite, mean_of
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
+from memray_eval.benchmarks.conversations.conversation import (
+    Conversation,
+    Fault,
+    Session,
+    SpokenTurn,
+    as_text,
+    check_sessions,
+    find_json,
+    find_lacking,
+    read_turn,
+    require,
+    to_context,
+    to_question,
+)
 from memray_eval.benchmarks.conversations.errata import sample_id
-from memray_eval.benchmarks.locomo.files import FILES, read_answers
 from memray_eval.benchmarks.locomo.rules import RULES, TASK_OF_CATEGORY, TASKS
 from memray_eval.benchmarks.templates.records import Published, known_task
+from memray_eval.ports import PublishedFiles, PublishedQuestion
 from memray_eval.types import Candidate, Prompt, Sample
+
+_SESSION = re.compile(r"session_(\d+)")
+_DIALOG_ID = re.compile(r"D:?(\d+):(\d+)")  # D1:3; the file has "D:11:26" and "D30:05" too
+# What a judge reads as the right answer where the conversation has none
+UNANSWERED = "Not mentioned in the conversation"
+
+
+def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
+    """The questions of one conversation."""
+    require(raw, "conversation of LoCoMo's", ("sample_id", "conversation", "qa"))
+    name, items = str(raw["sample_id"]), raw["qa"]
+    sessions = read_sessions(raw["conversation"])
+    context = to_context(sessions)
+    session_of = {turn.id: session.id for session in sessions for turn in session.turns}
+    if not isinstance(items, list):
+        raise ValueError("qa: must be a list of questions")
+    for number, item in enumerate(items):
+        fields: dict[str, Any] = {"id": f"{name}:qa{number}"}
+        where = f"{name}, question {number}"
+        if not isinstance(item, Mapping):
+            yield PublishedQuestion(where, fields, (("", "a question must be an object"),))
+            continue
+        faults = find_lacking(item, ("question", "category", "evidence"))
+        task = TASK_OF_CATEGORY.get(item.get("category", 0))
+        if not faults and task is None:
+            faults.append(("category", f"must be 1 to 5, not {item['category']!r}"))
+        fields |= {
+            "task": task,
+            "query": item.get("question"),
+            "context": context,
+            "answers": read_answers(item, task, faults),
+        }
+        metadata = {
+            "conversation": name,
+            "evidence": read_evidence(item.get("evidence"), session_of, faults),
+            "unanswerable": task == "adversarial",
+        }
+        yield to_question(where, fields, metadata, faults, item)
+
+
+def read_sessions(raw: Any) -> Conversation:
+    """The sessions of a conversation in the order of their numbers. Raises ValueError if it has
+    none."""
+    if not isinstance(raw, Mapping):
+        raise ValueError("conversation: must be an object with session_1, session_2, ...")
+    numbers = sorted(
+        int(match[1]) for key in raw if (match := _SESSION.fullmatch(key)) and raw[key]
+    )
+    sessions = []
+    for number in numbers:
+        turns = raw[f"session_{number}"]
+        if not isinstance(turns, list):
+            raise ValueError(f"session_{number}: must be a list of turns")
+        date = raw.get(f"session_{number}_date_time", "")
+        sessions.append(Session(f"D{number}", str(date), tuple(map(_read_turn, turns))))
+    return check_sessions(sessions)
+
+
+def _read_turn(raw: Any) -> SpokenTurn:
+    """A turn; a picture is what its caption says."""
+    turn = read_turn(raw, str(raw.get("dia_id") if isinstance(raw, Mapping) else raw), "speaker",
+                     "text")  # fmt: skip
+    caption = raw.get("blip_caption")
+    if not isinstance(caption, str):
+        return turn
+    return turn._replace(text=f"{turn.text} [shares a picture: {caption}]".strip())
+
+
+def read_evidence(
+    listed: Any, session_of: Mapping[str, str], faults: list[Fault]
+) -> list[list[str]]:
+    """The turns that a question rests on, each with its session. Of several in one text each
+    counts, and what points nowhere is a fault."""
+    pairs: list[list[str]] = []
+    for item in listed if isinstance(listed, list) else []:
+        ids = [f"D{int(a)}:{int(b)}" for a, b in _DIALOG_ID.findall(str(item))]
+        if wrong := [name for name in ids if name not in session_of] or ([] if ids else [item]):
+            faults.append(("evidence", f"{wrong[0]!r} is no turn of the conversation"))
+        pairs += [[name, session_of[name]] for name in ids if name in session_of]
+    return [list(pair) for pair in dict.fromkeys(map(tuple, pairs))]
+
+
+def read_answers(raw: Mapping[str, Any], task: str | None, faults: list[Fault]) -> list[str]:
+    """The right answers: of an adversarial question, whatever its `answer`, that there is none."""
+    if task == "adversarial":
+        return [UNANSWERED]
+    answer = as_text(raw.get("answer"))
+    if answer is None:
+        faults.append(("answer", f"must be a text or a number, not {raw.get('answer')!r:.60}"))
+    return [] if answer is None else [answer]
+
+
+FILES = PublishedFiles(find=find_json, questions=questions)
+
 
 WORDING = ConversationWording(
     before="Two people wrote each other over many months. Below is what they wrote, oldest first; "

@@ -11,17 +11,9 @@ from memray_eval.benchmarks import Suite, long_context_suite
 from memray_eval.benchmarks.generator.question_order import length_label
 from memray_eval.types import Candidate, Prompt, Sample
 
-BENCHMARKS = (
-    "needles",
-    "mrcr",
-    "graphwalks",
-    "nolima",
-    "babilong",
-    "helmet",
-    "lveval",
-    "longbench",
-    "longbench2",
-    "infinitebench",
+BENCHMARKS = tuple(
+    "needles mrcr graphwalks nolima babilong helmet lveval longbench longbench2 "
+    "infinitebench".split()
 )
 SUITES: Mapping[str, Suite] = {
     name: import_module(f"memray_eval.benchmarks.{name}.suite").SUITE for name in BENCHMARKS

@@ -1,9 +1,6 @@
-"""ROUGE-L by two packages, exactly: PyPI rouge 1.0.1, which LongBench uses, and rouge_score 0.1.2,
-which InfiniteBench uses.
-
-Both read a longest common subsequence (LCS) of words off one table, and which of several equally
-long ones they read moves the score. `lcs` walks as they do, over rows of bits instead of a table of
-dictionaries, and without recursion."""
+"""ROUGE-L by two packages, exactly: PyPI rouge 1.0.1 (LongBench) and rouge_score 0.1.2
+(InfiniteBench). Which of several equally long common subsequences they read off their table moves
+the score: `lcs` walks as they do, over rows of bits and without recursion."""
 
 from __future__ import annotations
 

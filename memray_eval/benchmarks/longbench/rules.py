@@ -1,9 +1,5 @@
 """LongBench's nine rules and LongBench v2's, with the semantics of THUDM/LongBench 2e00731, its
-defects included.
-
-Each takes the prediction and the accepted answers and gives 0-1 (the original prints it times 100):
-the best over the answers, and 0.0 if there is none. `first_line` is what the original does to
-the predictions of four tasks before any rule."""
+defects included. Each gives 0-1, the best over the accepted answers, 0.0 without any."""
 
 from __future__ import annotations
 

@@ -218,7 +218,6 @@ def _published_fields(sample: Sample) -> dict[str, str]:
 
 SUITE = long_context_suite(
     description="LongBench: 21 long-context tasks in English, Chinese and code (LongBench-E too)",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

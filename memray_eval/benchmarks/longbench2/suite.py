@@ -107,12 +107,10 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 
 
 def templated(suite: Suite, path: str) -> Suite:
-    """With the benchmark's 0shot.txt and 0shot_cot.txt, for the variants `default` and `cot`: a
-    folder with them, or one file.
-
-    The benchmark puts a second question to the model to read the choice off its thoughts; here the
-    rule reads them as they are, so that a 0shot_cot.txt should ask for "The correct answer is (X)"
-    itself. Raises ConfigError naming the file."""
+    """With the benchmark's 0shot.txt and 0shot_cot.txt for the variants `default` and `cot`: a
+    folder with them, or one file. There is no second question that reads the choice off the
+    thoughts, so 0shot_cot.txt should ask for "The correct answer is (X)". Raises ConfigError naming
+    the file."""
     if is_file(path):
         files = {"cot" if path.endswith(_FILES["cot"]) else "default": path}
     else:
@@ -174,7 +172,6 @@ RULES = {
 SUITE = long_context_suite(
     description="LongBench v2: questions with four choices on contexts up to 2M words, in six "
     "domains",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     prompts=tuple(WORDINGS),
     adapt=adapt,

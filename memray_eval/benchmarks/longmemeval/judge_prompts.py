@@ -6,11 +6,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
-from memray_eval.benchmarks.longmemeval.files import TASKS
 from memray_eval.benchmarks.templates.files import find_file, parse_python, texts_by_condition
 from memray_eval.errors import ConfigError
 
 METRIC = "longmemeval_judge"
+TASKS = tuple(
+    "single-session-user single-session-assistant single-session-preference multi-session "
+    "temporal-reasoning knowledge-update".split()
+)
+ABSTENTION = "_abs"  # in the id of a question that cannot be answered
 UNANSWERABLE = "abstention"
 _FILE = "evaluate_qa.py"
 _PLACES = ("question", "answer", "response")

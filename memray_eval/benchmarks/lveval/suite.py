@@ -76,7 +76,6 @@ adapt = Published(
 
 SUITE = long_context_suite(
     description="LV-Eval: questions on long texts with confusing facts, at five lengths",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

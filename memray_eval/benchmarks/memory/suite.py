@@ -61,19 +61,9 @@ def _mood(emotion: dict[str, float]) -> str:
     )
 
 
-METRICS = (
-    "memory_utilization",
-    "groundedness",
-    "relevance",
-    "coherence",
-    "emotional_congruence",
-    "helpfulness",
-    "safety",
-    "persona_consistency",
-    "politeness",
-    "logical_consistency",
-    "empathy",
-    "conversational_continuity",
+METRICS = tuple(
+    "memory_utilization groundedness relevance coherence emotional_congruence helpfulness safety "
+    "persona_consistency politeness logical_consistency empathy conversational_continuity".split()
 )
 SUITE = Suite(
     description="Health advice that must use what is remembered of the user: the "

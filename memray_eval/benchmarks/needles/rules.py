@@ -1,7 +1,5 @@
-"""RULER's two rules (NVIDIA/RULER c3f5e3b): answers looked for as substrings, cases ignored, 0-1.
-
-A defect of both: "12345678" is credited for "1234567", and so is a list of guesses. The tasks that
-InfiniteBench has are scored by its rules."""
+"""RULER's two rules (NVIDIA/RULER c3f5e3b): answers looked for as substrings, cases ignored, 0-1,
+so that "12345678" is credited for "1234567". InfiniteBench's tasks are scored by its rules."""
 
 from __future__ import annotations
 

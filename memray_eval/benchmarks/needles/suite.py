@@ -19,15 +19,8 @@ _FOUND_TOKENS = 128  # RULER's for its niah tasks
 _LISTED_TOKENS = 120  # RULER's for its ten common words
 _CALC_TOKENS_MAX = 30_000  # InfiniteBench's for math_calc
 _TOKENS_A_VALUE = 4  # " 57," where each digit is a token
-_NIAH = (
-    "single_1",
-    "single_2",
-    "single_3",
-    "multikey_1",
-    "multikey_2",
-    "multikey_3",
-    "multivalue",
-    "multiquery",
+_NIAH = tuple(
+    "single_1 single_2 single_3 multikey_1 multikey_2 multikey_3 multivalue multiquery".split()
 )
 
 MAX_TOKENS = {
@@ -71,7 +64,6 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
 SUITE = long_context_suite(
     description="Needles: generated texts of any length, with something hidden to find, follow or "
     "count",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

@@ -1,12 +1,9 @@
 """NoLiMa's samples: a needle at each of several depths of a book's beginning.
 
-Needle sets and books are the published ones, from the user's copy (hf://datasets/amodaresi/NoLiMa:
-needlesets/*.json and haystack/rand_shuffle/*.txt), in the format of evaluation/run_tests.py at
-7532e4e. Their licence is for non-commercial research only, so nothing of them is shipped.
-
-A sample's tokens are those of `plain_prompt(context, query)`, the needle and the question included
-(the benchmark counts the book alone). The book ends after a word, so that a sample is short of its
-length by less than what its next word takes, and never above it."""
+Needle sets and books come from the user's copy (hf://datasets/amodaresi/NoLiMa: needlesets/*.json,
+haystack/rand_shuffle/*.txt; evaluation/run_tests.py at 7532e4e): their licence is non-commercial.
+Tokens are those of `plain_prompt(context, query)`. The book ends after a word, so a sample is short
+of its length by less than a word, and never above it."""
 
 from __future__ import annotations
 

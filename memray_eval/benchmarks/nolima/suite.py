@@ -54,7 +54,6 @@ RULES = {
 }
 SUITE = long_context_suite(
     description="NoLiMa: a needle that shares no words with the question about it, in a book",
-    metrics=("semantic_correctness", "rule_score"),
     prompt=prompt,
     adapt=adapt,
     tasks=TASKS,

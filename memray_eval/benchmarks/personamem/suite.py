@@ -2,32 +2,189 @@
 
 from __future__ import annotations
 
+import ast
+import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from memray_eval.benchmarks import Answered, Rule, long_context_suite, mean_of
 from memray_eval.benchmarks.conversations.arms import ConversationWording, conversation_prompt
-from memray_eval.benchmarks.personamem.files import FILES, LETTERS, QUESTION_FIELDS, read_options
+from memray_eval.benchmarks.conversations.conversation import (
+    Fault,
+    Session,
+    SpokenTurn,
+    check_sessions,
+    find_lacking,
+    names_in,
+    read_turn,
+    require,
+    to_context,
+)
 from memray_eval.benchmarks.templates.records import Published
+from memray_eval.ports import PublishedFile, PublishedFiles, PublishedQuestion
+from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
+
+LETTERS = "abcd"
+QUESTIONS, CONTEXTS = "questions_", "shared_contexts_"
+QUESTION_FIELDS = tuple(
+    "question_id question_type user_question_or_message correct_answer all_options".split()
+)
+_NEEDED = (*QUESTION_FIELDS, "shared_context_id", "end_index_in_shared_context")
+_KEPT = ("persona_id", "topic", "context_length_in_tokens", "distance_to_ref_in_blocks",
+         "distance_to_ref_in_tokens")  # fmt: skip
+_OPTION = re.compile(r"^\s*\(([a-d])\)\s*(.*)\Z", re.DOTALL)
+
+
+def find(path: str) -> list[PublishedFile] | None:
+    """The tables of questions at a path, each with its contexts beside it."""
+    name = path.rstrip("/").rpartition("/")[2]
+    if name.startswith(QUESTIONS) and name.endswith(".csv"):
+        return [_with_contexts(path)]
+    names = names_in(path)
+    tables = [table for table in names if table.startswith(QUESTIONS) and table.endswith(".csv")]
+    return [_with_contexts(f"{path.rstrip('/')}/{table}") for table in tables] or None
+
+
+def _with_contexts(path: str) -> PublishedFile:
+    return PublishedFile(path, "csv", (contexts_of(path),))
+
+
+def contexts_of(path: str) -> str:
+    """The file of contexts that goes with a table of questions."""
+    folder, slash, name = path.rpartition("/")
+    stem = name.removeprefix(QUESTIONS).removesuffix(".csv")
+    return f"{folder}{slash}{CONTEXTS}{stem}.jsonl"
+
+
+def questions(raw: Any, path: str) -> Iterator[PublishedQuestion]:
+    """The question of one row."""
+    require(raw, "question of PersonaMem's", ("question_id", "all_options"))
+    faults = find_lacking(raw, _NEEDED)
+    name = str(raw["question_id"])
+    options = read_options(raw["all_options"], faults)
+    letter = str(raw.get("correct_answer", "")).strip("() ").lower()
+    if options and letter not in options:
+        faults.append(("correct_answer", f"{raw.get('correct_answer')!r} is none of the options"))
+    context = None
+    if not faults:
+        context = _read_context(raw, path, faults)
+    metadata: dict[str, Any] = {
+        "conversation": str(raw.get("shared_context_id", "")),
+        "label": f"({letter})",
+        "choices": options,
+        "bucket": path.rpartition(QUESTIONS)[2].removesuffix(".csv"),
+        **{field: raw[field] for field in _KEPT if field in raw},
+    }
+    fields = {
+        "id": name,
+        "task": raw.get("question_type", ""),
+        "query": raw.get("user_question_or_message"),
+        "context": context,
+        "answers": [f"({letter})", f"({letter}) {options.get(letter, '')}"],
+        "metadata": metadata,
+    }
+    yield PublishedQuestion(f"question {name}", fields, tuple(faults))
+
+
+def read_options(value: Any, faults: list[Fault]) -> dict[str, str]:
+    """The options by their letters: of a list, as Python or JSON writes it, of texts that begin
+    with (a) to (d)."""
+    try:
+        listed = ast.literal_eval(value) if isinstance(value, str) else value
+    except (ValueError, SyntaxError, RecursionError, MemoryError):
+        listed = None
+    texts = listed if isinstance(listed, list) and all(isinstance(o, str) for o in listed) else []
+    parsed = [match for text in texts if (match := _OPTION.match(text))]
+    options = {match[1]: match[2].strip() for match in parsed}
+    if not options or len(options) != len(texts) or list(options) != list(LETTERS[: len(options)]):
+        faults.append(("all_options", f"must be a list of (a), (b), ... texts: {value!r:.80}"))
+        return {}
+    return options
+
+
+def _read_context(raw: Mapping[str, Any], path: str, faults: list[Fault]) -> str | None:
+    """The shared context up to the question's place in it."""
+    file, wanted = contexts_of(path), str(raw["shared_context_id"])
+    try:
+        end = int(str(raw["end_index_in_shared_context"]))
+    except ValueError:
+        end = 0
+    if end < 1:
+        value = raw["end_index_in_shared_context"]
+        faults.append(("end_index_in_shared_context", f"must be a whole number, not {value!r}"))
+        return None
+    try:
+        places = _places(file)
+        if wanted not in places:
+            faults.append(("shared_context_id", f"{file} has no context {wanted!r}"))
+            return None
+        messages = _messages(file, places[wanted])
+        if end > len(messages):
+            fault = f"is {end}, and the context has {len(messages)} messages"
+            faults.append(("end_index_in_shared_context", fault))
+            return None
+        return to_context(check_sessions(_sessions(messages[:end])))
+    except (OSError, ValueError, RecursionError) as error:
+        faults.append(("shared_context_id", f"{file}: {error}"))
+        return None
+
+
+@lru_cache(4)
+def _places(path: str) -> dict[str, int]:
+    """The offset of each context's line, in bytes; only its key is parsed."""
+    filesystem, inner = locate(path)
+    places, position, decoder = dict[str, int](), 0, json.JSONDecoder()
+    with open_reader(filesystem, inner) as file:
+        while line := file.readline():
+            start, position = position, position + len(line)
+            head = line[:4096].decode("utf-8", "ignore").lstrip("\ufeff \t{")
+            if head.strip():
+                places[str(decoder.raw_decode(head)[0])] = start
+    return places
+
+
+@lru_cache(2)
+def _messages(path: str, start: int) -> tuple[SpokenTurn, ...]:
+    """The messages of the context whose line begins there."""
+    with open_reader(*locate(path), start) as file:
+        context = json.loads(file.readline().decode("utf-8-sig"))
+    messages = next(iter(context.values())) if isinstance(context, dict) and context else None
+    if not isinstance(messages, list):
+        raise ValueError("a context must be a list of messages")
+    return tuple(
+        read_turn(message, f"message {number}", "role", "content")
+        for number, message in enumerate(messages, 1)
+    )
+
+
+def _sessions(messages: tuple[SpokenTurn, ...]) -> list[Session]:
+    """The blocks that the context is made of: one begins at each system message."""
+    starts = [index for index, turn in enumerate(messages) if turn.speaker == "system" or not index]
+    return [
+        Session(f"block {number}", "", messages[first:last])
+        for number, (first, last) in enumerate(
+            zip(starts, [*starts[1:], len(messages)], strict=True), 1
+        )
+    ]
+
+
+FILES = PublishedFiles(find=find, questions=questions)
+
 
 VERSION = "PersonaMem 041d82a"
 _MARK, _END = "<final_answer>", "</final_answer>"
 _IN_BRACKETS = re.compile(r"\(([a-d])\)")
 _ALONE = re.compile(r"\b([a-d])\b")
 # The names of the seven types as the published tables have them: they differ by length.
-TASKS = (
-    "recall_user_shared_facts",
-    "recalling_facts_mentioned_by_the_user",
-    "acknowledge_latest_user_preferences",
-    "track_full_preference_evolution",
-    "recalling_the_reasons_behind_previous_updates",
-    "revisit_reasons_behind_preference_updates",
-    "provide_preference_aligned_recommendations",
-    "suggest_new_ideas",
-    "generalizing_to_new_scenarios",
-    "generalize_to_new_scenarios",
+TASKS = tuple(
+    "recall_user_shared_facts recalling_facts_mentioned_by_the_user "
+    "acknowledge_latest_user_preferences track_full_preference_evolution "
+    "recalling_the_reasons_behind_previous_updates revisit_reasons_behind_preference_updates "
+    "provide_preference_aligned_recommendations suggest_new_ideas generalizing_to_new_scenarios "
+    "generalize_to_new_scenarios".split()
 )
 WORDING = ConversationWording(
     before="Below are a user's earlier chats with an assistant, oldest first.",

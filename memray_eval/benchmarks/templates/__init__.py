@@ -1,8 +1,5 @@
-"""The shared parts of the suites of published benchmarks: text with places to fill, and how a task
-is asked.
-
-`records` reads the benchmarks' records, `files` the templates that a user has of a benchmark's own.
-"""
+"""Text with places to fill, and how a task of a published benchmark is asked. `records` reads the
+benchmarks' records, `files` the templates that a user has of them."""
 
 from __future__ import annotations
 

@@ -8,8 +8,7 @@ from datetime import date
 
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
 from memray_eval.analysis.adjusted.summaries import check_metrics
-from memray_eval.config.environment import server_key
-from memray_eval.config.packages import require_package
+from memray_eval.config.environment import require_package, server_key
 from memray_eval.config.problems import nearest
 from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError

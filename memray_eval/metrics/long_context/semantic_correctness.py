@@ -31,7 +31,7 @@ from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
-from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.denials import says_unknown
 from memray_eval.text_processing.languages import is_foreign
 from memray_eval.types import Message, Response, Sample
 

@@ -8,10 +8,9 @@ from typing import Any
 from memray_eval.benchmarks.generator.generate import samples
 from memray_eval.benchmarks.generator.plan import Plan, TaskSet
 from memray_eval.benchmarks.generator.resources import Resources
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_samples, scan
 from memray_eval.types import Sample
+from tests.unit.datasets.builders import read
 
 
 def generated(
@@ -36,6 +35,5 @@ def generated(
 
 def read_folder(path: Path, reader: SampleReader) -> list[Any]:
     """The problems of a dataset, and then its samples."""
-    problems = list[Problem]()
-    shards = scan(str(path), reader, on_problem=problems.append).shards
-    return [*problems, *(sample for shard in shards for sample in read_samples(shard, reader))]
+    result = read(path, reader)
+    return [*result.problems, *result.items]

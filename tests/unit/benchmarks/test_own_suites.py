@@ -30,8 +30,8 @@ def template(prompt: str, **more: Any) -> SuiteTemplate:
 
 
 def asked(given: SuiteTemplate, sample: Sample = SAMPLE) -> list[tuple[str, str]]:
-    made = find_suite(given).load().prompt(sample, CANDIDATE)
-    return [(message.role, message.content) for message in made.messages]
+    created = find_suite(given).load().prompt(sample, CANDIDATE)
+    return [(message.role, message.content) for message in created.messages]
 
 
 def test_the_history_goes_before_unless_the_template_writes_it() -> None:
@@ -49,14 +49,14 @@ def test_the_history_goes_before_unless_the_template_writes_it() -> None:
 
 
 def test_a_long_context_may_lose_its_middle() -> None:
-    made = find_suite(template("{{ context }}\n{{ query }}")).load()
-    assert made.has_contexts
-    assert made.prompt(SAMPLE.model_copy(update={"context": "long"}), CANDIDATE).is_cut
+    created = find_suite(template("{{ context }}\n{{ query }}")).load()
+    assert created.has_contexts
+    assert created.prompt(SAMPLE.model_copy(update={"context": "long"}), CANDIDATE).is_cut
     assert not find_suite(template("{{ query }}")).load().has_contexts
 
 
 @pytest.mark.parametrize(
-    ("prompt", "told"),
+    ("prompt", "message"),
     [
         ("{{ quary }}", r"suite\.prompt: a sample has no field 'quary'; did you mean 'query'\?"),
         ("{{ metrics }}", "has no field 'metrics'; there are: id, task, query"),
@@ -64,8 +64,8 @@ def test_a_long_context_may_lose_its_middle() -> None:
         ("nowhere.md", r"suite\.prompt: cannot read nowhere\.md"),
     ],
 )
-def test_a_template_that_is_wrong_says_where(prompt: str, told: str) -> None:
-    with pytest.raises(ConfigError, match=told):
+def test_a_template_that_is_wrong_says_where(prompt: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
         find_suite(template(prompt))
 
 
@@ -99,12 +99,12 @@ def test_a_template_needs_metrics() -> None:
     ],
 )
 def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
-    made = suite(lambda sample: returned, metrics=["politeness"]).suite
-    assert [one.content for one in made.prompt(SAMPLE, CANDIDATE).messages] == ["And now?"]
+    created = suite(lambda sample: returned, metrics=["politeness"]).suite
+    assert [one.content for one in created.prompt(SAMPLE, CANDIDATE).messages] == ["And now?"]
 
 
 @pytest.mark.parametrize(
-    ("returned", "told"),
+    ("returned", "message"),
     [
         (7, "prompt returned int, not a text or a list of messages"),
         ({"role": "user"}, "prompt returned dict"),
@@ -112,8 +112,8 @@ def test_a_function_returns_a_text_messages_or_a_prompt(returned: Any) -> None:
         (["x"], "a message that is none"),
     ],
 )
-def test_what_is_no_prompt_says_so(returned: Any, told: str) -> None:
-    with pytest.raises(TypeError, match=told):
+def test_what_is_no_prompt_says_so(returned: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
         suite(lambda sample: returned, metrics=[]).suite.prompt(SAMPLE, CANDIDATE)
 
 

@@ -24,8 +24,8 @@ def test_each_declared_rule_is_a_metric_of_its_name() -> None:
 @pytest.mark.parametrize("suite", WITH_RULES)
 def test_a_suite_with_rules_has_one_for_each_of_its_tasks(suite: str) -> None:
     for task in all_suites()[suite].tasks:
-        asked = Sample(id="1", query="q", suite=suite, task=task)
-        assert rule_name(asked) in all_rules(), task
+        sample = Sample(id="1", query="q", suite=suite, task=task)
+        assert rule_name(sample) in all_rules(), task
 
 
 @pytest.mark.parametrize("suite", ["beam", "longmemeval"])

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from memray_eval.cli import main
 from memray_eval.cli.calibrate import compare_judges, render_lines
 from memray_eval.datasets.labels import LabelledResponse
 from memray_eval.errors import ConfigError
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from memray_eval.types import Record, Score
+from tests.build import build_record, build_sample, build_score
+from tests.unit.cli.conftest import Call
 
 HUMANS = [(float(n % 2), float(n % 2 if n % 7 else 1 - n % 2)) for n in range(40)]
 ROWS = [
@@ -26,6 +26,7 @@ ROWS = [
     for n, people in enumerate(HUMANS)
 ]
 METRIC = "semantic_correctness"
+MAPPED = "response=a,query=q"
 
 
 def fake(responses: Path, judge: str) -> Iterator[Record]:
@@ -39,34 +40,17 @@ def fake(responses: Path, judge: str) -> Iterator[Record]:
             {"judge": judge, "value": value},
             {"judge": judge, "value": value if n % 4 else 1 - value},
         ]
-        judgment = json.dumps(
-            {"verdict": "-", "confidence": 0.9, "jury": [*jury, {"judge": judge, "value": None}]}
-        )
-        scored = Score(
-            metric=METRIC,
-            status="scored",
-            value=value,
-            judgment=judgment,
-            judge=judge,
-            cost_usd=0.01,
-        )
-        score = (
-            scored if judge == "right" else Score(metric=METRIC, status="abstained", judge=judge)
-        )
-        sample = Sample(id=row["id"], query=row["query"])
-        other = Score(metric="another", status="scored", value=0.5)
-        candidate = Candidate(name="given", model="given", backend="given")
-        yield Record(
-            unit_id=row["id"],
-            sample=sample,
-            candidate=candidate,
-            response=Response(text="r"),
-            scores=(other, score),
-        )
+        verdicts = [*jury, {"judge": judge, "value": None}]
+        judgment = json.dumps({"verdict": "-", "confidence": 0.9, "jury": verdicts})
+        score = Score(metric=METRIC, status="abstained", judge=judge)
+        if judge == "right":
+            score = build_score(METRIC, value, judgment=judgment, judge=judge, cost_usd=0.01)
+        sample = build_sample(id=row["id"], query=row["query"])
+        yield build_record(sample, "r", build_score("another", 0.5), score)
 
 
 def test_judges_side_by_side(tmp_path: Path) -> None:
-    report = compare_judges(
+    report, _ = compare_judges(
         "file.json", ROWS, METRIC, (0, 1), (0, 1), ["right", "deaf"], fake, tmp_path
     )
     right, deaf = report.judges
@@ -81,72 +65,38 @@ def test_judges_side_by_side(tmp_path: Path) -> None:
     assert report.suggestion.judge == "right"
     text = "\n".join(render_lines(report))
     assert "40 labelled responses, 20 clusters" in text
-    assert text.splitlines()[4].split() == [
-        "scored",
-        "40",
-        "of",
-        "40",
-        "(100.0%)",
-        "0",
-        "of",
-        "40",
-        "(0.0%)",
-        "40",
-    ]
+    assert text.splitlines()[4].split() == "scored 40 of 40 (100.0%) 0 of 40 (0.0%) 40".split()
     assert "Suggested: right, the highest weighted kappa" in text
     assert "nan" not in text.lower()
 
 
 def test_one_judge_needs_no_suggestion_and_none_is_an_error(tmp_path: Path) -> None:
-    assert (
-        compare_judges("f", ROWS, METRIC, (0, 1), (0, 1), ["right"], fake, tmp_path).suggestion
-        is None
-    )
+    how = ("f", ROWS, METRIC, (0, 1), (0, 1))
+    assert compare_judges(*how, ["right"], fake, tmp_path)[0].suggestion is None
     with pytest.raises(ConfigError, match="--judge names none"):
-        compare_judges("f", ROWS, METRIC, (0, 1), (0, 1), [], fake, tmp_path)
+        compare_judges(*how, [], fake, tmp_path)
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "no metric: name it with --metric"),
-        (["--preset", "other"], "there are evouna, topical_chat, begin"),
-        (
-            ["--preset", "begin", "--metric", "safety"],
-            "no labels for safety; it has them for groundedness",
-        ),
-        (["--metric", "nonesuch"], "no metric 'nonesuch'; there are:"),
-        (["--metric", METRIC], "no column for response"),
-        (["--metric", METRIC, "--map", "response=a,query=q"], "no column for human"),
-        (
-            ["--metric", METRIC, "--map", "response=a,query=q,human=scor"],
-            "did you mean 'score'? There are: q, a, score",
-        ),
-        (
-            ["--metric", METRIC, "--map", "response=a,query=q,human=score"],
-            "'score' holds 4, outside 0 to 1; set --human-scale",
-        ),
-        (
-            ["--metric", METRIC, "--map", "response=a,query=q,human=a"],
-            "'a' holds 'Ada', not a number",
-        ),
-        (["--metric", METRIC, "--human-scale", "5,1"], "write LOW,HIGH"),
-        (["--metric", METRIC, "--label", "yes"], "write WORD=NUMBER"),
-        (["--metric", METRIC, "--save", "kept.jsonl"], "--save kept.jsonl: name a .json file"),
+        ("", "no metric: name it with --metric"),
+        ("--preset other", "there are evouna, topical_chat, begin"),
+        ("--preset begin --metric safety", "no labels for safety; it has them for groundedness"),
+        ("--metric nonesuch", "no metric 'nonesuch'; there are:"),
+        (f"--metric {METRIC}", "no column for response"),
+        (f"--metric {METRIC} --map {MAPPED}", "no column for human"),
+        (f"--metric {METRIC} --map {MAPPED},human=scor", "did you mean 'score'? There are: q, a"),
+        (f"--metric {METRIC} --map {MAPPED},human=score", "'score' holds 4, outside 0 to 1; set"),
+        (f"--metric {METRIC} --map {MAPPED},human=a", "'a' holds 'Ada', not a number"),
+        (f"--metric {METRIC} --human-scale 5,1", "write LOW,HIGH"),
+        (f"--metric {METRIC} --label yes", "write WORD=NUMBER"),
+        (f"--metric {METRIC} --save kept.jsonl", "--save kept.jsonl: name a .json file"),
     ],
 )
-def test_wrong_usage_is_code_2(
-    words: list[str],
-    message: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+def test_wrong_usage_is_code_2(cli: Call, words: str, message: str, tmp_path: Path) -> None:
     path = tmp_path / "labelled.json"
     path.write_text(json.dumps([{"q": "Who?", "a": "Ada", "score": 4}]))
-    monkeypatch.setattr(sys, "argv", ["memray-eval", "calibrate", str(path), *words])
-    with pytest.raises(SystemExit) as ended:
-        main()
-    out = capsys.readouterr()
-    assert (ended.value.code, out.out) == (2, "")
-    assert message in out.err
+    code, out, err = cli("calibrate", str(path), *words.split())
+    assert (code, out) == (2, "")
+    assert message in err

@@ -4,50 +4,35 @@ codes."""
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
 
-from memray_eval.cli import main
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Score
+from tests.build import build_folder, build_record, build_sample, build_score
+from tests.unit.cli.conftest import Call
 
 
 def write_run(folder: Path, values: dict[str, float], n: int = 6, users: int = 0) -> str:
     """A run with a candidate for each of `values`, whose even units score that and whose odd units
     0, of so many users."""
-    run = RunFolder(str(folder))
-    run.create()
     records = [
-        Record(
+        build_record(
+            build_sample(id=str(i), suite="memory", metadata={"user": i % users} if users else {}),
+            f"answer {i}",
+            build_score("empathy", 0.0 if i % 2 else value),
+            candidate=name,
             unit_id=f"{i}/{name}",
-            sample=Sample(
-                id=str(i), query="q", suite="memory", metadata={"user": i % users} if users else {}
-            ),
-            response=Response(text=f"answer {i}"),
-            candidate=Candidate(name=name, model="m"),
-            scores=(Score(metric="empathy", status="scored", value=0.0 if i % 2 else value),),
         )
         for name, value in values.items()
         for i in range(n)
     ]
-    run.write_part(to_table(records))
-    run.write_manifest({"status": "finished", "dataset": {"path": "d", "fingerprint": "f"}})
-    return str(folder)
+    manifest = {"status": "finished", "dataset": {"path": "d", "fingerprint": "f"}}
+    return build_folder(folder, records, manifest).path
 
 
 @pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def called(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "compare", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        out = capsys.readouterr()
-        return int(ended.value.code or 0), out.out, out.err
-
-    return called
+def call(cli: Call) -> Call:
+    return lambda *words: cli("compare", *words)
 
 
 @pytest.fixture
@@ -57,7 +42,7 @@ def runs(tmp_path: Path) -> tuple[str, str]:
     )
 
 
-def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
+def test_two_runs_and_a_candidate_of_several(call: Call, runs: tuple[str, str]) -> None:
     code, out, err = call(runs[0], f"{runs[1]}:llama3:8b", f"{runs[1]}:small", "--json")
     assert (code, err) == (0, "")
     comparison = json.loads(out)
@@ -71,7 +56,7 @@ def test_two_runs_and_a_candidate_of_several(call, runs: tuple[str, str]) -> Non
     assert "bootstrap (BCa, expanded)" in out
 
 
-def test_a_gate_fails_with_exit_code_1_and_says_which(call, runs: tuple[str, str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_gate_fails_with_exit_code_1_and_says_which(call: Call, runs: tuple[str, str]) -> None:
     words = (runs[0], f"{runs[1]}:llama3:8b", "--fail-if", "empathy > 1", "--fail-if")
     code, out, err = call(*words, "empathy < -0.05")
     assert code == 1
@@ -84,8 +69,8 @@ def test_a_gate_fails_with_exit_code_1_and_says_which(call, runs: tuple[str, str
 
 
 def test_the_page_lists_changed_units_and_the_text_stays_short(
-    call, runs: tuple[str, str], tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
+    call: Call, runs: tuple[str, str], tmp_path: Path
+) -> None:
     page = tmp_path / "page.html"
     code, out, err = call(runs[0], f"{runs[1]}:small", "--html", str(page))
     assert (code, err) == (0, f"{page}\n")
@@ -101,8 +86,8 @@ def test_the_page_lists_changed_units_and_the_text_stays_short(
 
 
 def test_units_are_clustered_by_the_user_that_samples_name_unless_told(
-    call, tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
+    call: Call, tmp_path: Path
+) -> None:
     first, two = (
         write_run(tmp_path / name, {"small": value}, users=3)
         for name, value in (("one", 0.4), ("two", 0.8))
@@ -117,50 +102,39 @@ def test_units_are_clustered_by_the_user_that_samples_name_unless_told(
 
 
 def test_bad_input_is_a_message_and_exit_code_2(
-    call, runs: tuple[str, str], tmp_path: Path
-) -> None:  # type: ignore[no-untyped-def]
+    call: Call, runs: tuple[str, str], tmp_path: Path
+) -> None:
     first, two = runs
-    broken = tmp_path / "broken"
-    broken.mkdir()
-    (broken / "manifest.json").write_text("{")
-    listed = tmp_path / "listed"
-    listed.mkdir()
-    (listed / "manifest.json").write_text("[1]")
+    for name, manifest in (("broken", "{"), ("listed", "[1]")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "manifest.json").write_text(manifest)
     damaged = write_run(tmp_path / "damaged", {"small": 0.5})
     for part in (tmp_path / "damaged" / "records").iterdir():
         part.write_bytes(b"PAR1 cut off")
+    small, no_metric = f"{two}:small", "no metric 'humour' in common; there are: empathy"
     for words, message in [
         ((first,), "takes two or more run folders"),
         ((first, str(tmp_path)), f"{tmp_path} has no manifest.json; give the folder of a run"),
         ((first, f"{tmp_path}:small"), "has no manifest.json"),
-        ((first, str(broken)), "manifest.json is not JSON"),
-        ((first, str(listed)), "manifest.json is not JSON of a run"),
+        ((first, f"{tmp_path}/broken"), "manifest.json is not JSON"),
+        ((first, f"{tmp_path}/listed"), "manifest.json is not JSON of a run"),
         ((first, damaged), f"the records of {damaged} cannot be read"),
         (
             (first, two),
-            f"{two} has several candidates: llama3:8b, small; pick one with {two}:llama3:8b",
+            f"{two} has several candidates: llama3:8b, small; pick one with",
         ),
         ((first, f"{two}:large"), "no candidate 'large'; there are: llama3:8b, small"),
         ((first, first), "is given twice"),
-        (
-            (first, f"{two}:small", "--fail-if", "empathy is bad"),
-            "cannot read the gate 'empathy is bad'",
-        ),
-        (
-            (first, f"{two}:small", "--fail-if", "humour < 0"),
-            "no metric 'humour' in common; there are: empathy",
-        ),
-        (
-            (first, f"{two}:small", "--metrics", "humour"),
-            "no metric 'humour' in common; there are: empathy",
-        ),
-        ((first, f"{two}:small", "--cluster", "user"), "no unit names a 'user' to cluster by"),
+        ((first, small, "--fail-if", "empathy is bad"), "cannot read the gate 'empathy is bad'"),
+        ((first, small, "--fail-if", "humour < 0"), no_metric),
+        ((first, small, "--metrics", "humour"), no_metric),
+        ((first, small, "--cluster", "user"), "no unit names a 'user' to cluster by"),
     ]:
         code, out, err = call(*words)
         assert (code, out) == (2, ""), words
         assert message in err
 
 
-def test_runs_of_one_name_go_by_their_paths(call, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+def test_runs_of_one_name_go_by_their_paths(call: Call, tmp_path: Path) -> None:
     paths = [write_run(tmp_path / parent / "run", {"small": 0.5}) for parent in ("x", "y")]
     assert json.loads(call(*paths, "--json")[1])["others"] == [paths[1]]

@@ -2,44 +2,32 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
 
-from memray_eval.cli import main
 from tests.runs import plain_records, write_run
-
-
-@pytest.fixture
-def call(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):  # type: ignore[no-untyped-def]
-    def called(*words: str) -> tuple[int, str]:
-        monkeypatch.setattr(sys, "argv", ["memray-eval", "report", *words])
-        with pytest.raises(SystemExit) as ended:
-            main()
-        return int(ended.value.code or 0), capsys.readouterr().err
-
-    return called
+from tests.unit.cli.conftest import Call
 
 
 @pytest.mark.parametrize("manifest", ["{", "[1]", "3"])
-def test_a_manifest_that_is_none_is_said(call, tmp_path: Path, manifest: str) -> None:  # type: ignore[no-untyped-def]
+def test_a_manifest_that_is_none_is_said(cli: Call, tmp_path: Path, manifest: str) -> None:
     write_run(tmp_path / "run", plain_records(3), 3)
     (tmp_path / "run" / "manifest.json").write_text(manifest)
-    code, error = call(str(tmp_path / "run"), "--html")
+    code, _, error = cli("report", str(tmp_path / "run"), "--html")
     assert (code, "manifest.json is not JSON of a run" in error) == (2, True)
 
 
 @pytest.mark.parametrize("form", ["--csv", "--parquet", "--evaluation", "--benchmark"])
 def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
-    call, tmp_path: Path, form: str
-) -> None:  # type: ignore[no-untyped-def]
+    cli: Call, tmp_path: Path, form: str
+) -> None:
     write_run(tmp_path / "run", plain_records(3), 3)
     (part,) = (tmp_path / "run" / "records").iterdir()
     part.write_bytes(b"PAR1 cut off")
     out = tmp_path / "out"
     out.write_text("before")
-    code, error = call(str(tmp_path / "run"), form, str(out))
+    code, _, error = cli("report", str(tmp_path / "run"), form, str(out))
     assert (code, f"the records of {tmp_path / 'run'} cannot be read" in error) == (2, True)
     assert out.read_text() == "before"
 
@@ -47,7 +35,7 @@ def test_records_that_cannot_be_read_are_said_and_what_was_there_stays(
 @pytest.mark.parametrize(
     "words", [["--csv"], ["--benchmark"], ["--evaluation"], ["--html", "--out"]]
 )
-def test_a_folder_is_no_place_for_a_file(call, tmp_path: Path, words: list[str]) -> None:  # type: ignore[no-untyped-def]
+def test_a_folder_is_no_place_for_a_file(cli: Call, tmp_path: Path, words: list[str]) -> None:
     write_run(tmp_path / "run", plain_records(3), 3)
-    code, error = call(str(tmp_path / "run"), *words, str(tmp_path))
+    code, _, error = cli("report", str(tmp_path / "run"), *words, str(tmp_path))
     assert (code, f"{tmp_path} is a folder" in error) == (2, True)

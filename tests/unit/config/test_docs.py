@@ -42,12 +42,12 @@ over two lines with `code and more code`! A [link](https://x.org/a.b) ends it
 
 | a table. Is | none |
 """
-    found = list(sentences(page))
-    assert found == [
+    result = list(sentences(page))
+    assert result == [
         "One sentence.",
         "Another one, over two lines with code!",
         "A link ends it",
         "an item of a list",
         "With two sentences",
     ]
-    assert [words(one) for one in found] == [2, 7, 4, 5, 3]
+    assert [words(one) for one in result] == [2, 7, 4, 5, 3]

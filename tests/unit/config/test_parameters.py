@@ -16,19 +16,14 @@ from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, Judgin
 from memray_eval.judges.accounts import parameters_of
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, load_table
 from memray_eval.types import Candidate, Sampling, unit_id
+from tests.build import build_config
 
 SERVER = {"lab": {"url": "http://127.0.0.1:8000/v1"}}
 
 
 def job(model: str = "org/model", judging: dict[str, Any] | None = None, **keys: Any) -> RunConfig:
-    return RunConfig.model_validate(
-        {
-            "dataset": "d.jsonl",
-            "servers": SERVER,
-            "candidates": [{"name": "c", "model": model, **keys}],
-            "judging": judging or {},
-        }
-    )
+    candidates = [{"name": "c", "model": model, **keys}]
+    return build_config(servers=SERVER, candidates=candidates, judging=judging or {})
 
 
 @pytest.mark.parametrize(
@@ -89,18 +84,11 @@ def test_the_names_of_an_engine_are_vllms() -> None:
 
 def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
     """The first two are those of version b710d4b."""
-    ids = [
-        unit_id("s", Candidate(name="c", model="m", **keys), "memory")
-        for keys in (
-            {},
-            {"sampling": Sampling(max_tokens=256)},
-            {"extra": {}},
-            {"extra": {"top_k": 1}},
-            {"extra": {"top_k": 2}},
-            {"sampling": Sampling(max_tokens=None)},
-            {"sampling": Sampling(temperature=None)},
-        )
-    ]
+    of_old = ({}, {"sampling": Sampling(max_tokens=256)}, {"extra": {}})
+    samplings = (Sampling(max_tokens=None), Sampling(temperature=None))
+    changes = [*({"extra": {"top_k": k}} for k in (1, 2)), *({"sampling": s} for s in samplings)]
+    candidates = (Candidate(name="c", model="m", **keys) for keys in (*of_old, *changes))
+    ids = [unit_id("s", candidate, "memory") for candidate in candidates]
     assert ids[:3] == ["e28d623d6618b161"] * 3
     assert len(set(ids)) == 5
 

@@ -6,20 +6,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.benchmarks import get_suite
 from memray_eval.datasets.answers import parse_answer
 from memray_eval.datasets.parsing import InvalidSample, Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_records, scan
 from memray_eval.datasets.sources import read_header, whole
 from memray_eval.report.exports import export_responses
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
-from memray_eval.types import Candidate, Record, Response, Score
+from memray_eval.types import Candidate, Record, Response
+from tests.build import build_folder, build_score
+from tests.unit.datasets.builders import read as read_dataset
+from tests.unit.datasets.builders import write_rows
 
 ROW = {"id": "H001", "query": "What now?", "memory": {"name": "Jason"}, "response": "Rest, Jason."}
 
@@ -27,9 +25,8 @@ RESPONSES = SampleReader(suite="memory", has_responses=True)
 
 
 def read(path: Path) -> tuple[list[Record], list[Problem]]:
-    problems: list[Problem] = []
-    item = scan(str(path), RESPONSES, on_problem=problems.append)
-    return [record for shard in item.shards for record in read_records(shard, RESPONSES)], problems
+    result = read_dataset(path, RESPONSES)
+    return result.items, result.problems
 
 
 @pytest.mark.parametrize(
@@ -46,11 +43,8 @@ def test_a_row_is_a_record_whatever_its_fields_are_called(
 ) -> None:
     record = parse_answer(row, "memory")
     assert record.response is not None
-    assert (record.response.text, record.candidate.name, record.candidate.backend) == (
-        text,
-        name,
-        "given",
-    )
+    assert (record.response.text, record.candidate.name) == (text, name)
+    assert record.candidate.backend == "given"
 
 
 @pytest.mark.parametrize(
@@ -66,10 +60,8 @@ def test_a_row_is_a_record_whatever_its_fields_are_called(
 def test_what_cannot_be_judged_is_told(row: Any, field: str, message: str) -> None:
     with pytest.raises(InvalidSample) as raised:
         parse_answer(row, "memory")
-    assert (raised.value.faults[0].field, message in raised.value.faults[0].message) == (
-        field,
-        True,
-    )
+    assert raised.value.faults[0].field == field
+    assert message in raised.value.faults[0].message
 
 
 ASKED = {"id": "a", "query": "q", "response": "r"}
@@ -109,19 +101,12 @@ def test_what_other_programs_call_a_samples_fields_is_known(
 
 
 def test_what_does_not_fit_is_kept_or_told() -> None:
-    kept = parse_answer(
-        {**ASKED, "personality": "dry", "expected": {"tone": "warm"}}, "memory"
-    ).sample
-    assert (kept.metadata, kept.answers) == (
-        {"personality": "dry", "expected": {"tone": "warm"}},
-        (),
-    )
+    other = {"personality": "dry", "expected": {"tone": "warm"}}
+    kept = parse_answer({**ASKED, **other}, "memory").sample
+    assert (kept.metadata, kept.answers) == (other, ())
+    apart = {"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}}
     for row, field, message in (
-        (
-            {"emotion": {"speech": {"joy": 1.0}, "text": {"joy": 1.0}}},
-            "emotion",
-            "(speech, text) and none called 'fused'",
-        ),
+        (apart, "emotion", "(speech, text) and none called 'fused'"),
         ({"big_five": {"openness": 4}}, "traits.openness", "less than or equal to 1"),
         ({"answers": {"text": "x"}}, "answers", "must be a list of text"),
         ({"answer": None, "anwsers": "x"}, "anwsers", "did you mean 'answers'?"),
@@ -148,10 +133,8 @@ def test_what_does_not_fit_is_kept_or_told() -> None:
 def test_the_head_of_a_file_names_who_answered(
     tmp_path: Path, head: dict[str, Any], name: str, model: str, comes_first: bool
 ) -> None:
-    own, other = (
-        {**ROW, "id": "H002", "model": "own"},
-        {**ROW, "model_name": "other", "candidate": "one"},
-    )
+    own = {**ROW, "id": "H002", "model": "own"}
+    other = {**ROW, "model_name": "other", "candidate": "one"}
     rows = {"results": [ROW, own, other]}
     path = tmp_path / "r.json"
     path.write_text(json.dumps({**head, **rows} if comes_first else {**rows, **head}))
@@ -165,12 +148,10 @@ def test_the_head_of_a_file_names_who_answered(
 def test_a_head_says_nothing_of_samples_and_of_other_formats(tmp_path: Path) -> None:
     path = tmp_path / "d.json"
     path.write_text(json.dumps({"model": "m", "samples": [{"id": "a", "query": "q"}]}))
-    item = scan(
-        str(path),
-        SampleReader(suite="memory"),
-        on_problem=lambda problem: pytest.fail(str(problem)),
-    )
-    assert (item.shards[0].header, read_header(whole(str(path))[0])) == ({}, {"model": "m"})
+    result = read_dataset(path)
+    assert not result.problems
+    assert result.scan.shards[0].header == {}
+    assert read_header(whole(str(path))[0]) == {"model": "m"}
     (tmp_path / "d.jsonl").write_text(json.dumps(ROW))
     assert read_header(whole(str(tmp_path / "d.jsonl"))[0]) == {}
     (tmp_path / "list.json").write_text(json.dumps([{"model": "m"}]))
@@ -182,70 +163,40 @@ def test_rows_of_a_suite_with_published_formats_may_be_called_otherwise_too(tmp_
     reading = SampleReader(
         suite="longbench", adapt=suite.adapt, known_tasks=suite.tasks, has_responses=True
     )
-    rows: list[dict[str, Any]] = [
-        {
-            "suite": "longbench",
-            "task": "qasper",
-            "id": "a",
-            "question": "q",
-            "reference": "x",
-            "prediction": "x",
-        },
-        {
-            "_id": "b",
-            "dataset": "qasper",
-            "input": "q",
-            "context": "c",
-            "answers": ["x"],
-            "length": 3,
-            "pred": "x",
-        },
-    ]
-    (tmp_path / "r.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    item = scan(
-        str(tmp_path / "r.jsonl"), reading, on_problem=lambda problem: pytest.fail(str(problem))
-    )
-    records = [record for shard in item.shards for record in read_records(shard, reading)]
-    assert [
-        (record.sample.task, record.sample.query, record.sample.answers) for record in records
-    ] == [("qasper", "q", ("x",))] * 2
-    assert item.suites == {"longbench": 1}
+    ours = {"suite": "longbench", "task": "qasper", "id": "a", "question": "q", "reference": "x"}
+    theirs = {"_id": "b", "dataset": "qasper", "input": "q", "context": "c", "answers": ["x"]}
+    rows = [ours | {"prediction": "x"}, theirs | {"length": 3, "pred": "x"}]
+    result = read_dataset(write_rows(tmp_path / "r.jsonl", rows), reading)
+    assert not result.problems
+    samples = [record.sample for record in result.items]
+    assert [(s.task, s.query, s.answers) for s in samples] == [("qasper", "q", ("x",))] * 2
+    assert result.scan.suites == {"longbench": 1}
 
 
 @pytest.mark.parametrize("shape", ["list.json", "seed.json", "rows.jsonl", "rows.parquet"])
 def test_every_file_is_read(tmp_path: Path, shape: str) -> None:
     rows = [ROW, {**ROW, "id": "H002", "response": "Sleep."}]
     path = tmp_path / shape
-    if shape == "list.json":
-        path.write_text(json.dumps(rows))
-    elif shape == "seed.json":
-        path.write_text(
-            json.dumps({"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}, "results": rows})
-        )
-    elif shape == "rows.jsonl":
-        path.write_text("\n".join(json.dumps(row) for row in rows))
+    if shape == "seed.json":
+        head = {"model": "gemma3:4b", "config": {"weights": [0.7, 0.3]}}
+        path.write_text(json.dumps({**head, "results": rows}))
     else:
-        pq.write_table(pa.Table.from_pylist(rows), path)
+        write_rows(path, rows)
     records, problems = read(path)
     assert not problems
-    assert [record.response.text for record in records if record.response] == [
-        "Rest, Jason.",
-        "Sleep.",
-    ]
+    texts = [record.response.text for record in records if record.response]
+    assert texts == ["Rest, Jason.", "Sleep."]
 
 
 def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
     tmp_path: Path, record: Record
 ) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
     other = Candidate(name="other", model="m2")
-    scored = record.model_copy(update={"scores": (Score(metric="x", status="error", error="e"),)})
+    scored = record.model_copy(update={"scores": (build_score("x", None),)})
     twin = record.model_copy(
         update={"candidate": other, "unit_id": "u2", "response": Response(text="Hm.")}
     )
-    folder.write_part(to_table([scored, twin]))
-    folder.write_manifest({})
+    build_folder(tmp_path / "run", [scored, twin], {})
     records, problems = read(tmp_path / "run")
     assert not problems
     assert records[0] == record
@@ -254,18 +205,13 @@ def test_a_run_folder_is_read_with_its_candidates_and_without_its_scores(
 
 
 def test_what_generate_writes_evaluate_reads(tmp_path: Path, record: Record) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    folder.write_part(to_table([record]))
+    folder = build_folder(tmp_path / "run", [record])
     export_responses(str(tmp_path / "responses_x.json"), folder.each(), "small", "20261121_000000")
     assert json.loads((tmp_path / "responses_x.json").read_text())["model"] == "small"
     (item,), problems = read(tmp_path / "responses_x.json")
     assert not problems
-    assert (item.sample, item.response, item.candidate.name) == (
-        record.sample,
-        record.response,
-        "small",
-    )
+    assert (item.sample, item.response) == (record.sample, record.response)
+    assert item.candidate.name == "small"
 
 
 @pytest.mark.parametrize(
@@ -280,9 +226,7 @@ def test_a_candidates_configuration_that_cannot_be_read_is_a_problem(
     config: Any, message: str
 ) -> None:
     with pytest.raises(InvalidSample) as raised:
-        parse_answer(
-            {"id": "a", "query": "q", "response": "r", "candidate_config": config}, "memory"
-        )
+        parse_answer({**ASKED, "candidate_config": config}, "memory")
     (fault,) = raised.value.faults
     assert (fault.field, raised.value.sample_id) == ("candidate_config", "a")
     assert "is no candidate's configuration" in fault.message
@@ -316,14 +260,8 @@ def test_why_a_response_that_exists_is_no_answer(fields: dict[str, Any], cause: 
 
 @pytest.mark.parametrize("form", ["csv", "parquet", "jsonl"])
 def test_a_row_of_a_table_without_a_response_is_no_answer(tmp_path: Path, form: str) -> None:
-    path = tmp_path / f"rows.{form}"
-    rows = [{"id": "a", "query": "q", "response": "r"}, {"id": "b", "query": "q", "response": None}]
-    if form == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif form == "csv":
-        path.write_text("id,query,response\na,q,r\nb,q,\n")
-    else:
-        path.write_text("\n".join(map(json.dumps, rows)))
+    rows = [ASKED, {"id": "b", "query": "q", "response": None}]
+    path = write_rows(tmp_path / f"rows.{form}", rows)
     item, problems = read(path)
     assert not problems
     causes = [answer.response.no_answer for answer in item if answer.response]

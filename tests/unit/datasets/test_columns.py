@@ -7,18 +7,18 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pandas as pd
 import pytest
 
-from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_records, read_samples, scan
 from memray_eval.datasets.sources import Shard, entries
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.resolve import resolve_reading
 from memray_eval.ports import no_adaptation
 from memray_eval.types import Record, Sample
+from tests.build import build_config
+from tests.unit.datasets.builders import read as read_dataset
+from tests.unit.datasets.builders import write_rows
 
 TICKETS = (
     "ticket,question,profile,team\n"
@@ -32,23 +32,11 @@ def read(
     path: Path, mapped: dict[str, Any] | None = None, **options: Any
 ) -> tuple[list[Sample], list[str], list[Problem]]:
     """The samples of all shards, what was said of columns, and the problems."""
-    config = RunConfig.model_validate(
-        {
-            "dataset": str(path),
-            "columns": mapped or {},
-            "candidates": [{"name": "a", "model": "m"}],
-            **options,
-        }
-    )
+    config = build_config(dataset=str(path), columns=mapped or {}, **options)
     notes: list[str] = []
-    problems: list[Problem] = []
     reader = resolve_reading(config).with_columns(notes.append).reader
-    result = scan(str(path), reader, rows_per_shard=2, on_problem=problems.append)
-    return (
-        [entry for shard in result.shards for entry in read_samples(shard, reader)],
-        notes,
-        problems,
-    )
+    result = read_dataset(path, reader, rows_per_shard=2)
+    return result.items, notes, result.problems
 
 
 def write(tmp_path: Path, text: str, name: str = "tickets.csv") -> Path:
@@ -77,21 +65,16 @@ def test_common_names_are_guessed_and_said_and_rows_are_numbered(tmp_path: Path)
     assert [sample.id for sample in samples] == ["1", "2", "3"]
     assert samples[0].memory == {"sleep": "5 h", "age": 41}
     (line,) = notes
-    assert line == (
-        "Columns of tickets.csv: query is 'question', memory is 'profile'; kept as metadata: "
-        "ticket, team. `--map FIELD=COLUMN` or `columns:` decides."
-    )
+    assert "query is 'question', memory is 'profile'; kept as metadata: ticket, team." in line
 
 
 def test_what_looks_like_nothing_is_an_error_with_a_mapping_to_paste(tmp_path: Path) -> None:
     path = write(tmp_path, "what,who\nHello?,Ana\n")
     with pytest.raises(DataError) as error:
         read(path)
-    assert str(error.value) == (
-        f"{path}: no column is called query, and none looks like it. Its columns: what, who. Say "
-        "which is which:\n  --map query=what\nor in the job:\n  columns:\n    query: what\n"
-        "or from Python:\n  map={'query': 'what'}"
-    )
+    mappings = ("  --map query=what\n", "  columns:\n    query: what\n", "map={'query': 'what'}")
+    for text in (f"{path}: no column is called query", "Its columns: what, who.", *mappings):
+        assert text in str(error.value)
     with pytest.raises(DataError, match=r"from the column 'wat', and there is none; did you mean"):
         read(path, {"query": "wat"})
 
@@ -102,12 +85,7 @@ def test_other_formats_are_mapped_alike(tmp_path: Path, kind: str) -> None:
         {"Question": f"q{number}", "Reference": "Paris", "facts": ["likes tea", "is 41"], "n": 7}
         for number in range(5)
     ]
-    path = tmp_path / f"data.{kind}"
-    if kind == "parquet":
-        pd.DataFrame(rows).to_parquet(path)
-    else:
-        lines = [json.dumps(row) for row in rows]
-        path.write_text("\n".join(lines) if kind == "jsonl" else f"[{','.join(lines)}]")
+    path = write_rows(tmp_path / f"data.{kind}", rows)
     samples, notes, problems = read(path, {"memory": "facts"})
     assert not problems
     assert [sample.id for sample in samples] == ["1", "2", "3", "4", "5"]
@@ -129,26 +107,21 @@ def test_rows_of_several_files_and_spread_limits_keep_their_numbers(tmp_path: Pa
     assert by_query == {
         f"{name}{number}": f"{name}:{2 * number + 1}" for name in "ab" for number in range(4)
     }
-    config = {"dataset": str(folder), "candidates": [{"name": "a", "model": "m"}]}
-    spec = resolve_reading(RunConfig.model_validate(config)).with_columns(lambda line: None)
-    result = scan(str(folder), spec.reader, limit=5, on_problem=print)
-    taken = [entry for shard in result.shards for entry in read_samples(shard, spec.reader)]
+    spec = resolve_reading(build_config(dataset=str(folder))).with_columns(lambda line: None)
+    taken = read_dataset(folder, spec.reader, limit=5).items
     assert len(taken) == 5
     assert all(by_query[entry.query] == entry.id for entry in taken)
 
 
 def test_responses_are_mapped_too(tmp_path: Path) -> None:
     path = write(tmp_path, "Ask;Said;Who\nHello?;Hi.;gpt\n", "answers.csv")
-    config = RunConfig.model_validate(
-        {
-            "dataset": str(path),
-            "columns": {"query": "Ask", "response": "Said", "candidate": "Who"},
-            "candidates": [{"name": "given", "model": "given", "backend": "given"}],
-        }
+    config = build_config(
+        dataset=str(path),
+        columns={"query": "Ask", "response": "Said", "candidate": "Who"},
+        candidates=[{"name": "given", "model": "given", "backend": "given"}],
     )
     reader = resolve_reading(config).with_columns(lambda line: None).reader
-    result = scan(str(path), reader, on_problem=print)
-    (record,) = [entry for shard in result.shards for entry in read_records(shard, reader)]
+    (record,) = read_dataset(path, reader).items
     assert isinstance(record, Record)
     assert (record.sample.query, record.candidate.name) == ("Hello?", "gpt")
     assert record.response is not None
@@ -249,11 +222,8 @@ def test_each_row_of_a_csv_is_read_alone_as_from_the_start(
 def test_a_csv_is_cut_into_shards_that_hold_its_rows_once(tmp_path: Path) -> None:
     rows = "".join(f'{number},"question\n{number}"\n' for number in range(100))
     path = write(tmp_path, f"id,query\n{rows}")
-    result = scan(str(path), SampleReader(suite="memory"), rows_per_shard=7, on_problem=print)
-    assert len(result.shards) == 15
-    samples = [
-        entry
-        for shard in result.shards
-        for entry in read_samples(shard, SampleReader(suite="memory"))
+    result = read_dataset(path, rows_per_shard=7)
+    assert len(result.scan.shards) == 15
+    assert [entry.query for entry in result.items] == [
+        f"question\n{number}" for number in range(100)
     ]
-    assert [entry.query for entry in samples] == [f"question\n{number}" for number in range(100)]

@@ -3,18 +3,15 @@ refused."""
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.datasets.labels import Labelling, find_preset, map_columns, read_labelled
 from memray_eval.errors import ConfigError, DataError
 from tests.conftest import REPOSITORY
+from tests.unit.datasets.builders import write_rows
 
 ROWS = [{"q": "Who?", "a": "Ada", "score": "4"}, {"q": "When?", "a": 'In "1843"', "score": "2"}]
 PLAIN = Labelling(columns={"query": "q", "response": "a"}, people=("score",))
@@ -23,21 +20,7 @@ DATA = REPOSITORY.parent / "shared" / "data" / "judge-validation"
 
 
 def written(folder: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
-    path = folder / f"labelled.{kind}"
-    if kind == "parquet":
-        pq.write_table(pa.Table.from_pylist(rows), path)
-    elif kind == "tsv":
-        path.write_text(
-            "".join("\t".join(cells) + "\n" for cells in (rows[0], *(row.values() for row in rows)))
-        )
-    elif kind == "csv":
-        with path.open("w", newline="") as file:
-            writer = csv.DictWriter(file, list(rows[0]))
-            writer.writeheader()
-            writer.writerows(rows)
-    else:
-        path.write_text(json.dumps(rows) if kind == "json" else "\n".join(map(json.dumps, rows)))
-    return path
+    return write_rows(folder / f"labelled.{kind}", rows)
 
 
 @pytest.mark.parametrize("kind", ["json", "jsonl", "csv", "tsv", "parquet"])
@@ -49,23 +32,13 @@ def test_every_kind_of_file_reads_the_same(tmp_path: Path, kind: str) -> None:
 
 
 def test_systems_beside_each_other_become_responses_of_their_own(tmp_path: Path) -> None:
-    row = {
-        "q": "Who?",
-        "gold": "Ada/A. King",
-        "say_x": "Ada",
-        "ok_x": True,
-        "say_y": None,
-        "ok_y": False,
-        "bad": False,
-    }
+    row = {"q": "Who?", "gold": "Ada/A. King", "bad": False}
+    row |= {"say_x": "Ada", "ok_x": True, "say_y": None, "ok_y": False}
     columns = {"query": "q", "response": "say_*", "answers": "gold", "skip": "bad"}
     labelling = Labelling(columns=columns, people=("ok_*",), separator="/")
-    responses = read_labelled(
-        written(tmp_path, "json", [row | {"bad": True}, row]), labelling, (0, 1)
-    )
-    assert [
-        (response.id, response.fields["response"], response.people) for response in responses
-    ] == [
+    path = written(tmp_path, "json", [row | {"bad": True}, row])
+    responses = read_labelled(path, labelling, (0, 1))
+    assert [(row.id, row.fields["response"], row.people) for row in responses] == [
         ("row-000002-x", "Ada", (1.0,)),
         ("row-000002-y", "", (0.0,)),
     ]
@@ -134,19 +107,15 @@ def test_fields_that_must_be_mapped(tmp_path: Path) -> None:
     ],
 )
 def test_a_label_that_is_none(tmp_path: Path, label: Any, message: str) -> None:
+    path = written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}])
     with pytest.raises(DataError, match=rf"row-000002: .*{message}"):
-        read_labelled(
-            written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": label}]), PLAIN, (1, 5)
-        )
+        read_labelled(path, PLAIN, (1, 5))
 
 
 @pytest.mark.parametrize("nothing", [None, " "])
 def test_a_response_that_nobody_labelled(tmp_path: Path, nothing: str | None) -> None:
     path = written(tmp_path, "json", [ROWS[0], ROWS[1] | {"score": nothing}])
-    with pytest.raises(
-        DataError,
-        match="row-000002: no label in 'score'; leave such responses out with --skip-unlabelled",
-    ):
+    with pytest.raises(DataError, match=r"row-000002: no label in 'score'; .*--skip-unlabelled"):
         read_labelled(path, PLAIN, (1, 5))
     assert len(read_labelled(path, PLAIN, (1, 5), skip_unlabelled=True)) == 1
     assert len(read_labelled(path, PLAIN, (1, 5), limit=1)) == 1

@@ -16,13 +16,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.datasets import json_files
-from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, Problem, parse_json
-from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.datasets.parsing import MAX_NESTING, InvalidSample, parse_json
+from memray_eval.datasets.scan import Scan
 from memray_eval.errors import DataError
 from memray_eval.storage import paths as storage
+from tests.unit.datasets.builders import items_of, read
 
-READING = SampleReader(suite="memory")
 DIGITS = b"9" * 5000
 DEEP = b"[" * 100_000 + b"]" * 100_000
 
@@ -32,15 +31,13 @@ def row(number: int) -> bytes:
 
 
 def scanned(path: Path) -> tuple[Scan, list[str]]:
-    problems: list[Problem] = []
-    result = scan(str(path), READING, on_problem=problems.append)
-    assert (
-        sum(1 for shard in result.shards for _ in read_samples(shard, READING)) == result.n_samples
-    )
-    for problem in problems:
+    """The scan, whose samples can be read, and its problems, which can be written."""
+    result = read(path)
+    assert len(result.items) == result.scan.n_samples
+    for problem in result.problems:
         problem.model_dump_json()
         str(problem).encode("utf-8")
-    return result, [str(problem) for problem in problems]
+    return result.scan, [str(problem) for problem in result.problems]
 
 
 @pytest.mark.parametrize(
@@ -88,11 +85,8 @@ def test_numbers_and_brackets_in_a_text_are_text(tmp_path: Path) -> None:
     text = DIGITS.decode() + "[" * 1000 + '\\"' * 3
     (tmp_path / "data.json").write_text(json.dumps([{"id": "a", "query": text}]))
     (tmp_path / "data.jsonl").write_text(json.dumps({"id": "a", "query": text}))
-    assert (
-        scanned(tmp_path / "data.json")[0].n_samples
-        == scanned(tmp_path / "data.jsonl")[0].n_samples
-        == 1
-    )
+    for kind in ("json", "jsonl"):
+        assert scanned(tmp_path / f"data.{kind}")[0].n_samples == 1
 
 
 @pytest.mark.heavy
@@ -202,7 +196,7 @@ def test_recordings_in_a_parquet_are_left_out_and_text_that_is_no_utf8_is_told(
     pq.write_table(table, tmp_path / "data.parquet")
     result, problems = scanned(tmp_path / "data.parquet")
     assert (result.n_samples, problems) == (1, [])
-    (sample,) = [sample for shard in result.shards for sample in read_samples(shard, READING)]
+    (sample,) = items_of(result)
     assert sample.metadata == {"audio": {"path": "a.wav"}, "all": [{"path": "a.wav"}]}
     broken = pa.StringArray.from_buffers(
         1, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xff\xfe")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from itertools import pairwise
 from pathlib import Path
@@ -11,30 +10,23 @@ from typing import Any
 import pytest
 
 from memray_eval.datasets.ordering import SampleOrder, StratifiedOrder
-from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.datasets.scan import Scan
 from memray_eval.types import Sample
+from tests.unit.datasets.builders import items_of, read, write_rows
 
 
 def write(path: Path, rows: list[dict[str, Any]], suffix: str = "jsonl") -> str:
-    file = path / f"rows.{suffix}"
-    text = (
-        json.dumps(rows)
-        if suffix == "json"
-        else "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-    )
-    file.write_text(text, "utf-8")
-    return str(file)
+    return str(write_rows(path / f"rows.{suffix}", rows))
 
 
 def ordered(
     path: str, seed: int = 0, rows: int = 8, limit: int | None = None
 ) -> tuple[Scan, list[Sample], SampleOrder]:
-    reader, collected = SampleReader(suite="memory"), StratifiedOrder(seed)
-    result = scan(path, reader, limit=limit, on_problem=print, on_taken=collected.entries.append)
+    collected = StratifiedOrder(seed)
+    result = read(path, limit=limit, on_taken=collected.entries.append)
+    assert not result.problems
     shards, order = collected.finish(rows)
-    samples = [sample for shard in shards for sample in read_samples(shard, reader)]
-    return result, samples, order
+    return result.scan, items_of(Scan(shards=shards)), order
 
 
 def row(number: int, task: str, **more: Any) -> dict[str, Any]:
@@ -56,8 +48,7 @@ def test_every_sample_comes_once_at_its_place(tmp_path: Path, suffix: str) -> No
     assert sorted(places) == list(range(80))
     # A JSON is read in its own order within a shard
     assert places == list(range(80)) or suffix == "json"
-    plain = scan(path, SampleReader(suite="memory"), on_problem=print)
-    assert result.fingerprint == plain.fingerprint
+    assert result.fingerprint == read(path).scan.fingerprint
     assert order.places_of(["unknown"]).tolist() == [-1]
 
 
@@ -107,20 +98,14 @@ def test_a_context_of_all_samples_is_no_group(tmp_path: Path) -> None:
 def test_a_limit_takes_the_same_samples_in_another_order(tmp_path: Path) -> None:
     path = write(tmp_path, rows_of(40))
     _, samples, order = ordered(path, limit=10)
-    plain = scan(path, SampleReader(suite="memory"), limit=10, on_problem=print)
-    taken = [
-        row.id
-        for shard in plain.shards
-        for row in read_samples(shard, SampleReader(suite="memory"))
-    ]
-    assert sorted(sample.id for sample in samples) == sorted(taken)
+    assert sorted(sample.id for sample in samples) == sorted(read(path, limit=10).ids)
     assert order.positions.size == 10
 
 
 def test_several_files_are_mixed(tmp_path: Path) -> None:
     for name in ("a", "b", "c"):
-        lines = [json.dumps(row(number, "t") | {"id": f"{name}{number}"}) for number in range(20)]
-        (tmp_path / f"{name}.jsonl").write_text("\n".join(lines) + "\n")
+        rows = [row(number, "t", id=f"{name}{number}") for number in range(20)]
+        write_rows(tmp_path / f"{name}.jsonl", rows)
     _, samples, order = ordered(str(tmp_path), rows=10)
     assert len(samples) == 60
     first = sorted(samples, key=lambda sample: int(order.places_of([sample.id])[0]))[:15]

@@ -6,8 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,11 +13,12 @@ from pydantic import ValidationError
 
 from memray_eval.datasets import parsing
 from memray_eval.datasets import scan as scanning
-from memray_eval.datasets.parsing import InvalidSample, Problem, parse_sample
+from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import read_records, scan
-from memray_eval.types import Candidate, Record, Response, Sample, Score, Turn, dumps
+from memray_eval.types import Record, Response, Sample, Turn, dumps
 from memray_eval.types.json_text import record_to_json, sample_to_json
+from tests.build import build_record, build_score
+from tests.unit.datasets.builders import read, write_rows
 
 text = st.text(max_size=8) | st.sampled_from(["\ud800", "\x00", "ä", "</think>", '"\\'])
 scalars = text | st.none() | st.integers() | st.floats() | st.booleans()
@@ -58,13 +57,9 @@ def test_a_name_that_utf_8_cannot_hold_is_refused(name: str) -> None:
         parse_sample(raw, "qa")
 
 
-metadata = st.dictionaries(
-    st.text(max_size=4),
-    scalars
-    | st.lists(scalars, max_size=2)
-    | st.dictionaries(st.text(max_size=4), scalars, max_size=2),
-    max_size=3,
-)
+names = st.text(max_size=4)
+parts = scalars | st.lists(scalars, max_size=2) | st.dictionaries(names, scalars, max_size=2)
+metadata = st.dictionaries(names, parts, max_size=3)
 samples = st.builds(
     Sample,
     id=st.just("a"),
@@ -94,14 +89,8 @@ class LaterResponse(Response):
 def test_json_is_what_pydantic_makes(
     sample: Sample, response: Response | None, is_scored: bool
 ) -> None:
-    scores = (Score(metric="m", status="error", error="e"),) if is_scored else ()
-    record = Record(
-        unit_id="0" * 16,
-        sample=sample,
-        candidate=Candidate(name="ü", model="m"),
-        response=response,
-        scores=scores,
-    )
+    scores = [build_score("m", None)] if is_scored else []
+    record = build_record(sample, response, *scores, candidate="ü")
     assert sample_to_json(sample) == dumps(sample.model_dump(mode="json"))
     again = Record.model_validate(json.loads(record_to_json(record)))
     assert dumps(again.model_dump(mode="json")) == dumps(record.model_dump(mode="json"))
@@ -110,11 +99,6 @@ def test_json_is_what_pydantic_makes(
         assert record_to_json(record.model_copy(update={"response": later})) == record_to_json(
             record
         )
-
-
-def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:
-    pq.write_table(pa.Table.from_pylist(rows), path, **options)
-    return path
 
 
 def rows_of(n: int) -> list[dict[str, Any]]:
@@ -137,53 +121,41 @@ def test_a_file_that_is_scanned_in_stretches_is_found_the_same(
 ) -> None:
     rows = rows_of(100)
     rows[57]["query"], rows[80]["id"] = "", "q4"
-    path = str(write(tmp_path / "rows.parquet", rows, row_group_size=row_group_size))
+    path = write_rows(tmp_path / "rows.parquet", rows, group=row_group_size)
     monkeypatch.setattr(scanning, "STRETCH_ROWS", 30)
-    whole, stretches, counts = list[Problem](), list[Problem](), list[int]()
+    counts: list[int] = []
 
     def one_by_one(work: Any, sources: Any) -> Any:
         counts.append(len(sources))
         return map(work, sources)
 
-    result = scan(path, ANSWERS, on_problem=whole.append, rows_per_shard=4)
-    cut = scan(path, ANSWERS, on_problem=stretches.append, rows_per_shard=4, each_source=one_by_one)
+    whole = read(path, ANSWERS, rows_per_shard=4)
+    cut = read(path, ANSWERS, rows_per_shard=4, each_source=one_by_one)
     assert counts == [4]
-    assert stretches == whole
-    assert [problem.message for problem in whole][1].endswith("the first is row 5")
-    assert (cut.fingerprint, cut.n_samples, cut.n_invalid) == (result.fingerprint, 98, 2)
-    read = [
-        [row for shard in found_scan.shards for row in records(shard)]
-        for found_scan in (result, cut)
-    ]
-    assert read[0] == read[1]
-    assert len(read[0]) == 98
-
-
-def records(shard: Any) -> list[Record]:
-    return list(read_records(shard, ANSWERS))
+    assert cut.problems == whole.problems
+    assert whole.problems[1].message.endswith("the first is row 5")
+    assert cut.scan.fingerprint == whole.scan.fingerprint
+    assert (cut.scan.n_samples, cut.scan.n_invalid) == (98, 2)
+    assert cut.items == whole.items
+    assert len(cut.items) == 98
 
 
 def test_shards_of_a_long_source_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("memray_eval.datasets.sharding.MANY_SHARDS", 8)
-    path = str(write(tmp_path / "rows.parquet", rows_of(400)))
-    problems: list[Problem] = []
-    result = scan(path, ANSWERS, rows_per_shard=4, most_rows=16, on_problem=problems.append)
-    sizes = [shard.rows for shard in result.shards]
+    path = write_rows(tmp_path / "rows.parquet", rows_of(400))
+    result = read(path, ANSWERS, rows_per_shard=4, most_rows=16)
+    sizes = [shard.rows for shard in result.scan.shards]
     assert (sizes[0], max(sizes), sum(sizes)) == (4, 16, 400)
-    assert [row.sample.id for shard in result.shards for row in records(shard)] == [
-        f"q{number}" for number in range(400)
-    ]
-    assert not problems
+    assert [record.sample.id for record in result.items] == [f"q{number}" for number in range(400)]
+    assert not result.problems
 
 
 def test_broken_json_in_a_column_is_an_error_of_its_row(tmp_path: Path) -> None:
     rows = rows_of(5)
     rows[2]["metadata"], rows[4]["metadata"] = "{no", '{"a": 1}'
-    path = str(write(tmp_path / "rows.parquet", rows))
-    problems: list[Problem] = []
-    result = scan(path, ANSWERS, on_problem=problems.append)
-    assert result.n_samples == 4
-    (problem,) = problems
+    path = write_rows(tmp_path / "rows.parquet", rows)
+    result = read(path, ANSWERS)
+    assert result.scan.n_samples == 4
+    (problem,) = result.problems
     assert (problem.place, problem.sample_id, problem.field) == ("row 3", "q2", "metadata")
-    (shard,) = result.shards
-    assert [row.sample.metadata for row in records(shard)][-1] == {"a": 1}
+    assert result.items[-1].sample.metadata == {"a": 1}

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,24 +12,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.datasets.scan import Scan, read_samples, scan
+from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.datasets.sharding import coalesce
 from memray_eval.errors import DataError
 from tests.conftest import SAMPLES
+from tests.unit.datasets.builders import MEMORY, items_of, read, write_rows
 
 Raw = dict[str, Any]
-MEMORY = SampleReader(suite="memory")
-
-
-def checked(path: Path, **options: Any) -> tuple[Scan, list[Problem]]:
-    problems: list[Problem] = []
-    return scan(str(path), MEMORY, on_problem=problems.append, **options), problems
-
-
-def ids(result: Scan) -> list[str]:
-    return [sample.id for shard in result.shards for sample in read_samples(shard, MEMORY)]
 
 
 def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
@@ -43,112 +32,33 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     return tmp_path / "samples"
 
 
-BREAKS: list[tuple[str, Callable[[Raw], object], str, str]] = [
-    (
-        "a key both required and forbidden",
-        lambda s: s["forbidden_keys"].append("known_condition"),
-        "forbidden_keys",
-        "both",
-    ),
-    (
-        "a required key absent from memory",
-        lambda s: s["required_keys"].append("weight"),
-        "required_keys",
-        "absent",
-    ),
-    (
-        "a neutral key that is required",
-        lambda s: s["neutral_keys"].append("known_condition"),
-        "neutral_keys",
-        "also required",
-    ),
-    (
-        "a key listed twice",
-        lambda s: s["required_keys"].append("known_condition"),
-        "required_keys",
-        "twice",
-    ),
-    (
-        "a query that is a number",
-        lambda s: s.update(query=7),
-        "query",
-        "must be text, not the number 7",
-    ),
-    ("no query", lambda s: s.pop("query"), "query", "missing"),
-    ("an empty id", lambda s: s.update(id=""), "id", "at least 1 character"),
-    (
-        "memory that is a list",
-        lambda s: s.update(memory=["a"]),
-        "memory",
-        "must be an object, not a list",
-    ),
-    (
-        "a memory value that is an object",
-        lambda s: s["memory"].update(diet={"a": 1}),
-        "memory.diet",
-        "not an object",
-    ),
-    (
-        "a memory value that is null",
-        lambda s: s["memory"].update(diet=None),
-        "memory.diet",
-        "not null",
-    ),
-    (
-        "keys that are one text",
-        lambda s: s.update(required_keys="name"),
-        "required_keys",
-        "must be a list of text",
-    ),
-    (
-        "a key that is a number",
-        lambda s: s.update(neutral_keys=[3]),
-        "neutral_keys.0",
-        "must be text, not the number 3",
-    ),
-    (
-        "a turn of an unknown role",
-        lambda s: s.update(history=[{"role": "robot", "content": "x"}]),
-        "history.0.role",
-        "'user' or",
-    ),
-    (
-        "a trait that is none",
-        lambda s: s.update(traits={"charm": 0.5}),
-        "traits",
-        "not Big Five traits: ['charm']",
-    ),
-    (
-        "a trait above 1",
-        lambda s: s.update(traits={"openness": 3}),
-        "traits.openness",
-        "less than or equal to 1",
-    ),
-    (
-        "an emotion that sums to 0.5",
-        lambda s: s.update(emotion={"joy": 0.5}),
-        "emotion",
-        "sum to 0.5000, not 1",
-    ),
-    (
-        "a misspelt field",
-        lambda s: s.update(requierd_keys=[]),
-        "requierd_keys",
-        "did you mean 'required_keys'?",
-    ),
-]
-
-
 @pytest.mark.parametrize(
-    ("break_it", "field", "message"),
-    [case[1:] for case in BREAKS],
-    ids=[case[0] for case in BREAKS],
+    ("changes", "field", "message"),
+    [
+        ({"forbidden_keys": ["known_condition"]}, "forbidden_keys", "both"),
+        ({"required_keys": ["weight"]}, "required_keys", "absent"),
+        ({"neutral_keys": ["known_condition"]}, "neutral_keys", "also required"),
+        ({"required_keys": ["known_condition"] * 2}, "required_keys", "twice"),
+        ({"query": 7}, "query", "must be text, not the number 7"),
+        ({"query": None}, "query", "missing"),
+        ({"id": ""}, "id", "at least 1 character"),
+        ({"memory": ["a"]}, "memory", "must be an object, not a list"),
+        ({"memory": {"diet": {"a": 1}}}, "memory.diet", "not an object"),
+        ({"memory": {"diet": None}}, "memory.diet", "not null"),
+        ({"required_keys": "name"}, "required_keys", "must be a list of text"),
+        ({"neutral_keys": [3]}, "neutral_keys.0", "must be text, not the number 3"),
+        ({"history": [{"role": "robot", "content": "x"}]}, "history.0.role", "'user' or"),
+        ({"traits": {"charm": 0.5}}, "traits", "not Big Five traits: ['charm']"),
+        ({"traits": {"openness": 3}}, "traits.openness", "less than or equal to 1"),
+        ({"emotion": {"joy": 0.5}}, "emotion", "sum to 0.5000, not 1"),
+        ({"requierd_keys": []}, "requierd_keys", "did you mean 'required_keys'?"),
+    ],
 )
 def test_a_broken_sample_is_named_with_file_id_and_field(
-    tmp_path: Path, raw_sample: Raw, break_it: Callable[[Raw], object], field: str, message: str
+    tmp_path: Path, raw_sample: Raw, changes: Raw, field: str, message: str
 ) -> None:
-    break_it(raw_sample)
-    result, problems = checked(folder(tmp_path, raw_sample))
+    raw_sample |= changes
+    result, _, problems = read(folder(tmp_path, raw_sample))
     assert (result.n_samples, result.n_invalid, result.shards) == (0, 1, [])
     (problem,) = problems
     assert (problem.field, problem.sample_id) == (field, raw_sample["id"])
@@ -171,7 +81,7 @@ def test_a_broken_sample_is_named_with_file_id_and_field(
 def test_a_file_that_is_not_a_json_object_is_named(
     tmp_path: Path, raw_sample: Raw, data: bytes, message: str
 ) -> None:
-    result, problems = checked(folder(tmp_path, raw_sample, data))
+    result, _, problems = read(folder(tmp_path, raw_sample, data))
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert message in problems[0].message
     assert problems[0].path.endswith("s1/sample.json")
@@ -179,12 +89,12 @@ def test_a_file_that_is_not_a_json_object_is_named(
 
 def test_every_problem_of_a_sample_is_told_at_once(tmp_path: Path, raw_sample: Raw) -> None:
     raw_sample |= {"query": 1, "traits": {"openness": 2}, "classes": "a"}
-    _, problems = checked(folder(tmp_path, raw_sample))
+    _, _, problems = read(folder(tmp_path, raw_sample))
     assert {problem.field for problem in problems} == {"query", "traits.openness", "classes"}
 
 
 def test_a_second_sample_with_an_id_names_the_first(tmp_path: Path, raw_sample: Raw) -> None:
-    result, problems = checked(folder(tmp_path, raw_sample, raw_sample))
+    result, _, problems = read(folder(tmp_path, raw_sample, raw_sample))
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert "the first is" in problems[0].message
     assert problems[0].message.endswith("s0/sample.json")
@@ -194,7 +104,7 @@ def test_a_second_sample_with_an_id_names_the_first(tmp_path: Path, raw_sample: 
 def test_a_folder_without_its_file_is_named(tmp_path: Path, raw_sample: Raw) -> None:
     path = folder(tmp_path, raw_sample)
     (path / "empty").mkdir()
-    _, problems = checked(path)
+    _, _, problems = read(path)
     assert "no sample.json" in str(problems[0])
 
 
@@ -217,7 +127,7 @@ def test_a_broken_combined_file_is_named_with_the_place(
     tmp_path: Path, name: str, data: bytes, message: list[str]
 ) -> None:
     (tmp_path / name).write_bytes(data)
-    _, problems = checked(tmp_path / name)
+    _, _, problems = read(tmp_path / name)
     assert len(problems) == len(message)
     for problem, text in zip(problems, message, strict=True):
         assert text in str(problem)
@@ -235,7 +145,7 @@ def test_what_is_no_dataset_is_refused(tmp_path: Path, name: str, message: str) 
     (tmp_path / "notes.txt").write_text("x")
     (tmp_path / "empty").mkdir()
     with pytest.raises(DataError, match=message):
-        checked(tmp_path / name)
+        read(tmp_path / name)
 
 
 @pytest.fixture(scope="module")
@@ -243,23 +153,19 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """The shipped dataset in every format."""
     raws = [json.loads((file).read_text("utf-8")) for file in sorted(SAMPLES.glob("*/sample.json"))]
     root = tmp_path_factory.mktemp("formats")
-    (root / "list.json").write_text(json.dumps(raws))
+    write_rows(root / "list.json", raws)
     (root / "object.json").write_text(json.dumps({"samples": raws}))
     (root / "bom.json").write_bytes(b"\xef\xbb\xbf" + json.dumps(raws).encode())
-    (root / "d.jsonl").write_text("\n".join(json.dumps(raw) for raw in raws))
-    as_text = [
-        raw | {"memory": json.dumps(raw["memory"]), "emotion": json.dumps(raw.get("emotion", {}))}
-        for raw in raws
-    ]
+    write_rows(root / "d.jsonl", raws)
+    texts = ("memory", "emotion")
+    as_text = [raw | {name: json.dumps(raw.get(name, {})) for name in texts} for raw in raws]
     # Arrow takes the columns from the first row alone
     names = {name for raw in as_text for name in raw}
     columns = {name: [raw.get(name) for raw in as_text] for name in names}
     pq.write_table(pa.table(columns), root / "d.parquet", row_group_size=30)
     (root / "many").mkdir()
     for index in (0, 60):
-        (root / "many" / f"{index}.jsonl").write_text(
-            "\n".join(json.dumps(raw) for raw in raws[index : index + 60])
-        )
+        write_rows(root / "many" / f"{index}.jsonl", raws[index : index + 60])
     (root / "d.jsonl.gz").write_bytes(gzip.compress((root / "d.jsonl").read_bytes()))
     (root / "list.json.zst").write_bytes(
         pa.Codec("zstd").compress((root / "list.json").read_bytes(), asbytes=True)
@@ -269,57 +175,39 @@ def formats(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.parametrize(
-    "name",
-    [
-        "list.json",
-        "list.json.zst",
-        "object.json",
-        "bom.json",
-        "d.jsonl",
-        "d.jsonl.gz",
-        "d.parquet",
-        "many",
-    ],
+    "name", "list.json list.json.zst object.json bom.json d.jsonl d.jsonl.gz d.parquet many".split()
 )
 @pytest.mark.parametrize("limit", [None, 37])
 def test_every_format_gives_the_same_samples(
     formats: dict[str, Path], name: str, limit: int | None
 ) -> None:
-    reference, _ = checked(formats["folder"], rows_per_shard=16, limit=limit)
-    result, problems = checked(formats[name], rows_per_shard=16, limit=limit)
-    assert not problems
-    assert (result.n_samples, result.fingerprint) == (reference.n_samples, reference.fingerprint)
-    assert ids(result) == ids(reference)
-    assert len(ids(result)) == (limit or 120)
+    reference = read(formats["folder"], rows_per_shard=16, limit=limit)
+    result = read(formats[name], rows_per_shard=16, limit=limit)
+    assert not result.problems
+    assert result.scan.fingerprint == reference.scan.fingerprint
+    assert result.ids == reference.ids
+    assert len(result.ids) == result.scan.n_samples == (limit or 120)
 
 
 def test_shards_hold_no_more_rows_than_asked(formats: dict[str, Path]) -> None:
-    result, _ = checked(formats["d.jsonl"], rows_per_shard=16)
-    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in result.shards] == [16] * 7 + [
-        8
-    ]
+    shards = read(formats["d.jsonl"], rows_per_shard=16).scan.shards
+    assert [sum(1 for _ in read_samples(shard, MEMORY)) for shard in shards] == [16] * 7 + [8]
 
 
 @pytest.mark.parametrize("name", ["folder", "d.jsonl", "d.jsonl.gz", "d.parquet", "many"])
 def test_joined_shards_hold_the_same_samples(formats: dict[str, Path], name: str) -> None:
-    result, _ = checked(formats[name], rows_per_shard=8)
-    joined = coalesce(result.shards, 40)
-    assert len(joined) < len(result.shards)
+    result = read(formats[name], rows_per_shard=8)
+    joined = coalesce(result.scan.shards, 40)
+    assert len(joined) < len(result.scan.shards)
     assert all(shard.rows <= 40 for shard in joined)
-    assert [sample.id for shard in joined for sample in read_samples(shard, MEMORY)] == ids(result)
+    assert [item.id for item in items_of(Scan(shards=joined))] == result.ids
 
 
 def test_keys_that_arrow_filled_with_null_are_not_memories(tmp_path: Path) -> None:
-    rows = [
-        {"id": "a", "query": "q", "memory": {"x": "1"}},
-        {"id": "b", "query": "q", "memory": {"y": "2"}},
-    ]
-    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "d.parquet")
-    result, _ = checked(tmp_path / "d.parquet")
-    assert [sample.memory for sample in read_samples(result.shards[0], MEMORY)] == [
-        {"x": "1"},
-        {"y": "2"},
-    ]
+    memories = [{"x": "1"}, {"y": "2"}]
+    rows = [{"id": name, "query": "q", "memory": memories[name == "b"]} for name in "ab"]
+    result = read(write_rows(tmp_path / "d.parquet", rows))
+    assert [sample.memory for sample in result.items] == memories
 
 
 @pytest.mark.parametrize("name", ["d.jsonl", "d.json", "folder"])
@@ -330,27 +218,19 @@ def test_invalid_samples_are_left_out_of_what_runs(
     for index in (0, 7, 8, 39):
         raws[index] = raws[index] | {"query": 5}
     raws[20] = raws[19]
-    if name == "folder":
-        path = folder(tmp_path, *raws)
-    else:
-        path = tmp_path / name
-        path.write_text(
-            json.dumps(raws) if name == "d.json" else "\n".join(json.dumps(raw) for raw in raws)
-        )
-    result, problems = checked(path, rows_per_shard=8)
+    path = folder(tmp_path, *raws) if name == "folder" else write_rows(tmp_path / name, raws)
+    result, _, problems = read(path, rows_per_shard=8)
     result.shards = coalesce(result.shards, 16)
     assert (result.n_samples, result.n_invalid, len(problems)) == (35, 5, 5)
-    kept = ids(result)
+    kept = [sample.id for sample in items_of(result)]
     assert len(kept) == len(set(kept)) == 35
     assert not {"s0", "s7", "s8", "s39", "s20"} & set(kept)
 
 
 def test_unknown_fields_are_kept_as_metadata(tmp_path: Path, raw_sample: Raw) -> None:
-    result, problems = checked(
-        folder(tmp_path, raw_sample | {"annotator": "K.", "metadata": {"theme": "sleep"}})
-    )
+    raw_sample |= {"annotator": "K.", "metadata": {"theme": "sleep"}}
+    _, (sample,), problems = read(folder(tmp_path, raw_sample))
     assert not problems
-    (sample,) = read_samples(result.shards[0], MEMORY)
     assert sample.metadata == {"annotator": "K.", "theme": "sleep"}
 
 
@@ -368,8 +248,7 @@ def test_an_entry_that_breaks_a_suites_reader_is_a_problem(
             raise error
         return raw
 
-    problems: list[Problem] = []
-    result = scan(str(path), SampleReader(suite="memory", adapt=adapt), on_problem=problems.append)
+    result, _, problems = read(path, SampleReader(suite="memory", adapt=adapt))
     assert (result.n_samples, result.n_invalid) == (1, 1)
     assert (problems[0].sample_id, problems[0].place) == ("b", "line 2")
     assert f"cannot be read as the suite's: {type(error).__name__}" in problems[0].message

@@ -4,23 +4,21 @@ again."""
 
 from __future__ import annotations
 
-import json
 import random
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.datasets import scan as scanning
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import Outline, SampleReader
-from memray_eval.datasets.scan import Scan, read_records, read_samples, scan
+from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import Entry
 from memray_eval.datasets.spreading import Spread
+from tests.unit.datasets.builders import read, write_rows
 
 FREE = SampleReader(suite="memory")
 KNOWN = SampleReader(suite="instruction", known_tasks=("a", "b", "c"))
@@ -32,49 +30,22 @@ SORTED = [
 
 def write(tmp_path: Path, kind: str, rows: list[dict[str, Any]]) -> Path:
     path = tmp_path / f"data.{kind}"
-    if kind == "folder":
-        for number, row in enumerate(rows):
-            (path / f"s{number:03}").mkdir(parents=True)
-            (path / f"s{number:03}" / "sample.json").write_text(json.dumps(row))
-    elif kind == "files":
-        path.mkdir()
-        for task in sorted({row["task"] for row in rows}):
-            (path / f"{task}.jsonl").write_text(
-                "\n".join(json.dumps(row) for row in rows if row["task"] == task)
-            )
-    elif kind == "json":
-        path.write_text(json.dumps({"samples": rows}))
-    elif kind == "jsonl":
-        path.write_text("\n".join(json.dumps(row) for row in rows))
-    elif kind == "arrow":
-        table = pa.Table.from_pylist(rows)
-        with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table, max_chunksize=7)
-    else:
-        pq.write_table(pa.Table.from_pylist(rows), path, row_group_size=7)
+    if kind != "files":
+        return write_rows(path, rows, group=7)
+    path.mkdir()
+    for task in {row["task"] for row in rows}:
+        write_rows(path / f"{task}.jsonl", [row for row in rows if row["task"] == task])
     return path
 
 
 def limited(
     path: Path, limit: int, reading: SampleReader = FREE, **options: Any
 ) -> tuple[Scan, list[str], list[Problem]]:
-    problems: list[Problem] = []
-    result = scan(str(path), reading, limit=limit, on_problem=problems.append, **options)
-    if reading.has_responses:
-        return (
-            result,
-            [
-                f"{r.sample.id}/{r.candidate.name}"
-                for s in result.shards
-                for r in read_records(s, reading)
-            ],
-            problems,
-        )
-    return (
-        result,
-        [sample.id for shard in result.shards for sample in read_samples(shard, reading)],
-        problems,
-    )
+    result = read(path, reading, limit=limit, **options)
+    if not reading.has_responses:
+        return result.scan, result.ids, result.problems
+    names = [f"{record.sample.id}/{record.candidate.name}" for record in result.items]
+    return result.scan, names, result.problems
 
 
 @pytest.mark.parametrize("kind", ["folder", "files", "json", "jsonl", "parquet", "arrow"])
@@ -82,10 +53,8 @@ def limited(
 def test_every_format_gives_as_many_of_each_task(
     tmp_path: Path, kind: str, by_context: bool
 ) -> None:
-    path, reading = (
-        write(tmp_path, kind, SORTED),
-        SampleReader(suite="memory", by_context=by_context),
-    )
+    path = write(tmp_path, kind, SORTED)
+    reading = SampleReader(suite="memory", by_context=by_context)
     result, ids, problems = limited(path, 7, reading, rows_per_shard=2)
     assert (sorted(ids), problems) == (["a0", "a1", "a2", "b0", "b1", "c0", "c1"], [])
     assert result.n_samples == sum(shard.rows for shard in result.shards) == 7
@@ -121,10 +90,8 @@ def test_scenarios_of_a_task_take_turns_and_every_task_comes_first(tmp_path: Pat
     ]
     rows += [{"id": f"b{n}", "query": "q", "task": "b"} for n in range(5)]
     path = write(tmp_path, "jsonl", rows)
-    assert [sorted(limited(path, limit)[1]) for limit in (2, 4)] == [
-        ["ax0", "b0"],
-        ["ax0", "ay0", "az0", "b0"],
-    ]
+    assert sorted(limited(path, 2)[1]) == ["ax0", "b0"]
+    assert sorted(limited(path, 4)[1]) == ["ax0", "ay0", "az0", "b0"]
 
 
 def test_where_a_task_runs_out_the_others_fill_its_place(tmp_path: Path) -> None:
@@ -145,10 +112,10 @@ def test_it_is_read_no_further_than_needed_and_unchecked_where_nothing_is_taken(
     rows = [{"id": f"{task}{n}", "query": "q", "task": task} for n in range(200) for task in "abc"]
     rows[50]["query"] = rows[400]["query"] = 5  # type: ignore[assignment]
     path, seen = write(tmp_path, "jsonl", rows), Counter[str]()
-    read, check = scanning.entries, scanning._check
+    read_entries, check = scanning.entries, scanning._check
 
     def counted(shard: Any) -> Iterator[Entry]:
-        for entry in read(shard):
+        for entry in read_entries(shard):
             seen["read"] += 1
             yield entry
 
@@ -183,17 +150,11 @@ def test_the_answers_of_all_candidates_to_one_sample_are_taken_together(tmp_path
         {"id": row["id"], "task": row["task"], "query": "q", "response": "r"} for row in SORTED
     ]
     shuffled = random.Random(1).sample(answers, len(answers))
-    path = write(
-        tmp_path,
-        "jsonl",
-        [{**row, "model": "one"} for row in answers]
-        + [{**row, "model": "two"} for row in shuffled],
-    )
-    result, ids, problems = limited(path, 6, ANSWERS)
-    assert (sorted(ids), problems) == (
-        [f"{task}0/{name}" for task in "abc" for name in ("one", "two")],
-        [],
-    )
+    rows = [{**row, "model": "one"} for row in answers]
+    rows += [{**row, "model": "two"} for row in shuffled]
+    result, ids, problems = limited(write(tmp_path, "jsonl", rows), 6, ANSWERS)
+    assert sorted(ids) == [f"{task}0/{name}" for task in "abc" for name in ("one", "two")]
+    assert problems == []
     assert result.n_samples == 6
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.denials import says_unknown
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ def test_a_place_in_memory_gives_no_role_away() -> None:
     places: dict[str, list[float]] = {"required": [], "forbidden": [], "known": [], "absent": []}
     last_is_forbidden = with_forbidden = 0
     for sample in shipped_samples():
-        order, asked = (
+        order, candidates = (
             draw_order(sample, keys) for keys in (sample.memory, candidate_keys(sample))
         )
         for role, keys in (
@@ -52,11 +52,11 @@ def test_a_place_in_memory_gives_no_role_away() -> None:
             ("forbidden", sample.forbidden_keys),
         ):
             places[role] += [order.index(key) / (len(order) - 1) for key in keys if key in order]
-        for place, key in enumerate(asked):
-            places["known" if key in order else "absent"].append(place / (len(asked) - 1))
+        for position, key in enumerate(candidates):
+            places["known" if key in order else "absent"].append(position / (len(candidates) - 1))
         if set(order) & set(sample.forbidden_keys):
             with_forbidden += 1
             last_is_forbidden += order[-1] in sample.forbidden_keys
-    assert all(0.35 < fmean(found) < 0.65 for found in places.values())  # 16 keys are absent
+    assert all(0.35 < fmean(result) < 0.65 for result in places.values())  # 16 keys are absent
     assert all(0.45 < fmean(places[role]) < 0.55 for role in ("required", "forbidden", "known"))
     assert 0.35 < last_is_forbidden / with_forbidden < 0.65  # as many as are forbidden

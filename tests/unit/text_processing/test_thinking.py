@@ -44,58 +44,58 @@ words = st.text(
 
 
 def of(output: str) -> tuple[str, str, int]:
-    found = split_thinking(output)
-    return found.text, found.thinking, found.thinking_blocks
+    result = split_thinking(output)
+    return result.text, result.thinking, result.thinking_blocks
 
 
 @pytest.mark.parametrize(("opening", "closing"), PAIRS)
 @pytest.mark.parametrize("space", ["", "\n", "\r\n\r\n"])
 def test_thinking_of_every_dialect_is_split_off(opening: str, closing: str, space: str) -> None:
     output = f"{opening}Iron looks fine.{closing}{space}zinc"
-    found = split_thinking(output)
-    assert (found.text, found.thinking_blocks, found.raw) == ("zinc", 1, output)
-    assert found.thinking.endswith("Iron looks fine.")
+    result = split_thinking(output)
+    assert (result.text, result.thinking_blocks, result.raw) == ("zinc", 1, output)
+    assert result.thinking.endswith("Iron looks fine.")
 
 
 @pytest.mark.parametrize(("opening", "closing"), PAIRS)
 def test_a_block_that_never_ends_leaves_no_answer(opening: str, closing: str) -> None:
     text = "Zinc, for the liver"
     output = opening + text
-    found = split_thinking(output)
+    result = split_thinking(output)
     if opening.startswith("commentary"):  # which is a plain word without its final channel
-        assert found == ParsedOutput(output)
+        assert result == ParsedOutput(output)
         return
-    assert (found.text, found.thinking_blocks, found.raw) == ("", 1, output)
-    assert found.thinking.endswith(text)
+    assert (result.text, result.thinking_blocks, result.raw) == ("", 1, output)
+    assert result.thinking.endswith(text)
 
 
 @given(st.sampled_from(PAIRS), words, words)
 def test_any_known_mark_round_any_text_leaves_the_text(
     pair: tuple[str, str], thought: str, answer: str
 ) -> None:
-    found = split_thinking(f"{pair[0]}{thought}{pair[1]}{answer}")
-    assert found.text == answer.strip("\ufeff \t\r\n").strip()
-    assert thought.strip() in found.thinking
+    result = split_thinking(f"{pair[0]}{thought}{pair[1]}{answer}")
+    assert result.text == answer.strip("\ufeff \t\r\n").strip()
+    assert thought.strip() in result.thinking
 
 
 @given(words, st.sampled_from([mark for pair in PAIRS[:18] for mark in pair]), words)
 def test_no_word_is_lost(before: str, mark: str, after: str) -> None:
     output = f"{before} {mark} {after}"
-    found = split_thinking(output)
-    kept = f"{found.thinking} {found.text}".replace("\ufeff", "").split()
-    asked = output.replace("\ufeff", "").split()
-    assert [word for word in asked if word not in mark.split()] == [
+    result = split_thinking(output)
+    kept = f"{result.thinking} {result.text}".replace("\ufeff", "").split()
+    words_in = output.replace("\ufeff", "").split()
+    assert [word for word in words_in if word not in mark.split()] == [
         word for word in kept if word not in mark.split()
     ]
-    if not found.thinking_blocks:
-        assert (found.text, found.raw) == (output, "")
+    if not result.thinking_blocks:
+        assert (result.text, result.raw) == (output, "")
 
 
 @given(words)
 def test_an_answer_without_marks_is_what_it_was(text: str) -> None:
-    found = split_thinking(text)
-    assert found.text == text or found.raw == text  # analysisThe..., without its tokens
-    assert split_thinking(found.text).text == found.text
+    result = split_thinking(text)
+    assert result.text == text or result.raw == text  # analysisThe..., without its tokens
+    assert split_thinking(result.text).text == result.text
 
 
 @pytest.mark.parametrize(

@@ -35,13 +35,13 @@ def holders(facts: list[str]) -> dict[str, str]:
     held: dict[str, str] = {}
     seen: set[str] = set()
     for fact in reversed(facts):
-        if (found := GIVES.fullmatch(fact)) and found[2] not in seen:
-            held[found[2]] = found[3]
-        elif (found := TAKES.fullmatch(fact)) and found[2] not in seen:
-            held[found[2]] = found[1]
-        elif not (found := found or DROPS.fullmatch(fact)):
+        if (result := GIVES.fullmatch(fact)) and result[2] not in seen:
+            held[result[2]] = result[3]
+        elif (result := TAKES.fullmatch(fact)) and result[2] not in seen:
+            held[result[2]] = result[1]
+        elif not (result := result or DROPS.fullmatch(fact)):
             continue
-        seen.add(found[2])
+        seen.add(result[2])
     return held
 
 
@@ -51,7 +51,9 @@ def places_of(thing: str, facts: list[str]) -> list[str]:
     for end in range(1, len(facts) + 1):
         who = holders(facts[:end]).get(thing)
         gone = [
-            found[2] for fact in facts[:end] if (found := GOES.fullmatch(fact)) and found[1] == who
+            result[2]
+            for fact in facts[:end]
+            if (result := GOES.fullmatch(fact)) and result[1] == who
         ]
         if gone and trail[-1:] != gone[-1:]:
             trail.append(gone[-1])
@@ -62,7 +64,9 @@ def solve(task: str, facts: list[str], question: str) -> str:
     names = re.findall(r"[A-Za-z]+", question)
     if task == "qa1":
         return [
-            found[2] for fact in facts if (found := GOES.fullmatch(fact)) and found[1] == names[2]
+            result[2]
+            for fact in facts
+            if (result := GOES.fullmatch(fact)) and result[1] == names[2]
         ][-1]
     if task == "qa2":
         return places_of(names[3], facts)[-1]
@@ -70,17 +74,17 @@ def solve(task: str, facts: list[str], question: str) -> str:
         trail = places_of(names[3], facts)
         return trail[trail.index(names[-1]) - 1]
     if task == "qa4":
-        lies = [found.groups() for fact in facts if (found := LIES.fullmatch(fact))]
+        lies = [result.groups() for fact in facts if (result := LIES.fullmatch(fact))]
         if names[-1] == "of":  # What is the garden north of?
             return next(other for one, way, other in lies if (one, way) == (names[3], names[4]))
         return next(one for one, way, other in lies if (way, other) == (names[2], names[-1]))
     if task == "qa5":
-        given = [found.groups() for fact in facts if (found := GIVES.fullmatch(fact))]
-        asked = set(names)
+        gifts = [result.groups() for fact in facts if (result := GIVES.fullmatch(fact))]
+        named = set(names)
         answers = {
-            (set(one) - asked).pop()
-            for one in given
-            if len(set(one) & asked) == 2 and _fits(question, one)
+            (set(one) - named).pop()
+            for one in gifts
+            if len(set(one) & named) == 2 and _fits(question, one)
         }
         assert len(answers) == 1
         return answers.pop()
@@ -90,10 +94,10 @@ def solve(task: str, facts: list[str], question: str) -> str:
             return "no"
         return "no" if "no longer" in last else "maybe" if "either" in last else "yes"
     who = names[4] if task == "qa7" else names[2]
-    mine = sorted(thing for thing, holder in holders(facts).items() if holder == who)
+    own = sorted(thing for thing, holder in holders(facts).items() if holder == who)
     if task == "qa7":
-        return ("none", "one", "two", "three")[len(mine)]
-    return ",".join(mine) or "nothing"
+        return ("none", "one", "two", "three")[len(own)]
+    return ",".join(own) or "nothing"
 
 
 def _fits(question: str, given: tuple[str, ...]) -> bool:
@@ -135,7 +139,7 @@ def test_the_facts_stand_in_their_order_all_over_the_text(resources: Resources) 
         if sample.task == "qa4":
             continue
         assert max(places) - min(places) > len(context) / 4
-        assert len({context.count("\n", 0, place) for place in places}) == len(places)
+        assert len({context.count("\n", 0, position) for position in places}) == len(places)
 
 
 @pytest.mark.parametrize("task", sorted(BABILONG.tasks))

@@ -90,9 +90,9 @@ def test_the_plans_of_the_longest_chats_are_read(tmp_path: Path) -> None:
 def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     [sample] = read(chat(tmp_path, {"multi_session_reasoning": [question()]}))
     for arm in ("full", "oracle", "none", "retrieved"):
-        said = prompt(sample, Candidate(name="a", model="m", context=arm)).messages[0].content  # type: ignore[arg-type]
-        assert "GOLD" not in said
-        assert "multi_session" not in said
+        text = prompt(sample, Candidate(name="a", model="m", context=arm)).messages[0].content  # type: ignore[arg-type]
+        assert "GOLD" not in text
+        assert "multi_session" not in text
 
 
 @pytest.mark.parametrize(
@@ -247,9 +247,6 @@ def test_overall_figures_count_each_ability_once_in_both_readings() -> None:
         one("temporal_reasoning", 0.5, 0.5),
         one("event_ordering", 0.0, 0.0, tau=0.8),
     ]
-    assert overall(answered) == pytest.approx(
-        {
-            "as the paper says": (0.75 + 0.5 + 0.8) / 3,
-            "as the code has it": (0.5 + 0.5 + 0.8) / 3,
-        }
-    )
+    paper, code = (0.75 + 0.5 + 0.8) / 3, (0.5 + 0.5 + 0.8) / 3
+    figures = {"as the paper says": paper, "as the code has it": code}
+    assert overall(answered) == pytest.approx(figures)

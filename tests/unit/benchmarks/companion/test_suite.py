@@ -2,42 +2,25 @@
 
 from __future__ import annotations
 
-import json
-from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from memray_eval.benchmarks import check_prompts, get_suite
-from memray_eval.benchmarks.companion.suite import PROMPTS, SCENARIOS, SPOKEN_TOKENS, adapt
+from memray_eval.benchmarks.companion.suite import PROMPTS, SPOKEN_TOKENS, adapt
 from memray_eval.datasets.parsing import InvalidSample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.sources import Entry
 from memray_eval.errors import ConfigError
 from memray_eval.types import Candidate, Sample
-from tests.conftest import REPOSITORY
 
-FOLDER = REPOSITORY / "dataset" / "companion"
 SUITE = get_suite("companion")
 TALK = [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]
 
 
 def candidate(prompt: str) -> Candidate:
     return Candidate(name="a", model="m", prompt=prompt)
-
-
-def shipped() -> list[Sample]:
-    reading = SampleReader(suite="companion", adapt=SUITE.adapt)
-    found = []
-    for file in sorted(FOLDER.glob("*.jsonl")):
-        for number, line in enumerate(file.read_text("utf-8").splitlines()):
-            found.append(
-                reading.sample(
-                    Entry(number, number + 1, str(file), str(number), json.loads(line), len(line))
-                )
-            )
-    return [sample for sample in found if sample is not None]
 
 
 def broken(**fields: Any) -> str:
@@ -49,37 +32,18 @@ def broken(**fields: Any) -> str:
     return "; ".join(f"{fault.field} {fault.message}".strip() for fault in raised.value.faults)
 
 
-def test_every_scenario_has_twelve_prompts_of_its_own() -> None:
-    samples = shipped()
-    counts = Counter(sample.scenario for sample in samples)
-    assert set(counts) == set(SCENARIOS) == set(SUITE.tasks)
-    assert min(counts.values()) >= 12
-    assert all(sample.task == sample.scenario for sample in samples)
-    assert len({sample.id for sample in samples}) == len(samples)
-    assert len({(sample.query, str(sample.memory)) for sample in samples}) == len(samples)
-    assert all(sample.metadata["expected"] for sample in samples)
-
-
 def test_the_system_prompt_then_what_is_known_the_history_and_the_query() -> None:
     sample = Sample.model_validate(
         {"id": "s", "query": "And now?", "memory": {"age": 22}, "history": TALK}
     )
-    asked = SUITE.prompt(sample, candidate("default"))
-    system, *turns, query = asked.messages
+    prompted = SUITE.prompt(sample, candidate("default"))
+    system, *turns, query = prompted.messages
     assert system.content.startswith(PROMPTS["default"])
     assert system.content.endswith("What you know of the person:\nage: 22")
     assert [(turn.role, turn.content) for turn in turns] == [("user", "Hi"), ("assistant", "Hello")]
-    assert (query.role, query.content, asked.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
+    assert (query.role, query.content, prompted.max_tokens) == ("user", "And now?", SPOKEN_TOKENS)
     unknown = SUITE.prompt(sample.model_copy(update={"memory": {}}), candidate("plain"))
     assert unknown.messages[0].content == PROMPTS["plain"]
-
-
-def test_what_a_good_reply_does_is_never_told() -> None:
-    for sample in shipped():
-        bare = sample.model_copy(update={"metadata": {}})
-        assert SUITE.prompt(sample, candidate("default")) == SUITE.prompt(
-            bare, candidate("default")
-        )
 
 
 def test_a_prompt_may_be_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -113,22 +77,13 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "told"),
+    ("fields", "message"),
     [
-        (
-            {"scenario": "smalltalk"},
-            "scenario: no scenario 'smalltalk'; did you mean 'small_talk'?",
-        ),
-        (
-            {"scenario": "poetry"},
-            "scenario: no scenario 'poetry'; there are: basic, emotional_support",
-        ),
+        ({"scenario": "smalltalk"}, "scenario: no scenario 'smalltalk'; did you mean"),
+        ({"scenario": "poetry"}, "scenario: no scenario 'poetry'; there are: basic"),
         ({"scenario": 7}, "scenario: no scenario 7; there are: basic"),
         ({"task": "qa"}, "task: must be the scenario ('basic'), not 'qa'"),
-        (
-            {"scenario": "continuity"},
-            "history: a continuity sample needs the turns before its query",
-        ),
+        ({"scenario": "continuity"}, "history: a continuity sample needs the turns before its"),
         ({"history": TALK[1:]}, "history.0.role: the conversation must open with the user"),
         ({"history": TALK[:1]}, "history.0.role: the last turn must be the assistant's"),
         ({"history": [TALK[0], *TALK]}, "history.1.role: two turns of the user in a row"),
@@ -136,30 +91,18 @@ def test_prompts_that_are_not_there_are_named(tmp_path: Path) -> None:
             {"history": [TALK[0], {"role": "assistant", "content": " "}]},
             "history.1.content: is empty",
         ),
-        (
-            {"history": [*TALK, {"role": "robot", "content": "x"}]},
-            "history.2.role Input should be 'user' or 'assistant'",
-        ),
-        (
-            {"history": [*TALK, {"role": ["user"], "content": "x"}]},
-            "history.2.role Input should be 'user' or 'assistant'",
-        ),
-        (
-            {"history": [*TALK, {"role": "assistant"}]},
-            "history.2.role: two turns of the assistant in a row",
-        ),
+        ({"history": [*TALK, {"role": "robot", "content": "x"}]}, "history.2.role Input should be"),
+        ({"history": [*TALK, {"role": ["user"], "content": "x"}]}, "history.2.role Input should"),
+        ({"history": [*TALK, {"role": "assistant"}]}, "history.2.role: two turns of the assistant"),
         ({"history": [{"role": "user"}, TALK[1]]}, "history.0.content missing"),
         ({"history": [{**TALK[0], "mood": "x"}, TALK[1]]}, "history.0.mood"),
-        (
-            {"history": [{"role": "user", "content": 5}, TALK[1]]},
-            "history.0.content must be text, not the number 5",
-        ),
+        ({"history": [{"role": "user", "content": 5}, TALK[1]]}, "history.0.content must be text"),
         ({"history": ["Hi"]}, "history.0"),
         ({"history": "Hi"}, "history must be a list, not text 'Hi'"),
     ],
 )
-def test_a_broken_scenario_names_its_field(fields: dict[str, Any], told: str) -> None:
-    assert told in broken(**fields)
+def test_a_broken_scenario_names_its_field(fields: dict[str, Any], message: str) -> None:
+    assert message in broken(**fields)
 
 
 def test_a_sample_without_a_scenario_is_read_as_it_is() -> None:

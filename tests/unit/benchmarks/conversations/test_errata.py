@@ -30,9 +30,9 @@ def test_an_audit_is_read(tmp_path: Path) -> None:
     path = tmp_path / "errata.json"
     citation = erratum(question_id="locomo_0_qa1", error_type="WRONG_CITATION")
     path.write_text(json.dumps([erratum(), citation]))
-    found = read_errata(str(path))
-    assert (found["conv-30:qa4"].golden, found["conv-30:qa4"].is_answer_wrong) == ("2022", True)
-    assert not found["conv-26:qa1"].is_answer_wrong
+    result = read_errata(str(path))
+    assert (result["conv-30:qa4"].golden, result["conv-30:qa4"].is_answer_wrong) == ("2022", True)
+    assert not result["conv-26:qa1"].is_answer_wrong
 
 
 @pytest.mark.parametrize(

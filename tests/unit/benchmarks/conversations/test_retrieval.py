@@ -33,8 +33,8 @@ TALK = (
 
 
 def ids(how: Retrieval, query: str = "What did she say of whales?") -> list[list[str]]:
-    found = retrieve(to_context(TALK), query, how)
-    return [[one.id, *(turn.id for turn in one.turns)] for one in found]
+    result = retrieve(to_context(TALK), query, how)
+    return [[one.id, *(turn.id for turn in one.turns)] for one in result]
 
 
 def test_a_conversation_is_the_same_after_it_was_a_context() -> None:
@@ -82,9 +82,9 @@ def test_turns_are_ranked_by_vectors_that_are_made_once(monkeypatch: pytest.Monk
 
 
 def test_what_a_memory_system_returned_is_read() -> None:
-    given = ["D1:3", {"text": "x", "id": "D2:1"}, {"text": "x", "session": "s9"}, {"text": "x"},
+    retrieved = ["D1:3", {"text": "x", "id": "D2:1"}, {"text": "x", "session": "s9"}, {"text": "x"},
              "Ann has a cat"]  # fmt: skip
-    assert retrieved_ids(given) == ["D1:3", "D2:1", "s9", "", ""]
+    assert retrieved_ids(retrieved) == ["D1:3", "D2:1", "s9", "", ""]
     for broken in ("D1:3", [1], {"a": 1}):
         with pytest.raises(ValueError, match="retrieved: "):
             retrieved_ids(broken)

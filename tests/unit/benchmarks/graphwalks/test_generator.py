@@ -25,12 +25,12 @@ made = partial(generated, GRAPHWALKS, n=20)
 def solve(sample: Sample) -> set[str]:
     """The answer by the text alone: distances by relaxing all edges again and again."""
     edges = EDGE.findall(sample.context or "")
-    asked = re.search(
+    match = re.search(
         r"(?:distance ([0-9]+) from the|parents of the) node ([0-9a-f]{10})", sample.query
     )
-    assert asked
-    node = asked[2]
-    if asked[1] is None:
+    assert match
+    node = match[2]
+    if match[1] is None:
         return {source for source, target in edges if target == node} - {node}
     distance, changed = {node: 0}, True
     while changed:
@@ -39,25 +39,25 @@ def solve(sample: Sample) -> set[str]:
             step = distance.get(source, 10**9) + 1
             if step < distance.get(target, 10**9):
                 distance[target], changed = step, True
-    return {name for name, steps in distance.items() if steps == int(asked[1])}
+    return {name for name, steps in distance.items() if steps == int(match[1])}
 
 
 def test_every_answer_is_found_again_and_every_length_is_exact(
     resources: Resources, pieces: Tokenizer
 ) -> None:
-    found = made(resources, 2048, 4001)
-    for sample in found:
+    result = made(resources, 2048, 4001)
+    for sample in result:
         assert set(sample.answers) == solve(sample), sample.id
         assert len(set(sample.answers)) == len(sample.answers)
         text = plain_prompt(sample.context or "", sample.query)
         assert pieces.count(text) == sample.metadata["tokens"] == sample.metadata["length"]
         assert sample.metadata["bucket"] in ("2k", "4001")
-    parents = [sample for sample in found if sample.task == "parents"]
+    parents = [sample for sample in result if sample.task == "parents"]
     assert any(not sample.answers for sample in parents)  # of ten, one has no parents
     assert sum(bool(sample.answers) for sample in parents) > len(parents) / 2
-    distances = {sample.metadata["distance"] for sample in found if sample.task == "bfs"}
+    distances = {sample.metadata["distance"] for sample in result if sample.task == "bfs"}
     assert {1, 2, 3} <= distances
-    assert all(sample.answers for sample in found if sample.task == "bfs")
+    assert all(sample.answers for sample in result if sample.task == "bfs")
 
 
 def test_a_long_graph_has_many_nodes_and_no_edge_twice(
@@ -82,8 +82,8 @@ def test_what_is_asked_is_what_was_counted_and_too_short_a_length_is_said(
     resources: Resources,
 ) -> None:
     sample = made(resources, 2048, n=1)[0]
-    asked = prompt(sample, Candidate(name="a", model="m"))
-    assert asked.messages[0].content == plain_prompt(sample.context or "", sample.query)
+    prompted = prompt(sample, Candidate(name="a", model="m"))
+    assert prompted.messages[0].content == plain_prompt(sample.context or "", sample.query)
     with pytest.raises(ConfigError, match=r"--lengths 300: parents \(en\) takes at least [0-9]+"):
         made(resources, 300)
     assert tuple(GRAPHWALKS.tasks) == TASKS

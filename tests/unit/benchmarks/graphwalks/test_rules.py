@@ -42,20 +42,13 @@ def test_readings(reply: str, strict: float, flexible: float, harness: float, ca
 
 
 def test_both_empty_is_right_but_for_the_harness() -> None:
-    said = {
+    values = {
         name: scored(f"graphwalks_{name}", "Final Answer: []").value
         for name in ("f1", "flexible_f1", "harness_f1", "card_f1")
     }
-    assert said == {"f1": 1.0, "flexible_f1": 1.0, "harness_f1": 0.0, "card_f1": 1.0}
+    assert values == {"f1": 1.0, "flexible_f1": 1.0, "harness_f1": 0.0, "card_f1": 1.0}
     assert scored("graphwalks_f1", "There are none.").value == 0.0  # it lists nothing
     assert scored("graphwalks_f1", "Final Answer: [a1]").value == 0.0
-
-
-def test_the_rule_is_named_and_other_tasks_have_none() -> None:
-    score = scored("rule_score", "Final Answer: [a1]", *RIGHT)
-    assert (score.value, score.judge) == (0.5, "graphwalks_f1, lm-evaluation-harness 4e7e0d4")
-    assert scored("graphwalks_card_f1", "x", "a", task="dfs").status == "not_applicable"
-    assert scored("graphwalks_card_f1", "x", "a").judge.endswith("openai/graphwalks da70b39")
 
 
 def a_reply(rng: Random, nodes: list[str]) -> tuple[str, list[str] | None]:
@@ -81,11 +74,11 @@ def independent_f1(listed: list[str] | None, right: list[str]) -> Fraction:
     """2 |A and B| / (|A| + |B|), counted on sorted lists."""
     if listed is None:
         return Fraction(0)
-    mine, wanted = sorted(set(listed)), sorted(set(right))
-    if not mine and not wanted:
+    own, wanted = sorted(set(listed)), sorted(set(right))
+    if not own and not wanted:
         return Fraction(1)
-    same = sum(node in wanted for node in mine)
-    return Fraction(2 * same, len(mine) + len(wanted))
+    same = sum(node in wanted for node in own)
+    return Fraction(2 * same, len(own) + len(wanted))
 
 
 def test_f1_agrees_with_an_independent_computation_on_generated_pairs() -> None:
@@ -93,8 +86,8 @@ def test_f1_agrees_with_an_independent_computation_on_generated_pairs() -> None:
     for _ in range(PAIRS):
         names = [f"{rng.getrandbits(40):010x}" for _ in range(12)]
         right = rng.sample(names, rng.randrange(6))
-        said = rng.choices(names, k=rng.randrange(7))
-        reply, listed = a_reply(rng, said)
+        listed_nodes = rng.choices(names, k=rng.randrange(7))
+        reply, listed = a_reply(rng, listed_nodes)
         value = rules.f1(rules.read_strict(reply), right)
         assert value == pytest.approx(float(independent_f1(listed, right)), abs=1e-12), reply
         seen.add(round(value, 6))

@@ -74,17 +74,17 @@ def test_options_are_read_off_the_prompt(prompt: str, options: dict[str, str]) -
 def test_a_letter_is_an_answer_only_where_it_is_said_to_be(
     response: str, letter: str | None
 ) -> None:
-    found = find_choice(response, OPTIONS)
-    assert (found.option if found else None) == letter
+    result = find_choice(response, OPTIONS)
+    assert (result.option if result else None) == letter
 
 
 def test_of_two_words_the_first_that_is_said_is_chosen() -> None:
     options = offered_options("left or right?")
-    found = [
+    result = [
         find_choice(text, options)
         for text in ("Right. Left is blocked.", "not left but right", "upright", "")
     ]
-    assert [each.option if each else None for each in found] == ["right", "right", None, None]
+    assert [item.option if item else None for item in result] == ["right", "right", None, None]
 
 
 DRINKS = (
@@ -243,8 +243,8 @@ SAID = [
 def test_a_choice_is_read_in_any_wrapping_and_several_languages(
     response: str, letter: str | None
 ) -> None:
-    found = find_choice(response, offered_options(DRINKS))
-    assert (found.option if found else None) == letter
+    result = find_choice(response, offered_options(DRINKS))
+    assert (result.option if result else None) == letter
 
 
 @pytest.mark.parametrize(
@@ -294,8 +294,8 @@ def test_options_are_offered_and_named_in_other_scripts(
 def test_answers_are_compared(
     prompt: str, response: str, answers: list[str], exact: bool, f1: float
 ) -> None:
-    found = compare(prompt, response, answers)
-    assert (found.exact, found.f1) == (exact, pytest.approx(f1))
+    result = compare(prompt, response, answers)
+    assert (result.exact, result.f1) == (exact, pytest.approx(f1))
 
 
 @pytest.mark.parametrize(

@@ -41,11 +41,8 @@ def test_the_seeds_examples() -> None:
     assert simple.overall_score == 100.0
     assert simple.subscores == {"word_count": 100, "completeness": 100, "error_free": 100}
     assert simple.issues == ()
-    assert simple.passed_checks == (
-        "Word count: 3 (target: 3)",
-        "Complete response",
-        "No errors detected",
-    )
+    passed = ("Word count: 3 (target: 3)", "Complete response", "No errors detected")
+    assert simple.passed_checks == passed
     navigation = score_response("navigation", "Generate JSON plan with 3 steps...", plan(PLAN))
     assert (navigation.overall_score, set(navigation.subscores.values())) == (100.0, {100})
     reasoning = score_response("reasoning", ROBOT, PASSES_RIGHT)
@@ -57,16 +54,13 @@ def test_the_seeds_examples() -> None:
 
 
 def test_the_seeds_false_positive_and_false_negative_are_mended() -> None:
-    strings = score_response(
-        "navigation", "Generate 3-step plan", '{"steps": ["step1", "step2", "step3"]}'
-    )
+    steps = plan(["step1", "step2", "step3"])
+    strings = score_response("navigation", "Generate 3-step plan", steps)
     assert strings.overall_score == 36.6  # 0.3 x 100 + 0.2 x 33: the seed gave 100
     assert "Step 1 is text, not an object with action and parameters" in strings.issues
-    # The seed: 70
-    assert (
-        score_response("simple", "Say hello in 3 words", "Hey, what's up?").overall_score == 100.0
-    )
-    four = score_response("simple", "Say hello in 3 words", "Hey what is up?")
+    hello = "Say hello in 3 words"  # the seed: 70
+    assert score_response("simple", hello, "Hey, what's up?").overall_score == 100.0
+    four = score_response("simple", hello, "Hey what is up?")
     assert (four.overall_score, four.issues) == (70.0, ("Word count: 4 (target: 3)",))
 
 
@@ -74,10 +68,10 @@ def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
     """Its JSON shows step_count 80 and step_structure 75 with an overall of 85.0; by its own
     weights it is 0.3 x 100 + 0.2 x 100 + 0.1 x 100 + 0.2 x 80 + 0.2 x 75 = 91.0."""
     steps = [*PLAN[:2], {"action": "wait"}, PLAN[2]]
-    found = score_response("navigation", "Generate JSON plan with 3 steps...", plan(steps))
-    assert list(found.subscores.values()) == [100, 100, 100, 80, 75]
-    assert found.overall_score == 91.0
-    assert found.issues == ("Step count: 4 (expected: 3)", "Step 3: missing parameters field")
+    result = score_response("navigation", "Generate JSON plan with 3 steps...", plan(steps))
+    assert list(result.subscores.values()) == [100, 100, 100, 80, 75]
+    assert result.overall_score == 91.0
+    assert result.issues == ("Step count: 4 (expected: 3)", "Step 3: missing parameters field")
 
 
 @pytest.mark.parametrize(
@@ -105,16 +99,14 @@ def test_the_seeds_steps_one_too_many_with_one_incomplete() -> None:
     ],
 )
 def test_word_count(prompt: str, words: int, score: int) -> None:
-    assert (
-        score_response("simple", prompt, " ".join(["word"] * words)).subscores["word_count"]
-        == score
-    )
+    result = score_response("simple", prompt, " ".join(["word"] * words))
+    assert result.subscores["word_count"] == score
 
 
 def test_without_a_target_the_other_weights_stand_for_all() -> None:
-    found = score_response("simple", "Greet me", "I cannot do that.")
-    assert found.subscores == {"completeness": 100, "error_free": 0}
-    assert found.overall_score == 66.7  # 0.4 / (0.4 + 0.2)
+    result = score_response("simple", "Greet me", "I cannot do that.")
+    assert result.subscores == {"completeness": 100, "error_free": 0}
+    assert result.overall_score == 66.7  # 0.4 / (0.4 + 0.2)
 
 
 @pytest.mark.parametrize(
@@ -143,9 +135,9 @@ def test_completeness(text: str, is_cut: bool) -> None:
 
 
 def test_a_response_that_the_engine_cut_is_truncated() -> None:
-    found = [score_response(name, "x", "All is well.", is_cut=True) for name in PROMPT_TYPES]
-    assert all("Truncated response" in each.issues for each in found)
-    assert found[0].subscores["completeness"] == 50
+    result = [score_response(name, "x", "All is well.", is_cut=True) for name in PROMPT_TYPES]
+    assert all("Truncated response" in item.issues for item in result)
+    assert result[0].subscores["completeness"] == 50
 
 
 @pytest.mark.parametrize(
@@ -200,14 +192,14 @@ def test_error_free(text: str, is_error: bool) -> None:
     ],
 )
 def test_navigation(response: str, subscores: list[int]) -> None:
-    found = score_response("navigation", "Generate a plan with 3 steps", response).subscores
-    assert list(found.values()) == subscores
+    result = score_response("navigation", "Generate a plan with 3 steps", response).subscores
+    assert list(result.values()) == subscores
 
 
 def test_faults_of_many_steps_are_told_in_part() -> None:
-    found = score_response("navigation", "plan", plan([1] * 50))
-    assert "... and 40 more steps" in found.issues
-    assert "step_count" not in found.subscores  # the prompt names no number
+    result = score_response("navigation", "plan", plan([1] * 50))
+    assert "... and 40 more steps" in result.issues
+    assert "step_count" not in result.subscores  # the prompt names no number
 
 
 @pytest.mark.parametrize(
@@ -238,11 +230,11 @@ def test_reasoning(response: str, check: str, score: int) -> None:
 
 
 def test_reasoning_without_options_asks_for_no_answer() -> None:
-    found = score_response(
+    result = score_response(
         "reasoning", "Why does ice float?", "Ice floats because it is light. Water is dense."
     )
-    assert set(found.subscores) == {"explanation_present", "concept_coverage", "logical_structure"}
-    assert found.overall_score == 100.0
+    assert set(result.subscores) == {"explanation_present", "concept_coverage", "logical_structure"}
+    assert result.overall_score == 100.0
 
 
 def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
@@ -250,14 +242,14 @@ def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
     assert (beside.subscores["exact_match"], beside.subscores["answer_f1"]) == (0, 0)
     assert beside.overall_score == 96.6
     assert "No exact match (expected: C)" in beside.issues
-    asked = score_response(
+    weighed = score_response(
         "reasoning",
         ROBOT,
         PASSES_RIGHT,
         ["B"],
         weights={"exact_match": 0.5, "logical_structure": 0.5},
     )
-    assert asked.overall_score == 100.0
+    assert weighed.overall_score == 100.0
     assert (
         score_response("simple", "in one word", "Lisbon it is", "Lisbon").subscores["answer_f1"]
         == 50
@@ -267,77 +259,37 @@ def test_expected_answers_stand_beside_and_weigh_only_if_asked() -> None:
 @pytest.mark.parametrize("prompt_type", PROMPT_TYPES)
 @pytest.mark.parametrize("text", ["", " \n"])
 def test_silence_is_zero(prompt_type: str, text: str) -> None:
-    found = score_response(prompt_type, ROBOT, text)
-    assert (found.overall_score, set(found.subscores), set(found.subscores.values())) == (
-        0.0,
-        set(WEIGHTS[prompt_type]),
-        {0},
-    )
-    assert found.issues == ("Empty response",)
+    result = score_response(prompt_type, ROBOT, text)
+    assert (result.overall_score, result.issues) == (0.0, ("Empty response",))
+    assert result.subscores == dict.fromkeys(WEIGHTS[prompt_type], 0)
 
 
 @pytest.mark.parametrize(
-    ("prompt_type", "weights", "told"),
+    ("prompt_type", "weights", "message"),
     [
         ("poem", None, "no prompt type 'poem'; there are: simple, navigation, reasoning"),
         ("simple", {"word_count": 0.5}, "weights: they sum to 0.5, not 1"),
-        (
-            "simple",
-            {"structure": 1.0},
-            "weights: simple has no check 'structure'; there are: word_count",
-        ),
-        (
-            "simple",
-            {"word_count": 2.0, "error_free": -1.0},
-            "weights: word_count must be a number from 0 to 1, not 2.0",
-        ),
+        ("simple", {"structure": 1.0}, "weights: simple has no check 'structure'; there are"),
+        ("simple", {"word_count": 2.0, "error_free": -1.0}, "weights: word_count must be a number"),
         ("simple", {"word_count": True}, "must be a number from 0 to 1, not True"),
     ],
 )
 def test_bad_types_and_weights_are_named(
-    prompt_type: str, weights: dict[str, float] | None, told: str
+    prompt_type: str, weights: dict[str, float] | None, message: str
 ) -> None:
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=message):
         score_response(prompt_type, "q", "r", weights=weights)
 
 
 def test_bands() -> None:
-    edges = {
-        100: "excellent",
-        90: "excellent",
-        89.9: "good",
-        75: "good",
-        74.9: "fair",
-        60: "fair",
-        59.9: "poor",
-        40: "poor",
-    }
-    assert {score: band(score).name for score in (*edges, 39.9, 0)} == edges | {
-        39.9: "failed",
-        0: "failed",
-    }
+    edges = (100, 90), (89.9, 75), (74.9, 60), (59.9, 40), (39.9, 0)
+    names = [[band(score).name for score in scores] for scores in edges]
+    assert names == [[name] * 2 for name in ("excellent", "good", "fair", "poor", "failed")]
     assert BANDS[0].meaning == "Production-ready for this task type"
     assert all(sum(weights.values()) == pytest.approx(1) for weights in WEIGHTS.values())
 
 
-PIECES = st.sampled_from(
-    [
-        "B",
-        "A) ",
-        "{",
-        '"steps": [',
-        "```",
-        ". ",
-        "\n",
-        "because",
-        "words",
-        "5 ",
-        "中。",
-        "**",
-        "'",
-        "in 3",
-    ]
-)
+PIECES = st.sampled_from('B|A) |{|"steps": [|```|. |\n|because|words|5 |中。|**|\'|in 3'.split("|"))
 TEXTS = st.text(max_size=200) | st.lists(PIECES, max_size=30).map("".join)
 
 
@@ -351,10 +303,10 @@ TEXTS = st.text(max_size=200) | st.lists(PIECES, max_size=30).map("".join)
 def test_any_text_has_a_score_and_always_the_same(
     prompt_type: str, prompt: str, response: str, expected: str | None
 ) -> None:
-    found = score_response(prompt_type, prompt, response, expected)
-    assert 0 <= found.overall_score <= 100
-    assert all(0 <= score <= 100 for score in found.subscores.values())
-    assert found == score_response(prompt_type, prompt, response, expected)
+    result = score_response(prompt_type, prompt, response, expected)
+    assert 0 <= result.overall_score <= 100
+    assert all(0 <= score <= 100 for score in result.subscores.values())
+    assert result == score_response(prompt_type, prompt, response, expected)
 
 
 @pytest.mark.heavy
@@ -364,8 +316,5 @@ def test_any_text_has_a_score_and_always_the_same(
 def test_a_megabyte_is_scored(piece: str) -> None:
     text = piece * (1_000_000 // len(piece))
     for prompt_type in PROMPT_TYPES:
-        assert (
-            0
-            <= score_response(prompt_type, ROBOT + " Use 5 words in 3 steps.", text).overall_score
-            <= 100
-        )
+        result = score_response(prompt_type, ROBOT + " Use 5 words in 3 steps.", text)
+        assert 0 <= result.overall_score <= 100

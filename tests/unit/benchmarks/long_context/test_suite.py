@@ -75,8 +75,8 @@ def test_the_nearest_folder_names_the_benchmark() -> None:
 
 def test_a_generated_samples_length_is_its_bucket() -> None:
     row = {"id": "p", "task": "passkey", "query": "?", "context": "c"}
-    made = adapt(row | {"metadata": {"length": 8192, "tokens": 8190}}, "needles/x.parquet")
-    assert made["metadata"]["bucket"] == "8k"
+    created = adapt(row | {"metadata": {"length": 8192, "tokens": 8190}}, "needles/x.parquet")
+    assert created["metadata"]["bucket"] == "8k"
     own = adapt(row | {"metadata": {"length": 8192}}, "needles/x.parquet")
     assert "bucket" not in own["metadata"]
     assert adapt(row, "needles/x.parquet")["metadata"] == {}

@@ -15,10 +15,8 @@ from hypothesis import strategies as st
 
 from memray_eval.benchmarks.longbench import rules as longbench
 from memray_eval.benchmarks.longbench.rouge import lcs, rouge_l
-from memray_eval.benchmarks.rules import all_rules, rule_name
-from memray_eval.metric import ComputedMetric, score_by_code
-from memray_eval.metrics import all_metrics
-from memray_eval.types import Response, Sample
+from memray_eval.benchmarks.rules import rule_name
+from memray_eval.types import Sample
 from tests.build import score_text
 from tests.conftest import REPOSITORY
 
@@ -145,16 +143,16 @@ def table_lcs(rows: list[str], columns: list[str]) -> list[tuple[int, int]]:
         table[r + 1][c + 1] = (
             table[r][c] + 1 if rows[r] == columns[c] else max(table[r][c + 1], table[r + 1][c])
         )
-    r, c, found = len(rows), len(columns), []
+    r, c, result = len(rows), len(columns), []
     while r and c:
         if rows[r - 1] == columns[c - 1]:
             r, c = r - 1, c - 1
-            found.append((r, c))
+            result.append((r, c))
         elif table[r - 1][c] > table[r][c - 1]:
             r -= 1
         else:
             c -= 1
-    return found[::-1]
+    return result[::-1]
 
 
 @pytest.mark.parametrize(
@@ -248,15 +246,9 @@ def test_code_sim(prediction: str, answer: str, expected: float) -> None:
 def test_longbench2_choice(prediction: str, expected: float) -> None:
     assert longbench.longbench2_choice(prediction, "B") == expected
     for answers, metadata in ((("B", "B. text"), {}), (("text",), {"label": "B"})):
-        asked = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
-        score = score_text("rule_score", asked, prediction)
+        answered = sample("Single-Document QA", *answers, suite="longbench2", metadata=metadata)
+        score = score_text("rule_score", answered, prediction)
         assert (score.value, score.judge) == (expected, "longbench2_choice, LongBench 2e00731")
-
-
-def test_longbench2_choice_without_a_letter_is_an_error() -> None:
-    score = score_text("longbench2_choice", sample("", "the text"), "The correct answer is (B)")
-    assert score.status == "error"
-    assert "letter" in (score.error or "")
 
 
 def test_four_tasks_score_the_first_line_only() -> None:
@@ -276,44 +268,12 @@ def test_four_tasks_score_the_first_line_only() -> None:
     assert score_text("rule_score", sample("samsum", "a b"), "\na b\nc").value == pytest.approx(1.0)
 
 
-def test_rule_score_names_its_rule_and_its_version() -> None:
-    assert len(longbench.RULE_OF_TASK) == 21
-    assert set(longbench.RULE_OF_TASK.values()) <= set(all_rules())
-    score = score_text("rule_score", sample("passage_count", "5"), "5 or 6")
-    assert (score.value, score.judge, score.status) == (0.5, "count, LongBench 2e00731", "scored")
-    assert score_text("count", sample("anything", "5"), "5").judge == "count, LongBench 2e00731"
-
-
 def test_metadata_picks_another_rule_and_a_wrong_one_is_an_error() -> None:
-    asked = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
-    assert score_text("rule_score", asked, "five").value == pytest.approx(2 / 3)
+    answered = sample("passage_count", "five cats", metadata={"rule": "qa_f1"})
+    assert score_text("rule_score", answered, "five").value == pytest.approx(2 / 3)
     wrong = score_text("rule_score", sample("passage_count", "5", metadata={"rule": "f1"}), "5")
     assert wrong.status == "error"
     assert "no rule 'f1'; there are: babilong, " in (wrong.error or "")
-
-
-def test_a_task_without_a_rule_is_not_applicable() -> None:
-    score = score_text("rule_score", sample("chat", "5"), "5")
-    assert (score.status, score.value) == ("not_applicable", None)
-    assert "'chat'" in (score.error or "")
-    assert score_text("classification", sample("trec", "Food"), "Food").status == "not_applicable"
-
-
-def test_what_a_rule_lacks_is_an_error_of_that_unit() -> None:
-    assert score_text("rule_score", sample("trec", "Food"), "Food").error == (
-        "ValueError: the sample has no classes: give the task's class names in `classes` "
-        "(LongBench: all_classes)"
-    )
-    assert (
-        score_text("rule_score", sample("passage_retrieval_en", "30"), "Paragraph 30").status
-        == "error"
-    )
-    failed = score_by_code(RULES_METRIC, sample("chat"), Response(error="lost"))
-    assert (failed.status, failed.error) == ("error", "generation failed: lost")
-
-
-RULES_METRIC = all_metrics()["rule_score"]
-assert isinstance(RULES_METRIC, ComputedMetric)
 
 
 def test_no_answers_score_0_as_in_the_original() -> None:
@@ -340,10 +300,10 @@ def test_real_records_score_1_when_the_answer_is_given(task: str) -> None:
     ]
     assert len(records) == 8
     for record in records:
-        asked = sample(task, *record["answers"], language=record["language"])
+        answered = sample(task, *record["answers"], language=record["language"])
         right, wrong = (
-            score_text("rule_score", asked, record["answers"][0]),
-            score_text("rule_score", asked, "nothing of this"),
+            score_text("rule_score", answered, record["answers"][0]),
+            score_text("rule_score", answered, "nothing of this"),
         )
         assert right.value == pytest.approx(1.0)
         assert wrong.value is not None

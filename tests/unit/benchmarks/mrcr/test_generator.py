@@ -34,28 +34,28 @@ def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
 def solve(sample: Sample) -> tuple[str, int, int]:
     """The answer by the messages alone, how often its request is made, and where it stands."""
     messages = messages_of(sample)
-    asked = ASKED.search(messages[-1].content)
-    assert asked
-    form, topic, n, ordinal, prefix = asked.groups()
+    match = ASKED.search(messages[-1].content)
+    assert match
+    form, topic, n, ordinal, prefix = match.groups()
     places = [
-        place
-        for place, message in enumerate(messages[:-1])
+        position
+        for position, message in enumerate(messages[:-1])
         if message.role == "user"
         and re.fullmatch(rf"Write an? {form} about {topic}\.", message.content)
     ]
     assert len(places) == int(n)
-    place = places[ORDINALS.index(ordinal)]
-    return prefix + messages[place + 1].content, len(places), place
+    position = places[ORDINALS.index(ordinal)]
+    return prefix + messages[position + 1].content, len(places), position
 
 
 def test_every_answer_is_found_again_and_every_length_is_exact(
     resources: Resources, pieces: Tokenizer
 ) -> None:
     for sample in made(resources, 4096, 9001):
-        answer, n, place = solve(sample)
+        answer, n, position = solve(sample)
         assert sample.answers == (answer,), sample.id
         assert (sample.task, sample.metadata["n_needles"]) == (f"{n}needle", n)
-        assert sample.metadata["desired_msg_index"] == place
+        assert sample.metadata["desired_msg_index"] == position
         assert tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"]
         messages = messages_of(sample)
         assert sample.metadata["total_messages"] == len(messages)
@@ -67,16 +67,16 @@ def test_every_answer_is_found_again_and_every_length_is_exact(
 def test_each_needle_is_asked_for_and_no_two_are_the_same(resources: Resources) -> None:
     for task in ("2needle", "4needle", "8needle"):
         n = int(task[0])
-        found = [sample for sample in made(resources, 8192) if sample.task == task]
-        ordinals = {ASKED.search(sample.query)[4] for sample in found}  # type: ignore[index]
+        result = [sample for sample in made(resources, 8192) if sample.task == task]
+        ordinals = {ASKED.search(sample.query)[4] for sample in result}  # type: ignore[index]
         assert ordinals == set(ORDINALS[:n])
-        for sample in found:
+        for sample in result:
             needles = {solve(sample)[0]}
             messages = messages_of(sample)
             ask = messages[sample.metadata["desired_msg_index"]].content
             needles = {
-                messages[place + 1].content
-                for place, message in enumerate(messages)
+                messages[position + 1].content
+                for position, message in enumerate(messages)
                 if message.content == ask
             }
             assert len(needles) == n

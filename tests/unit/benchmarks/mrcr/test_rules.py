@@ -37,17 +37,6 @@ def test_ratio(reply: str, expected: float) -> None:
     assert prefix_ratio(reply, f"{PREFIX}once upon a time", PREFIX) == pytest.approx(expected)
 
 
-def test_the_rule_is_named_and_wants_the_prefix() -> None:
-    score = scored("rule_score", f"{PREFIX}x", f"{PREFIX}x", random_string_to_prepend=PREFIX)
-    assert (score.value, score.judge) == (1.0, "mrcr_ratio, openai/mrcr 204b0d4")
-    assert scored("mrcr_ratio", "x", "x").status == "not_applicable"
-    two = scored("mrcr_ratio", "x", "x", "y", random_string_to_prepend=PREFIX)
-    assert (two.status, two.error) == (
-        "error",
-        "ValueError: MRCR compares one answer; the sample has 2",
-    )
-
-
 def a_reply(rng: Random, answer: str) -> str:
     """The answer, or what a model makes of it: words lost, others in their place, another piece."""
     words = answer.split(" ")
@@ -72,10 +61,18 @@ def test_it_agrees_with_difflib_on_generated_replies() -> None:
         reply = a_reply(rng, PREFIX + piece)
         expected = 0.0
         if reply[: len(PREFIX)] == PREFIX:
-            said = reply[len(PREFIX) :]
-            blocks = SequenceMatcher(None, said, piece).get_matching_blocks()
-            expected = 2 * sum(block.size for block in blocks) / (len(said) + len(piece))
+            text = reply[len(PREFIX) :]
+            blocks = SequenceMatcher(None, text, piece).get_matching_blocks()
+            expected = 2 * sum(block.size for block in blocks) / (len(text) + len(piece))
         value = prefix_ratio(reply, PREFIX + piece, PREFIX)
         assert value == pytest.approx(expected, abs=1e-12)
         seen.add(round(value, 6))
     assert len(seen) > 200
+
+
+def test_it_compares_one_answer() -> None:
+    score = scored("mrcr_ratio", "x", "x", "y", random_string_to_prepend=PREFIX)
+    assert (score.status, score.error) == (
+        "error",
+        "ValueError: MRCR compares one answer; the sample has 2",
+    )

@@ -12,11 +12,8 @@ import pytest
 from memray_eval.benchmarks.generator.sample_spec import plain_prompt
 from memray_eval.benchmarks.generator.token_counter import TokenCounter
 from memray_eval.benchmarks.nolima.generator import read_books, read_needle_set, samples
-from memray_eval.benchmarks.nolima.suite import adapt, prompt
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.ports import Tokenizer
-from memray_eval.types import Candidate, Sample
-from tests.build import score_text
 
 EXPERIMENT: dict[str, Any] = {
     "id": "0401",
@@ -73,10 +70,10 @@ def test_a_needle_set_is_read_as_its_harness_reads_it(copy: Path) -> None:
 
 
 def test_samples_are_within_a_word_of_their_length(copy: Path, pieces: Tokenizer) -> None:
-    found = made(copy, pieces, 1000, 2500)
-    assert len(found) == 2 * 5 * 2 * 3
-    assert len({sample.id for sample in found}) == len(found)
-    for sample in found:
+    result = made(copy, pieces, 1000, 2500)
+    assert len(result) == 2 * 5 * 2 * 3
+    assert len({sample.id for sample in result}) == len(result)
+    for sample in result:
         tokens = pieces.count(plain_prompt(sample.context, sample.query))
         assert tokens == sample.metadata["tokens"]
         assert sample.metadata["length"] - 4 < tokens <= sample.metadata["length"], sample.id
@@ -108,7 +105,7 @@ def test_a_book_or_a_length_that_is_too_short_is_said(copy: Path, pieces: Tokeni
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "message"),
     [
         ({"needle": None}, "no needle set of NoLiMa's: 0.needle: "),
         ({"questions": {}}, "0.questions: "),
@@ -118,10 +115,10 @@ def test_a_book_or_a_length_that_is_too_short_is_said(copy: Path, pieces: Tokeni
     ],
 )
 def test_what_is_wrong_with_a_needle_set_is_named(
-    tmp_path: Path, changes: dict[str, Any], told: str
+    tmp_path: Path, changes: dict[str, Any], message: str
 ) -> None:
     (tmp_path / "set.json").write_text(json.dumps([EXPERIMENT | changes]))
-    with pytest.raises(DataError, match=told):
+    with pytest.raises(DataError, match=message):
         read_needle_set(str(tmp_path / "set.json"))
 
 
@@ -136,23 +133,3 @@ def test_files_that_are_none_are_said(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text(" \n")
     with pytest.raises(DataError, match=r"a\.txt has no text"):
         read_books(str(tmp_path))
-
-
-def test_rows_are_ours_and_a_needle_set_is_no_dataset() -> None:
-    own = {"id": "1", "task": "direct", "query": "Who?", "context": "Ida did.", "answers": ["Ida"]}
-    assert adapt(own, "x") is own
-    with pytest.raises(ValueError, match="a needle set is no dataset yet: `memray-eval dataset"):
-        adapt(EXPERIMENT, "set.json")
-    with pytest.raises(ValueError, match="not a record of NoLiMa: it lacks query;"):
-        adapt({"id": "1"}, "x")
-    asked = prompt(Sample.model_validate(own), Candidate(name="a", model="m"))
-    assert "Ida did.\n\nQuestion: Who?" in asked.messages[0].content
-
-
-def test_the_rule_is_contains() -> None:
-    sample = Sample(id="1", suite="nolima", task="onehop", query="q", answers=("Ida", "Noor"))
-    score = score_text("rule_score", sample, "It is Noor.")
-    assert (score.value, score.judge) == (1.0, "nolima_contains, NoLiMa 7532e4e")
-    assert score_text("rule_score", sample, "IDA").value == 0.0  # case counts
-    bare = sample.model_copy(update={"answers": ()})
-    assert score_text("rule_score", bare, "x").status == "error"

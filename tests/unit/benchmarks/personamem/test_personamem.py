@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from memray_eval.benchmarks import get_suite
-from memray_eval.benchmarks.personamem.suite import adapt, letter_score, prompt
-from memray_eval.benchmarks.rules import score_by_rule
+from memray_eval.benchmarks.personamem.suite import letter_score, prompt
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.types import Candidate, Response, Sample
+from memray_eval.types import Candidate
 from tests.unit.benchmarks.builders import read_folder
 
 SUITE = get_suite("personamem")
@@ -56,19 +55,19 @@ def test_a_row_and_its_context_up_to_its_place_become_a_sample(tmp_path: Path) -
     assert sample.answers == ("(b)", "(b) Alto\nof course")
     assert sample.metadata["choices"]["c"] == "Tenor"
     assert (sample.metadata["bucket"], sample.metadata["conversation"]) == ("32k", "ctx1")
-    said = prompt(sample, Candidate(name="a", model="m")).messages[0].content
-    assert "user: I sing alto." in said
-    assert "LATER" not in said
-    assert "(b) Alto\nof course" in said
+    text = prompt(sample, Candidate(name="a", model="m")).messages[0].content
+    assert "user: I sing alto." in text
+    assert "LATER" not in text
+    assert "(b) Alto\nof course" in text
 
 
 def test_the_right_letter_and_the_type_are_in_no_prompt(tmp_path: Path) -> None:
     [first, second] = read(tmp_path, row(), row(question_id="q2", correct_answer="(d)"))
     for arm in ("full", "none", "retrieved"):
         candidate = Candidate(name="a", model="m", context=arm)  # type: ignore[arg-type]
-        said = prompt(first, candidate).messages[0].content
-        assert said == prompt(second, candidate).messages[0].content
-        assert "recall_user" not in said
+        text = prompt(first, candidate).messages[0].content
+        assert text == prompt(second, candidate).messages[0].content
+        assert "recall_user" not in text
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ def test_without_its_contexts_a_table_cannot_be_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "value"),
+    ("text", "value"),
     [
         ("<final_answer> (b)", 1.0),
         ("<final_answer>(b)</final_answer>", 1.0),
@@ -110,20 +109,5 @@ def test_without_its_contexts_a_table_cannot_be_read(tmp_path: Path) -> None:
         ("", 0.0),
     ],
 )
-def test_the_letter_is_read_as_the_benchmark_reads_it(said: str, value: float) -> None:
-    assert letter_score(said, "b") == value
-
-
-def test_the_rule_takes_the_letter_of_answers_too() -> None:
-    sample = Sample(id="a", suite="personamem", query="?", answers=("(c)", "(c) Tenor"))
-    assert score_by_rule("personamem_letter", sample, Response(text="(c)")).value == 1.0
-    bare = sample.model_copy(update={"answers": ("Tenor",)})
-    with pytest.raises(ValueError, match="none of the answers is a letter"):
-        score_by_rule("personamem_letter", bare, Response(text="(c)"))
-
-
-def test_the_benchmarks_own_results_are_samples() -> None:
-    fields = adapt(row(model_response="(b)"), "results.csv")
-    assert (fields["response"], fields["label"], fields["id"]) == ("(b)", "(b)", "q1")
-    with pytest.raises(ValueError, match="lacks all_options"):
-        adapt({"x": 1}, "results.csv")
+def test_the_letter_is_read_as_the_benchmark_reads_it(text: str, value: float) -> None:
+    assert letter_score(text, "b") == value

@@ -16,8 +16,8 @@ from memray_eval.benchmarks.needles.generator.tasks.retrieval import (
     kv_retrieval,
     number_string,
     passkey,
+    vt,
 )
-from memray_eval.benchmarks.needles.generator.tasks.tracking import vt
 
 TASKS = {
     "passkey": Task(passkey),

@@ -43,9 +43,9 @@ def tokens_of(tokenizer: Tokenizer, sample: Sample) -> int:
 
 
 def test_every_sample_has_exactly_its_length(resources: Resources, pieces: Tokenizer) -> None:
-    made = list(samples(plan(lengths=(2048, 3001), samples=2), resources))
-    assert len(made) == plan(lengths=(2048, 3001), samples=2).n_samples
-    for sample in made:
+    created = list(samples(plan(lengths=(2048, 3001), samples=2), resources))
+    assert len(created) == plan(lengths=(2048, 3001), samples=2).n_samples
+    for sample in created:
         assert (
             tokens_of(pieces, sample) == sample.metadata["tokens"] == sample.metadata["length"]
         ), sample.id
@@ -73,16 +73,16 @@ def test_a_tokenizer_whose_counts_do_not_add_up_is_asked_for_every_sample(
 ) -> None:
     resources = Resources(triples, seed=0)
     assert not lines_add_up(resources, "en")
-    told: list[bool] = []
-    made = list(
+    message: list[bool] = []
+    created = list(
         samples(
             plan(languages=("en",), lengths=(2048,), depths=(50,)),
             resources,
-            lambda *group: told.append(group[3]),
+            lambda *group: message.append(group[3]),
         )
     )
-    assert not any(told)
-    for sample in made:
+    assert not any(message)
+    for sample in created:
         assert tokens_of(triples, sample) == sample.metadata["tokens"] <= 2048
         assert sample.metadata["tokens"] >= 2040
 
@@ -121,7 +121,7 @@ def test_seeds_and_samples_differ(resources: Resources, pieces: Tokenizer) -> No
         list(samples(words, resources)),
         list(samples(words.model_copy(update={"seed": 1}), Resources(pieces, 1))),
     )
-    assert all(mine.context != others.context for mine, others in zip(first, other, strict=True))
+    assert all(own.context != others.context for own, others in zip(first, other, strict=True))
     assert len({sample.context for sample in first}) == len(first)
 
 
@@ -132,8 +132,8 @@ def test_the_needle_is_at_its_depth(resources: Resources, pieces: Tokenizer, tas
     ):
         context = sample.context or ""
         sought = sample.query.split("name")[0] if task == "qa" else sample.answers[0]
-        place = context.index(sought) if task != "qa" else gold_start(sample)
-        share = pieces.count(context[:place]) / pieces.count(context)
+        position = context.index(sought) if task != "qa" else gold_start(sample)
+        share = pieces.count(context[:position]) / pieces.count(context)
         assert abs(100 * share - sample.metadata["depth"]) < 4, sample.id
 
 
@@ -193,10 +193,10 @@ def questions() -> list[QuestionedText]:
 
 def test_the_users_documents(pieces: Tokenizer) -> None:
     resources = Resources(pieces, 0, questions=questions())
-    made = list(
+    created = list(
         samples(plan(tasks=("qa",), languages=("en",), lengths=(900,), samples=3), resources)
     )
-    for sample in made:
+    for sample in created:
         number = int(sample.id.rpartition("-")[2])
         assert tokens_of(pieces, sample) == 900
         assert sample.answers == (f"answer {number}", f"a{number}")

@@ -27,14 +27,14 @@ def test_samples_are_read_back_as_they_were(resources: Resources, tmp_path: Path
         lengths=(2048,),
         depths=(0, 100),
     )
-    made, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
-    written = write(made, path)
+    created, path = list(samples(plan, resources)), str(tmp_path / "new" / "n.parquet")
+    written = write(created, path)
     assert (written.samples, written.context_bytes) == (
-        len(made),
-        sum(len((s.context or "").encode()) for s in made),
+        len(created),
+        sum(len((s.context or "").encode()) for s in created),
     )
     (shard,) = whole(path)
-    assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == made
+    assert [parse_sample(entry.raw, "needles") for entry in entries(shard)] == created
 
 
 @pytest.mark.heavy

@@ -32,11 +32,11 @@ def test_a_text_becomes_lines_that_lose_no_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "said"), [(b"", "has no text"), (b" \n\n", "has no text"), (b"\xff\xfe", "not UTF-8")]
+    ("data", "text"), [(b"", "has no text"), (b" \n\n", "has no text"), (b"\xff\xfe", "not UTF-8")]
 )
-def test_what_is_no_text(tmp_path: Path, data: bytes, said: str) -> None:
+def test_what_is_no_text(tmp_path: Path, data: bytes, text: str) -> None:
     (tmp_path / "t.txt").write_bytes(data)
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=text):
         read_haystack(str(tmp_path / "t.txt"))
     with pytest.raises(DataError, match="cannot read"):
         read_haystack(str(tmp_path / "absent.txt"))
@@ -48,8 +48,8 @@ def test_questions(tmp_path: Path) -> None:
         '{"question": "Who?", "answers": "Ann", "gold": ["Ann\\ndid. "], "documents": ["Bob did '
         'not."]}\n\n'
     )
-    (found,) = read_questions(str(path))
-    assert (found.answers, found.gold, found.documents) == (
+    (result,) = read_questions(str(path))
+    assert (result.answers, result.gold, result.documents) == (
         ("Ann",),
         ("Ann did.",),
         ("Bob did not.",),
@@ -57,7 +57,7 @@ def test_questions(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"),
+    ("line", "text"),
     [
         ('{"question": "Who?", "answers": [], "gold": "x"}', "line 2: answers"),
         ('{"question": "", "answers": "a", "gold": "x"}', "line 2: question"),
@@ -66,10 +66,10 @@ def test_questions(tmp_path: Path) -> None:
         ("broken", "line 2: Invalid JSON"),
     ],
 )
-def test_bad_questions_are_named(tmp_path: Path, line: str, said: str) -> None:
+def test_bad_questions_are_named(tmp_path: Path, line: str, text: str) -> None:
     path = tmp_path / "q.jsonl"
     path.write_text('{"question": "Who?", "answers": "Ann", "gold": "Ann did."}\n' + line + "\n")
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=text):
         read_questions(str(path))
 
 

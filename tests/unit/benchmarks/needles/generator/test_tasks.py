@@ -48,12 +48,12 @@ def test_passkey_and_number_string_hold_one_number(resources: Resources) -> None
 def test_kv_retrieval_is_json_with_the_pair_at_its_depth(resources: Resources) -> None:
     tasks, depths = ("kv_retrieval",), (0, 50, 100)
     for sample in generated(NEEDLES, resources, 4096, n=2, tasks=tasks, depths=depths):
-        found = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
-        assert found
-        pairs = list(json.loads(found[0]).items())
-        place = next(place for place, (key, _) in enumerate(pairs) if key in sample.query)
-        assert pairs[place][1] == sample.answers[0]
-        assert place == round(sample.metadata["depth"] / 100 * (len(pairs) - 1))
+        result = re.search(r"\{.*\}", text_of(sample), re.DOTALL)
+        assert result
+        pairs = list(json.loads(result[0]).items())
+        position = next(position for position, (key, _) in enumerate(pairs) if key in sample.query)
+        assert pairs[position][1] == sample.answers[0]
+        assert position == round(sample.metadata["depth"] / 100 * (len(pairs) - 1))
         assert all(re.fullmatch(UUID, text) for pair in pairs for text in pair)
 
 
@@ -123,12 +123,12 @@ def test_code_run(resources: Resources) -> None:
 )
 def test_niah(resources: Resources, task: str, facts: int | None) -> None:
     for sample in made(resources, task):
-        found = FACT[sample.language].findall(text_of(sample))
-        asked = [value for key, value in found if key in sample.query]
-        assert sorted(asked) == sorted(sample.answers)
-        assert len(found) == facts or (facts is None and len(found) > 30)
-        assert len({value for _, value in found}) == len(found)
-        assert len({key for key, _ in found}) == (1 if task == "niah_multivalue" else len(found))
+        result = FACT[sample.language].findall(text_of(sample))
+        wanted = [value for key, value in result if key in sample.query]
+        assert sorted(wanted) == sorted(sample.answers)
+        assert len(result) == facts or (facts is None and len(result) > 30)
+        assert len({value for _, value in result}) == len(result)
+        assert len({key for key, _ in result}) == (1 if task == "niah_multivalue" else len(result))
         assert not any(answer in sample.query for answer in sample.answers)
         assert sample.metadata.get("needs_all", False) == (
             task in ("niah_multivalue", "niah_multiquery")
@@ -158,7 +158,7 @@ def test_cwe(resources: Resources) -> None:
     for sample in (*made(resources, "cwe"), *made(resources, "cwe", length=3000)):
         often, seldom = (30, 3) if sample.metadata["length"] >= 4096 else (6, 1)
         listed = re.findall(r"^([0-9]+)\. (\S+)$", text_of(sample), re.MULTILINE)
-        start = [place for place, (number, _) in enumerate(listed) if number == "1"][-1]
+        start = [position for position, (number, _) in enumerate(listed) if number == "1"][-1]
         counts = Counter(word for _, word in listed[start:])
         assert [int(number) for number, _ in listed[start:]] == list(range(1, counts.total() + 1))
         assert {word for word, n in counts.items() if n == often} == set(sample.answers)
@@ -181,12 +181,12 @@ def test_cwe_is_shuffled_anew_for_each_sample(resources: Resources) -> None:
     orders = set()
     for sample in made(resources, "cwe", n=10):
         words = re.findall(r"^[0-9]+\. (\S+)$", text_of(sample), re.MULTILINE)
-        orders.add(tuple(place for place, word in enumerate(words) if word in sample.answers))
+        orders.add(tuple(position for position, word in enumerate(words) if word in sample.answers))
     assert len(orders) == 20
 
 
 def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
-    asked = set()
+    questions = set()
     for sample in made(resources, "qa", n=25):
         documents = [
             line
@@ -205,8 +205,8 @@ def test_qa_has_one_document_with_the_answer(resources: Resources) -> None:
         )
         assert [document for document in documents if name in document] == holding
         assert not re.search(r"\{|\}", text_of(sample) + sample.query)
-        asked.add((sample.language, sample.query.replace(name, "")))
-    assert len(asked) == 10
+        questions.add((sample.language, sample.query.replace(name, "")))
+    assert len(questions) == 10
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

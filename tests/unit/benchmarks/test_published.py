@@ -1,0 +1,499 @@
+"""Published records of every benchmark: the samples that they become, what is said of broken ones,
+how they are asked, and by which rule they are scored."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from memray_eval.benchmarks import all_suites, get_suite
+from memray_eval.datasets.answers import rename_aliases
+from memray_eval.types import Sample
+from tests.build import score_text
+from tests.unit.benchmarks.records import (
+    GRAPH,
+    MESSAGES,
+    PLAIN,
+    RECORDS,
+    adapted,
+    asked,
+    record,
+    sample_of,
+)
+
+SAMPLES: dict[str, dict[str, Any]] = {
+    "babilong": {
+        "task": "qa1",
+        "query": "Where is Mary?",
+        "context": "It rained. Mary moved to the kitchen. It {rained} on.",
+        "answers": ["kitchen"],
+        "metadata": {"bucket": "32k"},
+    },
+    "graphwalks": {
+        "task": "parents",
+        "query": GRAPH[GRAPH.rindex("Operation") :],
+        "context": GRAPH[: GRAPH.rindex("Operation")],
+        "answers": ["b2"],
+        "metadata": {
+            "prompt_chars": len(GRAPH),
+            "date_added": "02-27-2026",
+            "bucket": "up to 1k characters",
+        },
+    },
+    "helmet needles": {
+        "task": "niah_multivalue",
+        "query": "What are all the special magic numbers for old-fox in the text?",
+        "context": "One of the special magic numbers for old-fox is: 4711.",
+        "answers": ["4711", "0815"],
+        "metadata": {"index": 3, "type_needle_v": "numbers", "bucket": "8k", "needs_all": True},
+    },
+    "helmet pairs": {
+        "task": "json_kv",
+        "query": "k1",
+        "context": '{"k1": "v1"}',
+        "answers": ["v1"],
+        "metadata": {"num_kvs": 105, "gold_depth": 0.2, "bucket": "8k"},
+    },
+    "helmet passages": {
+        "task": "nq",
+        "query": "Who built it?",
+        "context": "Document (Title: Boats): Iver Dahl built {it}.\n\n"
+        "Document (Title: ): It rained.",
+        "answers": ["Iver Dahl"],
+        "metadata": {"question_id": "q7", "bucket": "8k"},
+    },
+    "infinitebench": {
+        "id": "longbook_qa_chn:0",
+        "task": "longbook_qa_chn",
+        "query": "What is it?",
+        "context": "Some {text}.",
+        "answers": ["两个", "2"],
+        "language": "zh",
+        "metadata": {"label": ["两个", "2"]},
+    },
+    "longbench": {
+        "id": "hotpotqa:0a1b",
+        "task": "hotpotqa",
+        "query": "Who built it?",
+        "context": "The Harkers built it.",
+        "answers": ["the Harkers", "Harkers"],
+        "classes": ["a", "b"],
+        "language": "en",
+        "metadata": {"length": 4, "bucket": "0-4k"},
+    },
+    "longbench2": {
+        "id": "long_dialogue_history_understanding:66ec",
+        "task": "long_dialogue_history_understanding",
+        "query": "Who won?",
+        "context": "  Ben won. $C_A$ ",
+        "answers": ["B", "B. Ben $Q$"],
+        "metadata": {
+            "domain": "Long-dialogue History Understanding",
+            "sub_domain": "Agent history QA",
+            "difficulty": "hard",
+            "length": "short",
+            "bucket": "short",
+            "choices": {"A": "Ann", "B": "Ben $Q$", "C": "Cy {context}", "D": "Di"},
+            "label": "B",
+        },
+    },
+    "lveval": {
+        "task": "loogle_SD_mixup",
+        "query": "Who built the boat?",
+        "context": "### Passage 1\nIver Dahl built {it}.",
+        "answers": ["Iver Dahl"],
+        "language": "en",
+        "metadata": {
+            "length": 12_345,
+            "bucket": "16k",
+            "answer_keywords": "Dahl",
+            "confusing_facts": "Iver Holm built it.",
+        },
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "expected"), SAMPLES.items(), ids=SAMPLES)
+def test_a_published_record_becomes_a_sample(name: str, expected: dict[str, Any]) -> None:
+    suite = name.split()[0]
+    assert sample_of(name) == Sample.model_validate({"id": "1", "suite": suite, **expected})
+
+
+def test_a_conversation_of_mrcr_is_its_last_message_and_those_before() -> None:
+    sample = sample_of("mrcr")
+    assert (sample.task, sample.query) == ("2needle", MESSAGES[-1]["content"])
+    expected = {
+        field: value for field, value in record("mrcr").items() if field not in ("prompt", "answer")
+    }
+    assert sample.metadata == {**expected, "bucket": "up to 32k characters"}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("locomo", {"task": "adversarial", "answers": ["Not mentioned in the conversation"],
+                    "prediction": "Nobody", "id": "conv-26:qa1", "unanswerable": True}),
+        ("longmemeval", {"id": "x_abs", "response": "H", "unanswerable": True,
+                         "evidence": [["", "s"]]}),
+        ("personamem", {"response": "(b)", "label": "(b)", "id": "q1"}),
+    ],
+)  # fmt: skip
+def test_answers_of_the_benchmarks_own_runs_can_be_judged(
+    name: str, expected: dict[str, Any]
+) -> None:
+    fields = adapted(name)
+    assert {field: fields[field] for field in expected} == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["graphwalks", "helmet pairs", "helmet passages", "longbench", "mrcr"]
+)
+def test_a_published_record_with_a_response_can_be_judged(name: str) -> None:
+    suite, path = get_suite(name.split()[0]), RECORDS[name][0]
+    fields = suite.adapt(rename_aliases(record(name, response="r")), path)
+    plain = adapted(name)
+    assert fields["response"] == "r"
+    assert {field: fields[field] for field in plain} == plain
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "changes", "task", "bucket"),
+    [
+        ("babilong", "babilong/data/qa10/1M.json", {}, "qa10", "1M"),
+        ("babilong", "hub/128k/qa3-00000-of-00001.parquet", {}, "qa3", "128k"),
+        ("babilong", "hub/qa2/0k-00000-of-00001.parquet", {}, "qa2", "0k"),
+        ("babilong", "rows/qa4.jsonl", {}, "qa4", None),
+        ("helmet needles", "x/ruler/niah_multikey_2/validation_131072.jsonl", {},
+         "niah_multikey_2", "128k"),
+        ("helmet needles", "ruler/niah_multikey_3/validation_0.jsonl",
+         {"answer": ..., "outputs": ["4711"]}, "niah_multikey_3", None),
+        ("helmet pairs", "data/json_kv/test_k1800_dep6.jsonl", {}, "json_kv", "128k"),
+        ("helmet passages", "kilt/hotpotqa-dev_k1000_dep3.jsonl", {}, "hotpotqa", "128k"),
+        ("helmet passages", "kilt/popqa_test_1000_k440_dep6.jsonl", {"s_pop": 999}, "popqa", "64k"),
+        ("helmet passages", "kilt/popqa_test_1000_k440_dep6.jsonl", {"s_pop": 1000},
+         "popqa_popular", "64k"),
+        ("helmet passages", "kilt/triviaqa-dev_k20_dep6.jsonl", {}, "triviaqa", None),
+        ("longbench", "s3://b/data/2wikimqa.jsonl", {"dataset": ...}, "2wikimqa", "0-4k"),
+        ("longbench", "/x/repobench-p/train-00000-of-00001.parquet", {"dataset": ...},
+         "repobench-p", "0-4k"),
+        ("longbench", "/x/qasper/test/0000.parquet", {"dataset": ...}, "qasper", "0-4k"),
+        ("longbench", "x/musique-00000-of-00002.parquet", {"dataset": ..., "length": 4000},
+         "musique", "4-8k"),
+        ("longbench", "x/all.jsonl", {"dataset": ..., "task": "qmsum", "length": 7999}, "qmsum",
+         "4-8k"),
+        ("longbench", "musique.jsonl", {"dataset": "qasper", "length": 8000}, "qasper", "8k+"),
+        ("longbench", "all.jsonl", {"dataset": "hotpotqa_e", "length": 3999}, "hotpotqa", "0-4k"),
+        ("lveval", "x/factrecall_zh_256k.jsonl", {"dataset": ...}, "factrecall_zh", "256k"),
+        ("lveval", "x/cmrc_mixup.jsonl", {"dataset": ...}, "cmrc_mixup", None),
+    ],
+)  # fmt: skip
+def test_record_and_path_tell_task_and_length(
+    name: str, path: str, changes: dict[str, Any], task: str, bucket: str | None
+) -> None:
+    sample = sample_of(name, path, **changes)
+    assert (sample.task, sample.metadata.get("bucket")) == (task, bucket)
+    assert sample.task in get_suite(sample.suite).tasks
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("babilong", {"target": None}, "not a record of BABILong: it lacks target;"),
+        ("babilong", {"input": 3}, "input: must be text, not int 3"),
+        ("babilong", {"path": "data/4k.json"}, "no task in the name of data/4k.json"),
+        ("babilong", {"task": "qa21"}, "no task 'qa21'; there are: qa1"),
+        ("graphwalks", {"prompt": None}, "not a record of GraphWalks: it lacks prompt;"),
+        ("graphwalks", {"answer_nodes": "b2"}, "answer_nodes: must be a list of text, not 'b2'"),
+        ("graphwalks", {"answer_nodes": [1]}, "answer_nodes: must be a list of text, not [1]"),
+        ("graphwalks", {"prompt_chars": "9"}, "prompt_chars: must be a whole number, not str '9'"),
+        ("graphwalks", {"problem_type": "dfs"}, "no task 'dfs'; there are: parents, bfs"),
+        ("helmet passages", {"path": "kilt/poems_k50_.jsonl"}, "no task in the name of kilt/poems"),
+        ("helmet passages", {"ctxs": None}, "RAG tasks: it lacks ctxs;"),
+        ("helmet passages", {"ctxs": [1]}, "ctxs: passage 1 must have a text"),
+        ("helmet passages", {"answers": [7]}, "answers: must be text or a list"),
+        ("helmet pairs", {"question": 1}, "question: must be text, not int 1"),
+        ("helmet needles", {"answer": None}, "answer: must be text or a list of text, not None"),
+        ("infinitebench", {"id": ..., "answer": ...},
+         "not a record of InfiniteBench: it lacks id, answer;"),
+        ("infinitebench", {"answer": []}, "answer: empty"),
+        ("infinitebench", {"path": "x/test.jsonl"}, "no task in the name of x/test.jsonl"),
+        ("infinitebench", {"input": ""}, "input: empty, but longbook_qa_chn asks a question"),
+        ("infinitebench", {"path": "code_debug.jsonl"}, "options: must be a list of 4 texts"),
+        ("infinitebench", {"path": "code_debug.jsonl", "answer": "x", "options": [*"abcd"]},
+         "answer: 'x' is none of the options"),
+        ("longbench", {"_id": ..., "context": ..., "length": ...},
+         "not a record of LongBench: it lacks _id, context, length;"),
+        ("longbench", {"answers": "So"}, "answers: must be a list, not str 'So'"),
+        ("longbench", {"length": "12"}, "length: must be a whole number, not str '12'"),
+        ("longbench", {"dataset": ..., "path": "all.jsonl"}, "no task in the name of all.jsonl;"),
+        ("longbench", {"dataset": "poetry"}, "no task 'poetry'; there are: narrativeqa, qasper"),
+        ("longbench2", {"choice_C": ..., "answer": ...},
+         "not a record of LongBench v2: it lacks choice_C, answer;"),
+        ("longbench2", {"answer": "E"}, "answer: must be A, B, C or D, not 'E'"),
+        ("longbench2", {"domain": "Poetry"}, "no task 'poetry'; there are: single_document_qa"),
+        ("lveval", {"answers": None}, "not a record of LV-Eval: it lacks answers;"),
+        ("lveval", {"answers": "Dahl"}, "answers: must be a list, not str 'Dahl'"),
+        ("lveval", {"dataset": "poems_16k"}, "no task 'poems'; there are: hotpotwikiqa_mixup"),
+        ("lveval", {"dataset": None, "path": "rows.jsonl"}, "no task in the name of rows"),
+        ("lveval", {"answer_keywords": ["Dahl"]}, "answer_keywords: must be text, not ['Dahl']"),
+        ("mrcr", {"answer": None, "n_chars": None}, "a record of MRCR: it lacks answer, n_chars;"),
+        ("mrcr", {"prompt": "once"}, "prompt: must be JSON, a list of messages with role and cont"),
+        ("mrcr", {"prompt": '[{"role": "user"}]'}, "role and content: 0.content: Field required"),
+        ("mrcr", {"prompt": '[{"role": "god", "content": "x"}]'}, "0.role: Input should be"),
+        ("mrcr", {"prompt": "[]"}, "prompt: must end in a message of the user's"),
+        ("mrcr", {"n_needles": 3}, "no task '3needle'; there are: 2needle, 4needle, 8needle"),
+        ("mrcr", {"n_needles": True}, "n_needles: must be a whole number, not bool True"),
+        ("needles", {"id": ..., "query": ...}, "not a record of needles: it lacks id, query;"),
+        ("needles", {"task": "pass_key"}, "no task 'pass_key'; there are: passkey, number_string"),
+        ("nolima", {"query": ...}, "not a record of NoLiMa: it lacks query;"),
+        ("nolima", {"needle": "x", "tests": {}}, "a needle set is no dataset yet: `memray-eval"),
+        ("locomo", {"category": 9}, "no task '9'"),
+        ("locomo", {"category": ..., "query": ...}, "lacks category"),
+        ("longmemeval", {"question_type": ...}, "lacks question_type"),
+        ("personamem", {"all_options": ..., "correct_answer": ...}, "lacks all_options"),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_record_is_named(
+    name: str, changes: dict[str, Any], message: str
+) -> None:
+    path = changes.get("path", "")
+    kept = {field: value for field, value in changes.items() if field != "path"}
+    with pytest.raises(ValueError, match=re.escape(message)):
+        adapted(name, path, **kept)
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "asked_for"),
+    [
+        *(("longbench", task, "") for task in ("gov_report", "multi_news", "passage_count", "lcc")),
+        ("longbench", "vcsum", "会议"),
+        ("infinitebench", "longdialogue_qa_eng", "$$MASK$$"),
+        ("infinitebench", "math_calc", "intermediate values"),
+    ],
+)
+def test_a_record_without_input_asks_in_our_words(suite: str, task: str, asked_for: str) -> None:
+    sample = sample_of(suite, f"{task}.jsonl", dataset=..., input="")
+    assert sample.query.strip()
+    assert asked_for in sample.query
+    assert sample.metadata["input"] == ""
+
+
+@pytest.mark.parametrize(
+    ("task", "answer", "answers"),
+    [
+        ("passkey", "71432", ("71432",)),
+        ("passkey", ["71432"], ("71432",)),
+        ("code_run", [-4], ("-4",)),
+        ("math_find", 38.5, ("38.5",)),
+        ("math_find", 7, ("7",)),
+        ("math_calc", [4, 2, 11], ("[4, 2, 11]",)),
+        ("longdialogue_qa_eng", ["ANN", "ANNIE"], ("ANN", "ANNIE")),
+        # a choice is accepted as its letter and as its text
+        ("code_debug", "quit", ("C", "C. quit", "quit")),
+        ("code_debug", ["quit"], ("C", "C. quit", "quit")),
+        ("code_debug", ["quit", "C"], ("C", "C. quit", "quit")),
+    ],
+)
+def test_answers_of_infinitebench_are_texts_and_the_label_stays_as_published(
+    task: str, answer: Any, answers: tuple[str, ...]
+) -> None:
+    options = ["load", "save", "quit", "draw"]
+    sample = sample_of("infinitebench", f"{task}.jsonl", answer=answer, options=options)
+    assert sample.answers == answers
+    assert sample.metadata["label"] == answer
+    assert type(sample.metadata["label"]) is type(answer)
+    assert sample.metadata["options"] == options
+
+
+def test_longbench_e_is_noted_and_does_not_collide_with_longbench() -> None:
+    whole, even = adapted("longbench"), adapted("longbench", "data/hotpotqa_e.jsonl")
+    assert whole["task"] == even["task"]
+    assert whole["id"] != even["id"]
+    folder = adapted("longbench", "hotpotqa_e/test-00000-of-00001.parquet", dataset=...)
+    editions = [fields["metadata"].get("edition") for fields in (whole, even, folder)]
+    assert editions == [None, "LongBench-E", "LongBench-E"]
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "changes", "language"),
+    [
+        ("longbench", "lcc.jsonl", {"dataset": "lcc", "language": "python"}, "python"),
+        ("longbench", "dureader.jsonl", {"dataset": "dureader", "language": ...}, "zh"),
+        ("longbench", "", {"language": ...}, "en"),
+        ("lveval", "", {"language": ...}, "en"),
+        ("lveval", "factrecall_zh_256k.jsonl", {"dataset": ..., "language": ...}, "zh"),
+    ],
+)
+def test_the_language_is_the_record_s_or_the_task_s(
+    name: str, path: str, changes: dict[str, Any], language: str
+) -> None:
+    assert adapted(name, path, **changes)["language"] == language
+
+
+def test_what_else_a_record_has_and_a_context_in_a_file_are_kept() -> None:
+    more = {"pred": "Harkers", "context_file": "contexts/1.txt"}
+    fields = adapted("longbench", context=..., **more)
+    assert {name: fields[name] for name in more} == more
+    assert "context" not in fields
+
+
+OTHERS = {"long_context", "qa"}  # with long contexts too, and no records of their own
+OWN = [name for name, suite in all_suites().items() if suite.has_contexts and name not in OTHERS]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_row_of_our_own_passes_as_it_is_and_a_wrong_task_is_named(name: str) -> None:
+    suite = get_suite(name)
+    metadata = {"choices": dict.fromkeys("ABCD", "x"), "options": [*"wxyz"]}
+    for task in suite.tasks:
+        row = {"id": "1", "query": "Who?", "task": task, "metadata": metadata}
+        assert suite.adapt(row, "x") is row
+    if name not in ("nolima", "personamem"):  # whose tables may have further types
+        with pytest.raises(ValueError, match="no task 'poetry'; there are: "):
+            suite.adapt({"id": "1", "query": "Who?", "task": "poetry"}, "x")
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "message"),
+    [
+        ("infinitebench", "code_debug", "options: must be a list of 4 texts"),
+        ("longbench2", "", "metadata.choices: must give the text of each of A, B, C and D"),
+    ],
+)
+def test_a_row_of_ours_without_its_choices_is_refused(suite: str, task: str, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        get_suite(suite).adapt({"id": "1", "query": "Which?", "task": task}, "x")
+
+
+ASKED = ("babilong", "helmet", "infinitebench", "longbench", "lveval", "nolima")
+
+
+@pytest.mark.parametrize(("suite", "task"), [(n, t) for n in ASKED for t in get_suite(n).tasks])
+def test_all_that_varies_comes_after_the_context(suite: str, task: str) -> None:
+    options = {"options": ["load", "save", "quit", "draw"]}
+    texts = [
+        asked(Sample(id="1", suite=suite, task=task, query=q, context="<C>", metadata=options))
+        for q in ("One?", "Two?")
+    ]
+    before, after = texts[0].split("<C>")
+    assert texts[1].split("<C>")[0] == before
+    assert before.strip()
+    assert after.count("One?") == 1
+    is_choice = task in ("code_debug", "longbook_choice_eng")
+    assert ("A. load\nB. save\nC. quit\nD. draw" in after) == is_choice
+    language = task.removesuffix("_mixup").removesuffix("_zh").removesuffix("_chn")
+    is_chinese = language != task.removesuffix("_mixup") or language in CHINESE
+    assert is_chinese == (ord(before[0]) > 0x4E00)
+
+
+CHINESE = ("dureader", "vcsum", "lsht", "cmrc", "lic")  # of tasks whose names do not say it
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "reply", "answers", "more", "value", "judge"),
+    [
+        ("babilong", "qa1", "kitchen", ["kitchen"], {}, 1.0, "babilong, BABILong e3119da"),
+        ("graphwalks", "bfs", "Final Answer: [a1]", ["a1", "b2", "c3"], {}, 0.5,
+         "graphwalks_f1, lm-evaluation-harness 4e7e0d4"),
+        ("helmet", "nq", "Iver Dahl", ["Iver Dahl"], {}, 1.0, "helmet_substring, HELMET 4526dfb"),
+        ("helmet", "json_kv", "Corresponding value: v1", ["v1"], {}, 1.0,
+         "helmet_substring, HELMET 4526dfb"),
+        ("helmet", "niah_multivalue", "4711", ["4711", "0815"], {}, 0.5,
+         "ruler_recall, RULER c3f5e3b"),
+        ("infinitebench", "code_debug", "C", [], {"label": ["parse_args", "C"]}, 1.0,
+         "infinitebench_v2, InfiniteBench 51d9b37"),
+        ("infinitebench", "code_debug", "C", [], {"label": ["parse_args", "C"], "rules": "v1"}, 0.0,
+         "infinitebench_v1, InfiniteBench 88b3daa"),
+        ("locomo", "temporal", "On 7 May, 2023", ["7 May 2023"], {}, 6 / 7,
+         "locomo_f1, LoCoMo 3eb6f2c"),
+        ("longbench", "passage_count", "5 or 6", ["5"], {}, 0.5, "count, LongBench 2e00731"),
+        ("longbench2", "", "The correct answer is (B)", ["B", "B. x"], {}, 1.0,
+         "longbench2_choice, LongBench 2e00731"),
+        ("longbench2", "", "The correct answer is (B)", ["x"], {"label": "B"}, 1.0,
+         "longbench2_choice, LongBench 2e00731"),
+        # Only the first answer counts
+        ("lveval", "hotpotwikiqa_mixup", "Skagen", ["Skagen", "Aarhus"],
+         {"answer_keywords": "Skagen"}, 1.0, "lveval, LV-Eval 63e7ae9"),
+        ("lveval", "hotpotwikiqa_mixup", "Aarhus", ["Skagen", "Aarhus"], {}, 0.0,
+         "lveval, LV-Eval 63e7ae9"),
+        ("mrcr", "2needle", "aB3x", ["aB3x"], {"random_string_to_prepend": "aB3"}, 1.0,
+         "mrcr_ratio, openai/mrcr 204b0d4"),
+        ("needles", "vt", "it is A1", ["a1", "b2"], {}, 0.5, "ruler_recall, RULER c3f5e3b"),
+        ("needles", "qa", "it is A1", ["a1", "b2"], {}, 1.0, "ruler_any, RULER c3f5e3b"),
+        ("nolima", "onehop", "It is Noor.", ["Ida", "Noor"], {}, 1.0,
+         "nolima_contains, NoLiMa 7532e4e"),
+        ("nolima", "onehop", "IDA", ["Ida"], {}, 0.0, "nolima_contains, NoLiMa 7532e4e"),
+        ("personamem", "", "(c)", ["(c)", "(c) Tenor"], {}, 1.0,
+         "personamem_letter, PersonaMem 041d82a"),
+    ],
+)  # fmt: skip
+def test_the_rule_of_a_sample_is_named_with_its_version(
+    suite: str,
+    task: str,
+    reply: str,
+    answers: list[str],
+    more: dict[str, Any],
+    value: float,
+    judge: str,
+) -> None:
+    sample = Sample(
+        id="1", suite=suite, task=task, query="q", answers=tuple(answers), metadata=more
+    )
+    score = score_text("rule_score", sample, reply)
+    assert (score.value, score.judge) == (pytest.approx(value), judge)
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "answers", "message"),
+    [
+        ("babilong", "qa1", ["kitchen", "garden"], "compares one answer; the sample has 2"),
+        ("helmet", "nq", [], "no answers to look for"),
+        ("infinitebench", "passkey", [], "no answer"),
+        ("locomo", "temporal", [], "the sample has none"),
+        ("longbench", "trec", ["Food"], "the sample has no classes: give the task's class names"),
+        ("longbench", "passage_retrieval_en", ["30"], "Paragraph N"),
+        ("longbench2", "", ["the text"], "is a letter A-D"),
+        ("lveval", "factrecall_en", [], "the sample has none"),
+        ("mrcr", "2needle", ["x"], "the sample's metadata has no random_string_to_prepend"),
+        ("needles", "qa", [], "no answers to look for"),
+        ("nolima", "onehop", [], "no answers to look for"),
+        ("personamem", "", ["Tenor"], "none of the answers is a letter"),
+    ],
+)
+def test_what_a_rule_lacks_is_an_error_of_its_unit(
+    suite: str, task: str, answers: list[str], message: str
+) -> None:
+    sample = Sample(id="1", suite=suite, task=task, query="q", answers=tuple(answers))
+    score = score_text("rule_score", sample, "x")
+    assert (score.status, score.value) == ("error", None)
+    assert message in (score.error or "")
+
+
+@pytest.mark.parametrize(
+    ("suite", "task", "metric"),
+    [
+        ("babilong", "chat", "babilong"),
+        ("graphwalks", "dfs", "graphwalks_card_f1"),
+        ("infinitebench", "poetry", "infinitebench_v1"),
+        ("infinitebench", "poetry", "rule_score"),
+        ("longbench", "trec", "classification"),  # without classes
+        ("longbench", "chat", "rule_score"),
+        ("lveval", "hotpotqa", "lveval"),
+        ("mrcr", "2needle", "mrcr_ratio"),  # without its prefix
+        ("needles", "hotpotqa", "rule_score"),
+    ],
+)
+def test_a_task_without_the_rule_is_not_applicable(suite: str, task: str, metric: str) -> None:
+    sample = Sample(id="1", suite=suite, task=task, query="q", answers=("x",))
+    score = score_text(metric, sample, "x")
+    assert (score.status, score.value) == ("not_applicable", None)
+
+
+def test_prompts_may_lose_their_middle_but_a_conversation_of_mrcr() -> None:
+    kept = []
+    for name in RECORDS.keys() - {"locomo", "longmemeval", "personamem"}:
+        if not get_suite(name.split()[0]).prompt(sample_of(name), PLAIN).is_cut:
+            kept.append(name)
+    assert kept == ["mrcr"]
