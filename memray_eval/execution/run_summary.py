@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval._version import __version__
+from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
 from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations.measure import summarise_arms
@@ -195,6 +196,11 @@ def _reading_notes(
         notes.append(
             f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read "
             "or heard."
+        )
+    if n_unavailable := counts.get(f"emotion {UNAVAILABLE}"):
+        notes.append(
+            f"the emotion of {n_unavailable} samples is not available: it needs {EMOTION_NEEDS}. "
+            "Metrics that need it do not apply."
         )
     if estimated := [
         name

@@ -42,9 +42,11 @@ def test_every_sample_is_answered_and_scored_once(
     for record in answered:
         status = {score.metric: score.status for score in record.scores}
         assert len(status) == len(record.scores) == 12
-        # The sample's own, or what the affect stage read
-        assert abs(sum(record.sample.emotion.values()) - 1.0) < 1e-6
-        needs = {"persona_consistency": "traits", "conversational_continuity": "history"}
+        needs = {
+            "emotional_congruence": "emotion",
+            "persona_consistency": "traits",
+            "conversational_continuity": "history",
+        }
         for metric, outcome in status.items():
             applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
             assert outcome == ("scored" if applies and metric not in BLIND else "not_applicable"), (
