@@ -110,16 +110,19 @@ def read_all_scores(
     candidates: Collection[str],
     cluster: str | None = None,
     by: str | None = None,
+    metrics: Collection[str] | None = None,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates from Parquet files with RECORD_SCHEMA, each file once. A unit
-    written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
+    """Reads the scores of candidates, of all `metrics` or these, from Parquet files with
+    RECORD_SCHEMA, each file once. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
     samples' metadata, with or without "metadata." before it."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         files = list(
-            pool.map(lambda file: _read_file(file, candidates, columns), records.get_fragments())
+            pool.map(
+                lambda file: _read_file(file, candidates, columns, metrics), records.get_fragments()
+            )
         )
     return {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
 
@@ -263,7 +266,10 @@ def read_units(
 
 
 def _read_file(
-    file: pads.ParquetFileFragment, candidates: Collection[str], columns: Sequence[str]
+    file: pads.ParquetFileFragment,
+    candidates: Collection[str],
+    columns: Sequence[str],
+    metrics: Collection[str] | None,
 ) -> dict[str, _FileScores]:
     wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
@@ -273,13 +279,15 @@ def _read_file(
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, *score_columns("parts")])
     return {
-        name: _split_by_metric(ScoreTable.of(table.filter(pc.equal(table["candidate"], name))))
+        name: _split_by_metric(
+            ScoreTable.of(table.filter(pc.equal(table["candidate"], name))), metrics
+        )
         for name in candidates
     }
 
 
-def _split_by_metric(scores: ScoreTable) -> _FileScores:
-    """A column for each metric, a figure a unit."""
+def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _FileScores:
+    """Returns a column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
@@ -293,6 +301,8 @@ def _split_by_metric(scores: ScoreTable) -> _FileScores:
         *({}, {}, {}, {}),
     )
     for code, name in enumerate(names):
+        if metrics is not None and name not in metrics:
+            continue
         rows = codes == code
         columns.values[name] = scores.by_unit(rows, scores.values)
         columns.kinds[name] = scores.by_unit(rows, kind)

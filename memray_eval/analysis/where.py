@@ -329,7 +329,7 @@ def _pair_by_group(
     of_a, of_b = run.of[a], run.of[b]
     rows_a, rows_b = common_rows(of_a, of_b)
     codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
-    clusters = _clusters(of_b.units["cluster"].take(rows_b))
+    clusters = clusters_of_units(of_b.units["cluster"].take(rows_b))
     names = run.groups.of[by][1]
     return differences_by_group(of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how)
 
@@ -339,7 +339,7 @@ def _one_by_group(
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
     codes = run.groups.numbered(by, scores.units["key"])
-    clusters = _clusters(scores.units["cluster"])
+    clusters = clusters_of_units(scores.units["cluster"])
     return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
 
 
@@ -350,7 +350,8 @@ def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:
     return places.drop_null().to_numpy().astype(np.intp), rows_b
 
 
-def _clusters(named: pa.ChunkedArray) -> Clusters | None:
+def clusters_of_units(named: pa.ChunkedArray) -> Clusters | None:
+    """Numbers the clusters of units; None if no unit names one."""
     return None if named.null_count == len(named) else number_clusters(named)
 
 
