@@ -65,7 +65,7 @@ class Unit(Frozen):
     weight: float = 1.0
 
 
-class Figure(Frozen):
+class Coefficient(Frozen):
     """A statistic with its 95 % interval, each None if undefined."""
 
     value: float | None
@@ -94,7 +94,7 @@ class Calibration(Frozen):
     n: int
     n_scored: int
     coverage: float
-    figures: dict[str, Figure]
+    figures: dict[str, Coefficient]
     curve_by: str
     curve: tuple[Bin, ...]
     cost_usd: float | None
@@ -106,7 +106,7 @@ class People(Frozen):
 
     n: int
     raters: int
-    figures: dict[str, Figure]
+    figures: dict[str, Coefficient]
 
 
 class Suggestion(Frozen):
@@ -227,7 +227,7 @@ def suggest_judge(
 
 def _kappa_difference(
     one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
-) -> Figure:
+) -> Coefficient:
     """Kappa of one judge minus that of another, on the units that both scored."""
     by_id = {unit.id: unit for unit in other if unit.judge is not None}
     shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
@@ -335,12 +335,12 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
 
 def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
-) -> dict[str, Figure]:
+) -> dict[str, Coefficient]:
     """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
     replacement, always the same ones for the same data. There is no interval for a single cluster,
     or if fewer than half the draws define the statistic."""
     if not clusters:
-        return dict.fromkeys(statistics, Figure(value=None))
+        return dict.fromkeys(statistics, Coefficient(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)
     whole = {name: statistic(table) for name, statistic in statistics.items()}
     if names.size < 2:
@@ -355,15 +355,15 @@ def estimate_with_intervals(
     return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
 
 
-def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
+def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
     """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
     chance."""
     if np.isnan(value):
-        return Figure(value=None)
+        return Coefficient(value=None)
     defined = drawn[~np.isnan(drawn)]
     if not defined.size or defined.size < drawn.size / 2:
-        return Figure(value=round(float(value), DIGITS))
+        return Coefficient(value=round(float(value), DIGITS))
     low, high = percentile_interval(defined, level)
-    return Figure(
+    return Coefficient(
         value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
     )

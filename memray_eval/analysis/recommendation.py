@@ -25,7 +25,7 @@ class Worth(Frozen):
     slowdown: float | None
 
 
-class Rule(Frozen):
+class TradeoffRule(Frozen):
     """The thresholds of a recommendation. `level` holds for the intervals of all differences
     together."""
 
@@ -57,7 +57,7 @@ class Rule(Frozen):
 # Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth
 # slowdown". The first step keeps speeds that differ by chance, as of two candidates of one model,
 # from deciding.
-RULE = Rule(
+RULE = TradeoffRule(
     worth=(
         Worth(points=2, slowdown=1.1),
         Worth(points=5, slowdown=1.5),
@@ -83,7 +83,7 @@ class _Known(Point):
     quality: float
 
 
-def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
+def quality_interval(row: Performance, rule: TradeoffRule = RULE) -> Interval | None:
     """The interval of a quality on 0-100, its answers taken as independent: Wilson's if all lie at
     the ends of the scale, otherwise Student's. None for fewer than two scored answers, and for
     answers that all score the same within the scale."""
@@ -93,7 +93,7 @@ def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
 
 
 def recommend(
-    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: Rule = RULE
+    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: TradeoffRule = RULE
 ) -> Recommendation | None:
     """Recommends a candidate by their rows over all tasks and their differences on common prompts.
     None for fewer than two candidates. The order of the arguments does not matter."""
@@ -193,7 +193,7 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
 
 
 def _choose_from_front(
-    known: Sequence[_Known], front: Sequence[_Known], differences: _Differences, rule: Rule
+    known: Sequence[_Known], front: Sequence[_Known], differences: _Differences, rule: TradeoffRule
 ) -> tuple[str, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
     shown to be better than every other."""
@@ -222,7 +222,9 @@ def _choose_from_front(
     return chosen.name, "; ".join(reasons)
 
 
-def _explain_refusal(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
+def _explain_refusal(
+    best: _Known, against: _Known, differences: _Differences, rule: TradeoffRule
+) -> str:
     """Says why the candidate of the best quality is not chosen over a faster one."""
     points, slowdown = _gain_and_slowdown(against, best, differences)
     gain = f"+{_format_points(points)}"

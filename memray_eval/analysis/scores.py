@@ -112,9 +112,9 @@ def read_all_scores(
     by: str | None = None,
     metrics: Collection[str] | None = None,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates, of all `metrics` or these, from Parquet files with
-    RECORD_SCHEMA, each file once. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
-    samples' metadata, with or without "metadata." before it."""
+    """Reads the scores of candidates, of all metrics or of `metrics`, from Parquet files with
+    RECORD_SCHEMA. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS,
+    or a key of the samples' metadata, with or without "metadata." before it."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))

@@ -15,7 +15,7 @@ from memray_eval._version import __version__
 from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
 from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
-from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities

@@ -22,8 +22,13 @@ from memray_eval.analysis.adjusted.summaries import (
     find_correction,
     read_side,
 )
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
-from memray_eval.analysis.comparing.models import AdjustedDifference, Comparison, Side
+from memray_eval.analysis.comparing.models import (
+    AdjustedDifference,
+    AlignedUnits,
+    Comparison,
+    Side,
+    align_units,
+)
 from memray_eval.analysis.comparing.open_runs import ComparedRun
 from memray_eval.storage.paths import readable
 

@@ -56,7 +56,7 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
+class AdjustedMean:
     """An adjusted mean with its interval, cut at the ends of the scale.
 
     `run_variance` and `label_variance` are what the run's units and the labels add to the
@@ -114,7 +114,7 @@ def youden(labels: Labelled) -> float:
     return of_right - of_wrong
 
 
-def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estimate:
+def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
     """The share that people would call right, from a judge of zeros and ones whose sensitivity and
     specificity the labels tell: (p + specificity - 1) / (sensitivity + specificity - 1) (Rogan and
     Gladen 1978). The labelled answers may have another share of right ones than the run's.
@@ -161,7 +161,7 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     if leading > 0:
         root = math.sqrt(max(0.0, middle**2 - leading * last))
         low, high = (middle - root) / leading, (middle + root) / leading
-    return Estimate(
+    return AdjustedMean(
         value=value,
         interval=_within_scale(low, high, value),
         influence=together / slope,
@@ -234,7 +234,7 @@ def _smoothed_variance(share: Share, added: float) -> float:
     return smoothed * (1 - smoothed) / size
 
 
-def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estimate:
+def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
     """The mean that people would give, from a judge on any scale and labels of answers that are
     like the run's (or are some of them): people's mean of the labelled + lambda (the judge's mean
     of the run - its mean of the labelled).
@@ -271,7 +271,7 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     variance = float(influence @ influence)
     half = critical * math.sqrt(variance)
     value = min(max(value, 0.0), 1.0)
-    return Estimate(
+    return AdjustedMean(
         value=value,
         interval=_within_scale(value - half, value + half, value),
         influence=influence,
@@ -314,7 +314,9 @@ def rogan_gladen_difference(
     return value, Interval(min(max(low, -1.0), value), max(min(high, 1.0), value))
 
 
-def estimates_difference(a: Estimate, b: Estimate, level: float = 0.95) -> tuple[float, Interval]:
+def estimates_difference(
+    a: AdjustedMean, b: AdjustedMean, level: float = 0.95
+) -> tuple[float, Interval]:
     """The difference b - a of two estimates over the same clusters, each with labels of its own."""
     n_clusters = max(a.influence.size, b.influence.size)
     apart = np.zeros(n_clusters)

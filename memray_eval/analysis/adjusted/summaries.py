@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.adjusted.estimators import (
     MIN_YOUDEN,
-    Estimate,
+    AdjustedMean,
     Labelled,
     Verdicts,
     prediction_powered,
@@ -295,7 +295,7 @@ def _checked(found: Correction) -> Correction | Refusal:
     return Refusal(labelled=found.labelled, reason=reason) if reason else found
 
 
-def estimate(shares: FloatArray, clusters: Clusters, found: Correction) -> Estimate:
+def estimate(shares: FloatArray, clusters: Clusters, found: Correction) -> AdjustedMean:
     """The adjusted mean of a judge's values: by sensitivity and specificity where values and labels
     are 0 or 1 and of other answers than the run's, else by PPI++."""
     run, labels = Verdicts(shares, clusters), found.labels

@@ -7,13 +7,14 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
 from memray_eval.analysis.comparing.models import (
+    AlignedUnits,
     Comparison,
     Flip,
     GroupDifference,
     MetricComparison,
     Side,
+    align_units,
 )
 from memray_eval.analysis.comparing.warnings import find_warnings
 from memray_eval.analysis.marks import mark

@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits
-from memray_eval.analysis.comparing.models import Side
+from memray_eval.analysis.comparing.models import AlignedUnits, Side
 from memray_eval.analysis.statistics import FEW_CLUSTERS
 
 

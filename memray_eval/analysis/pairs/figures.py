@@ -15,7 +15,7 @@ from memray_eval.analysis.pairs.bradley_terry import (
     fit_strengths,
     ranks_of,
 )
-from memray_eval.analysis.pairs.models import Criterion, Duel, Rate, Standing
+from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
 from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.analysis.statistics import (
     Clusters,
@@ -99,10 +99,10 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
 
 def _standings(
     pairs: _Pairs, sides: Sequence[str], found: PairVerdicts, how: Settings
-) -> list[Standing]:
+) -> list[CandidateStanding]:
     """The candidates, the strongest first."""
     standings = [
-        Standing(
+        CandidateStanding(
             candidate=name,
             n_empty=found.unanswered.get((name, "empty"), 0),
             n_failed=found.unanswered.get((name, "error"), 0),

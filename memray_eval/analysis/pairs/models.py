@@ -17,7 +17,7 @@ class Rate(Frozen):
     n: int = 0
 
 
-class Standing(Frozen):
+class CandidateStanding(Frozen):
     """One candidate. `rate` is its share of the points of its `wins + ties + losses` pairs, a tie
     counting half. `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of
     all candidates, without an interval where it won or lost every pair; ranks are by strength,
@@ -68,7 +68,7 @@ class Criterion(Frozen):
     n_incomplete: int = 0
     n_unanswered: int = 0
     statuses: dict[str, int] = Field(default_factory=dict)
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[CandidateStanding, ...] = ()
     duels: tuple[Duel, ...] = ()
     first_share: Rate = Rate()
     flips: Rate = Rate()

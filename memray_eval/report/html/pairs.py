@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.analysis.pairs.models import Criterion, Duel, PairwiseReport, Standing
+from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, PairwiseReport
 from memray_eval.report.html.view_model import label
 from memray_eval.report.pairs_console import (
     format_ends,
@@ -65,6 +65,6 @@ def _duels(criterion: Criterion) -> Grid:
     return Grid.of_texts(f"{label(criterion.metric)}: each two", heads, rows)
 
 
-def _results(pairs: Standing | Duel) -> tuple[str, str, str]:
+def _results(pairs: CandidateStanding | Duel) -> tuple[str, str, str]:
     counts = f"{pairs.wins:,} / {pairs.ties:,} / {pairs.losses:,}"
     return percent(pairs.rate.value), format_ends(pairs.rate) or NOTHING, counts

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from memray_eval.analysis.paired_quality import pair_of, paired_qualities
 from memray_eval.analysis.recommendation import (
     RULE,
-    Rule,
+    TradeoffRule,
     Worth,
     recommend,
     swap_sides,
@@ -93,7 +93,7 @@ def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPa
     return found
 
 
-def of(*rows: Performance, rule: Rule = RULE) -> Recommendation:
+def of(*rows: Performance, rule: TradeoffRule = RULE) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
     pairs = pairs_of(rows, rule.level)
     found = {recommend(order, pairs, rule) for order in permutations(rows)}
@@ -387,7 +387,7 @@ def test_one_candidate_has_no_recommendation() -> None:
 
 
 def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
-    strict = Rule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
+    strict = TradeoffRule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
     found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
     assert found.use == "fast"
     assert found.rule == (

@@ -9,7 +9,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.report.conversations_console import arm_sections
