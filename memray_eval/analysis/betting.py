@@ -44,12 +44,14 @@ class Capital:
         self._squares: FloatArray = np.full(nulls.shape, _FIRST_SQUARE)
         self._most: FloatArray = MOST / np.maximum(1 + sides * nulls, 1e-6)[..., None]
         self._n_looks, self._seen = n_looks, 0
-        self._ends: list[int] = [max(1, n_looks // SHORTER**place) for place in range(SHARES.size)]
+        self._ends: list[int] = [
+            max(1, n_looks // SHORTER**horizon) for horizon in range(SHARES.size)
+        ]
 
     def add(self, total: FloatArray | float, share: FloatArray | float = 1.0) -> None:
         """Adds a group whose differences sum to `total`, in units of the largest group's size,
         of which it has a `share`."""
-        left = np.array([self._looks_left(place) for place in range(SHARES.size)])
+        left = np.array([self._looks_left(horizon) for horizon in range(SHARES.size)])
         variance = (self._squares / (self._seen + 1))[..., None]
         wanted = np.maximum(0.0, self._goal - self._logs)
         stakes = np.minimum(np.sqrt(2 * wanted / (variance * left)), self._most)
@@ -58,11 +60,11 @@ class Capital:
         self._squares = self._squares + gains**2
         self._seen += 1
 
-    def _looks_left(self, place: int) -> int:
+    def _looks_left(self, horizon: int) -> int:
         """Until a horizon's end; one that is past is put off."""
-        if self._ends[place] <= self._seen:
-            self._ends[place] = max(self._seen + 1, min(SHORTER * self._seen, self._n_looks))
-        return int(self._ends[place] - self._seen)
+        if self._ends[horizon] <= self._seen:
+            self._ends[horizon] = max(self._seen + 1, min(SHORTER * self._seen, self._n_looks))
+        return int(self._ends[horizon] - self._seen)
 
     @property
     def has_won(self) -> npt.NDArray[np.bool_]:

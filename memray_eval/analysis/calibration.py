@@ -176,13 +176,13 @@ def people_agreement(
         [[np.nan if label is None else label for label in unit.people] for unit in shared]
     )
     nothing = np.full(len(shared), np.nan)
-    found = estimate_with_intervals(
+    figures = estimate_with_intervals(
         agreement_statistics(human_scale),
         Table(ratings, nothing, nothing),
         [unit.cluster for unit in shared],
         draws,
     )
-    return People(n=len(shared), raters=ratings.shape[1], figures=found)
+    return People(n=len(shared), raters=ratings.shape[1], figures=figures)
 
 
 def suggest_judge(
@@ -226,11 +226,11 @@ def suggest_judge(
 
 
 def _kappa_difference(
-    one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
+    units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
 ) -> Coefficient:
     """Kappa of one judge minus that of another, on the units that both scored."""
-    by_id = {unit.id: unit for unit in other if unit.judge is not None}
-    shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
+    by_id = {unit.id: unit for unit in others if unit.judge is not None}
+    shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
         _to_table(side, scale, human_scale)
         for side in (shared, [by_id[unit.id] for unit in shared])
@@ -251,7 +251,7 @@ def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
     both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
-    human = np.array([sum(each) / len(each) for each in labels])
+    human = np.array([sum(of_unit) / len(of_unit) for of_unit in labels])
     judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
     return Table(
         np.round(np.column_stack([human, judge]), 9),
@@ -263,7 +263,7 @@ def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
 def flip_share(repeats: Sequence[float]) -> float:
     """The share of the pairs of repeats of one call whose scores differ."""
     pairs = list(combinations(repeats, 2))
-    return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
+    return sum(first != second for first, second in pairs) / len(pairs) if pairs else np.nan
 
 
 def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
@@ -297,13 +297,13 @@ def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
     places, edges = _bins(judge, scale), np.linspace(*scale, BINS + 1)
     return [
         Bin(
-            low=float(edges[place]),
-            high=float(edges[place + 1]),
-            n=int((places == place).sum()),
-            judge=float(judge[places == place].mean()),
-            people=float(people[places == place].mean()),
+            low=float(edges[index]),
+            high=float(edges[index + 1]),
+            n=int((places == index).sum()),
+            judge=float(judge[places == index].mean()),
+            people=float(people[places == index].mean()),
         )
-        for place in np.unique(places)
+        for index in np.unique(places)
     ]
 
 

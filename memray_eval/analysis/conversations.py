@@ -137,10 +137,11 @@ def summarise_arms(
 ) -> tuple[ArmSummary, ...]:
     """One row a candidate, in the order of their names, over the run's `metrics`."""
     by_candidate: dict[str, list[Answer]] = {}
-    for one in read_answers(records):
-        by_candidate.setdefault(one.candidate.name, []).append(one)
+    for answer in read_answers(records):
+        by_candidate.setdefault(answer.candidate.name, []).append(answer)
     return tuple(
-        _summarise(each, suite, metrics, errata) for _, each in sorted(by_candidate.items())
+        _summarise(of_candidate, suite, metrics, errata)
+        for _, of_candidate in sorted(by_candidate.items())
     )
 
 
@@ -148,20 +149,22 @@ def _summarise(
     answers: Sequence[Answer], suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
 ) -> ArmSummary:
     judge, rule = VERDICT_METRIC, suite.own_metric
-    given = [one for one in answers if not one.has_error]
+    answered = [answer for answer in answers if not answer.has_error]
     failures = Counter[str]()
-    for one in given:
-        if (where := classify(one, judge, rule)) is not None:
+    for answer in answered:
+        if (where := classify(answer, judge, rule)) is not None:
             failures[where] += 1
     n_unexplained = failures.pop("", 0)
     recalls = [
-        one.n_found / one.n_evidence for one in given if one.n_evidence and one.n_found is not None
+        answer.n_found / answer.n_evidence
+        for answer in answered
+        if answer.n_evidence and answer.n_found is not None
     ]
     headline = suite.quality_metric(list(metrics))
-    unanswerable = [one for one in given if one.scored.is_unanswerable]
-    answerable = [one for one in given if not one.scored.is_unanswerable]
-    cut = [one for one in given if one.turns_left_out]
-    known = [one for one in given if one.sample.id in errata]
+    unanswerable = [answer for answer in answered if answer.scored.is_unanswerable]
+    answerable = [answer for answer in answered if not answer.scored.is_unanswerable]
+    cut = [answer for answer in answered if answer.turns_left_out]
+    with_errata = [answer for answer in answered if answer.sample.id in errata]
     return ArmSummary(
         candidate=answers[0].candidate.name,
         arm="given" if answers[0].candidate.backend == "given" else answers[0].candidate.arm,
@@ -173,27 +176,27 @@ def _summarise(
         rule_metric=rule if rule in metrics else "",
         recall=mean_of(recalls),
         n_recall=len(recalls),
-        prompt_tokens_mean=mean_of(one.prompt_tokens for one in given),
-        output_tokens_mean=mean_of(one.output_tokens for one in given),
-        seconds_mean=mean_of(one.seconds for one in given),
-        accuracy=mean_of(one.scored.values.get(headline) for one in given),
+        prompt_tokens_mean=mean_of(answer.prompt_tokens for answer in answered),
+        output_tokens_mean=mean_of(answer.output_tokens for answer in answered),
+        seconds_mean=mean_of(answer.seconds for answer in answered),
+        accuracy=mean_of(answer.scored.values.get(headline) for answer in answered),
         headline=headline,
-        estimated=tuple(sorted({name for one in given for name in one.estimated})),
+        estimated=tuple(sorted({name for answer in answered for name in answer.estimated})),
         n_cut=len(cut),
-        sessions_left_out=sum(one.sessions_left_out for one in cut),
-        turns_left_out=sum(one.turns_left_out for one in cut),
-        overall=suite.overall([one.scored for one in given]),
+        sessions_left_out=sum(answer.sessions_left_out for answer in cut),
+        turns_left_out=sum(answer.turns_left_out for answer in cut),
+        overall=suite.overall([answer.scored for answer in answered]),
         n_abstention=len(unanswerable),
         abstention=_means(unanswerable, metrics),
         answerable=_means(answerable, metrics),
-        categories=tuple(_categories(given, suite.tasks, metrics)),
-        agreement=_agreement(given, judge, rule),
-        errata=tuple(_errata(given, metrics, errata)) if known else (),
-        n_errata=len(known),
+        categories=tuple(_categories(answered, suite.tasks, metrics)),
+        agreement=_agreement(answered, judge, rule),
+        errata=tuple(_errata(answered, metrics, errata)) if with_errata else (),
+        n_errata=len(with_errata),
     )
 
 
-def classify(one: Answer, judge: str, rule: str) -> str | None:
+def classify(answer: Answer, judge: str, rule: str) -> str | None:
     """Where an answer failed, by FAILURES; "" for a wrong one whose question names no evidence, and
     None for a right one or one that nobody scored.
 
@@ -203,23 +206,25 @@ def classify(one: Answer, judge: str, rule: str) -> str | None:
     right = [
         value >= CORRECT_FROM
         for name in (judge, rule)
-        if (value := one.scored.values.get(name)) is not None
+        if (value := answer.scored.values.get(name)) is not None
     ]
     if not right or all(right):
         return None
     if any(right):
         return "disputed"
-    if one.scored.is_unanswerable:
+    if answer.scored.is_unanswerable:
         return "answered"
-    if not one.n_evidence or one.n_found is None:
+    if not answer.n_evidence or answer.n_found is None:
         return ""
-    if one.n_found < one.n_evidence:
+    if answer.n_found < answer.n_evidence:
         return "not_retrieved"
-    return "abstained" if one.declines else "not_used"
+    return "abstained" if answer.declines else "not_used"
 
 
 def _means(answers: Sequence[Answer], metrics: Sequence[str]) -> dict[str, float]:
-    means = {name: mean_of(one.scored.values.get(name) for one in answers) for name in metrics}
+    means = {
+        name: mean_of(answer.scored.values.get(name) for answer in answers) for name in metrics
+    }
     return {name: value for name, value in means.items() if value is not None}
 
 
@@ -227,22 +232,26 @@ def _categories(
     answers: Sequence[Answer], tasks: Sequence[str], metrics: Sequence[str]
 ) -> Iterator[CategoryFigure]:
     """The figure of every metric over all answers, then by category in the suite's order."""
-    there = {one.sample.task for one in answers}
-    ordered = [task for task in tasks if task in there]
-    for category in (None, *ordered, *sorted(there - {*ordered, ""})):
-        mine = [one for one in answers if category in (None, one.sample.task)]
+    present = {answer.sample.task for answer in answers}
+    ordered = [task for task in tasks if task in present]
+    for category in (None, *ordered, *sorted(present - {*ordered, ""})):
+        of_category = [answer for answer in answers if category in (None, answer.sample.task)]
         for metric in metrics:
-            scored = [one for one in mine if metric in one.scored.values]
+            scored = [answer for answer in of_category if metric in answer.scored.values]
             if not scored:
                 continue
-            values = np.array([one.scored.values[metric] for one in scored])
-            names = {one.conversation for one in scored}
+            values = np.array([answer.scored.values[metric] for answer in scored])
+            names = {answer.conversation for answer in scored}
             clusters = None
             if 1 < len(names) < len(scored):
                 numbers = {name: number for number, name in enumerate(sorted(names))}
-                clusters = np.array([numbers[one.conversation] for one in scored], dtype=np.intp)
-            found = mean_interval(values, clusters)
-            ends = {"low": max(0.0, found.low), "high": min(1.0, found.high)} if found else {}
+                clusters = np.array(
+                    [numbers[answer.conversation] for answer in scored], dtype=np.intp
+                )
+            interval = mean_interval(values, clusters)
+            ends = (
+                {"low": max(0.0, interval.low), "high": min(1.0, interval.high)} if interval else {}
+            )
             yield CategoryFigure(
                 category=category, metric=metric, n=len(scored), mean=float(values.mean()), **ends
             )
@@ -250,9 +259,9 @@ def _categories(
 
 def _agreement(answers: Iterable[Answer], judge: str, rule: str) -> Agreement | None:
     counts = Counter(
-        (one.scored.values[judge] >= CORRECT_FROM, one.scored.values[rule] >= CORRECT_FROM)
-        for one in answers
-        if judge in one.scored.values and rule in one.scored.values
+        (answer.scored.values[judge] >= CORRECT_FROM, answer.scored.values[rule] >= CORRECT_FROM)
+        for answer in answers
+        if judge in answer.scored.values and rule in answer.scored.values
     )
     if not counts:
         return None
@@ -264,40 +273,41 @@ def _errata(
     answers: Sequence[Answer], metrics: Sequence[str], errata: Mapping[str, Erratum]
 ) -> Iterator[ErrataFigure]:
     for metric in metrics:
-        scored = [one for one in answers if metric in one.scored.values]
-        wrong = {id(one) for one in scored if is_answer_wrong(one, errata)}
+        scored = [answer for answer in answers if metric in answer.scored.values]
+        wrong = {id(answer) for answer in scored if is_answer_wrong(answer, errata)}
         if not scored or metric in ("evidence_recall", "abstention"):
             continue
-        others = [one.scored.values[metric] for one in scored if id(one) not in wrong]
+        others = [answer.scored.values[metric] for answer in scored if id(answer) not in wrong]
         best = [
-            1.0 if id(one) not in wrong else _mended_score(one, metric, errata) for one in scored
+            1.0 if id(answer) not in wrong else _mended_score(answer, metric, errata)
+            for answer in scored
         ]
         yield ErrataFigure(
             metric=metric,
             n=len(scored),
-            mean=fmean(one.scored.values[metric] for one in scored),
+            mean=fmean(answer.scored.values[metric] for answer in scored),
             n_without=len(others),
             mean_without=mean_of(others),
             ceiling=fmean(best),
         )
 
 
-def is_answer_wrong(one: Answer, errata: Mapping[str, Erratum]) -> bool:
+def is_answer_wrong(answer: Answer, errata: Mapping[str, Erratum]) -> bool:
     """Whether an erratum says so of the answer that the sample has: of another answer, as in a
     mended dataset, it says nothing."""
-    found = errata.get(one.sample.id)
-    if found is None or not found.is_answer_wrong:
+    erratum = errata.get(answer.sample.id)
+    if erratum is None or not erratum.is_answer_wrong:
         return False
-    return not found.golden or found.golden.strip() in one.sample.answers
+    return not erratum.golden or erratum.golden.strip() in answer.sample.answers
 
 
-def _mended_score(one: Answer, metric: str, errata: Mapping[str, Erratum]) -> float:
+def _mended_score(answer: Answer, metric: str, errata: Mapping[str, Erratum]) -> float:
     """What the mended answer scores against the wrong one: nothing, but under a rule."""
-    name = rule_name(one.sample) if metric == RULE_METRIC else None
+    name = rule_name(answer.sample) if metric == RULE_METRIC else None
     if name is None:
         return 0.0
     try:
-        mended = Response(text=errata[one.sample.id].correct)
-        return score_by_rule(name, one.sample, mended).value
+        mended = Response(text=errata[answer.sample.id].correct)
+        return score_by_rule(name, answer.sample, mended).value
     except ValueError:
         return 0.0

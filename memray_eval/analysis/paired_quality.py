@@ -102,9 +102,9 @@ def pair_of(
     how, both = settings or Settings(), ~np.isnan(of_a) & ~np.isnan(of_b)
     groups = None if clusters is None else clusters[both]
     left, right = of_a[both], of_b[both]
-    found = QualityPair(a=a, b=b, n=left.size, level=how.level)
+    pair = QualityPair(a=a, b=b, n=left.size, level=how.level)
     if not left.size:
-        return found
+        return pair
     difference = float((right - left).mean())
     error = (
         standard_error(right - left) if groups is None else clustered_error(right - left, groups)
@@ -116,7 +116,7 @@ def pair_of(
     else:  # no spread: only the number of units can tell
         is_shown = abs(difference) > TIE and 2.0 ** (1 - units) < 1 - how.level
     needed = None if is_shown else units_to_show(difference, error, units, how)
-    return found.model_copy(
+    return pair.model_copy(
         update={
             "difference": _POINTS * difference,
             "low": interval and _POINTS * interval.low,

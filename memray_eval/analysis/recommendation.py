@@ -34,19 +34,19 @@ class TradeoffRule(Frozen):
 
     def is_worth(self, points: float, slowdown: float) -> bool:
         return any(
-            points >= each.points - _ROUNDING
-            and (each.slowdown is None or slowdown <= each.slowdown + _ROUNDING)
-            for each in self.worth
+            points >= step.points - _ROUNDING
+            and (step.slowdown is None or slowdown <= step.slowdown + _ROUNDING)
+            for step in self.worth
         )
 
     def in_words(self, n_pairs: int = 1) -> str:
         steps = (
-            f"{each.points:g} points better at "
-            f"{'any speed' if each.slowdown is None else f'up to {each.slowdown:g}x slower'}"
-            for each in self.worth
+            f"{step.points:g} points better at "
+            f"{'any speed' if step.slowdown is None else f'up to {step.slowdown:g}x slower'}"
+            for step in self.worth
         )
-        each = 1 - (1 - self.level) / max(1, n_pairs)
-        several = f" ({each * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
+        level = 1 - (1 - self.level) / max(1, n_pairs)
+        several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
             f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
@@ -106,7 +106,7 @@ def recommend(
         return None
     compared: Sequence[Point]
     use: str | None
-    known = [
+    measured = [
         _Known(**dict(point))
         for point in points
         if point.speed is not None and point.quality is not None
@@ -119,9 +119,9 @@ def recommend(
         (point for point in points if point.speed is not None),
         key=lambda point: -(point.speed or 0.0),
     )
-    front, differences = pareto(known), _Differences(pairs)
-    if len(known) > 1:
-        compared, use, reason = known, *_choose_from_front(known, front, differences, rule)
+    front, differences = pareto(measured), _Differences(pairs)
+    if len(measured) > 1:
+        compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
@@ -193,7 +193,10 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
 
 
 def _choose_from_front(
-    known: Sequence[_Known], front: Sequence[_Known], differences: _Differences, rule: TradeoffRule
+    measured: Sequence[_Known],
+    front: Sequence[_Known],
+    differences: _Differences,
+    rule: TradeoffRule,
 ) -> tuple[str, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
     shown to be better than every other."""
@@ -217,7 +220,9 @@ def _choose_from_front(
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))
         reasons.append(_explain_refusal(best, against, differences, rule))
     elif chosen is fastest:
-        is_best = all(differences.is_better(chosen, one) for one in known if one is not chosen)
+        is_best = all(
+            differences.is_better(chosen, point) for point in measured if point is not chosen
+        )
         reasons.append("best quality" if is_best else "no other is shown to be better")
     return chosen.name, "; ".join(reasons)
 
@@ -233,7 +238,7 @@ def _explain_refusal(
             f"no difference shown in quality to {best.name} "
             f"({why_not_shown(differences.of(against.name, best.name))})"
         )
-    if points < min(each.points for each in rule.worth) - _ROUNDING:
+    if points < min(step.points for step in rule.worth) - _ROUNDING:
         return (
             f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x slower than "
             f"{against.name}"

@@ -79,23 +79,23 @@ def find_cluster(records: pads.Dataset) -> str | None:
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
     for key in CLUSTER_KEYS:
         if key in named:
-            found = [
+            clusters = [
                 cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
             ]
-            if 1 < len(set(found)) < len(found):
+            if 1 < len(set(clusters)) < len(clusters):
                 return key
     return None
 
 
 def _first_metadata(records: pads.Dataset) -> list[str | None]:
     """The metadata of the first _LOOKED_AT samples."""
-    found: dict[str, str | None] = {}
+    metadata: dict[str, str | None] = {}
     for file in records.get_fragments():
         table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
-        found |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
-        if len(found) >= _LOOKED_AT:
+        metadata |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
+        if len(metadata) >= _LOOKED_AT:
             break
-    return list(found.values())[:_LOOKED_AT]
+    return list(metadata.values())[:_LOOKED_AT]
 
 
 def read_scores(
@@ -129,12 +129,12 @@ def read_all_scores(
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
     """One candidate's scores of all files."""
-    names = set.intersection(*(set(one.units.column_names) for one in read))
-    units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
-    values = _join([(len(one.units), one.values) for one in read], _NAN)
-    kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
-    parts = _join([(len(one.units), one.parts) for one in read], _NAN)
-    wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
+    names = set.intersection(*(set(file.units.column_names) for file in read))
+    units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
+    values = _join([(len(file.units), file.values) for file in read], _NAN)
+    kinds = _join([(len(file.units), file.kinds) for file in read], np.int8(0))
+    parts = _join([(len(file.units), file.parts) for file in read], _NAN)
+    wholes = _join([(len(file.units), file.wholes) for file in read], _NAN)
     keys = unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
@@ -151,7 +151,7 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
             "group": pc.fill_null(groups, ""),
         }
     )
-    suites = tuple(sorted({suite for one in read for suite in one.suites}))
+    suites = tuple(sorted({suite for file in read for suite in file.suites}))
     kept = first_of_each(keys)
     if kept.size == len(table):  # as of most runs: nothing is to be copied
         shares = {name: (part, wholes[name]) for name, part in parts.items()}
@@ -230,13 +230,13 @@ def read_texts(
     records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Text]:
     """Reads the texts of one candidate's units, by sample id and task."""
-    found = {}
+    texts = {}
     for (_, sample_id, task), record in read_units(records, [candidate], units).items():
         response = record.response or Response()
-        found[sample_id, task] = Text(
+        texts[sample_id, task] = Text(
             record.sample.query, response.text, response.error or "", record.scores
         )
-    return found
+    return texts
 
 
 def read_units(
@@ -247,7 +247,7 @@ def read_units(
     left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
-    found: dict[tuple[str, str, str], Record] = {}
+    units_read: dict[tuple[str, str, str], Record] = {}
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
@@ -259,10 +259,12 @@ def read_units(
         if not holding:
             continue
         table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
-        for one in from_table_apart(table, lambda sample_id, error: None)[0]:
-            if (one.sample.id, one.sample.task) in units:
-                found.setdefault((one.candidate.name, one.sample.id, one.sample.task), one)
-    return found
+        for record in from_table_apart(table, lambda sample_id, error: None)[0]:
+            if (record.sample.id, record.sample.task) in units:
+                units_read.setdefault(
+                    (record.candidate.name, record.sample.id, record.sample.task), record
+                )
+    return units_read
 
 
 def _read_file(
@@ -314,8 +316,8 @@ def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _Fi
 
 def pooled_ratio(metric: str) -> Pooled | None:
     """The ratio of sums that stands for a metric, None where its mean does."""
-    known = all_metrics().get(metric)
-    return known.pooled if known else None
+    definition = all_metrics().get(metric)
+    return definition.pooled if definition else None
 
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -335,14 +337,14 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
     if name != METADATA:
         return [text or None for text in column.to_pylist()]
     path = field.removeprefix(f"{METADATA}.").split(".")
-    found = []
+    clusters = []
     for text in column.to_pylist():
         value: Any = json.loads(text or "{}")
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         is_text = value is None or isinstance(value, str)
-        found.append(value if is_text else json.dumps(value, sort_keys=True))
-    return found
+        clusters.append(value if is_text else json.dumps(value, sort_keys=True))
+    return clusters
 
 
 def number_clusters(names: pa.ChunkedArray) -> Clusters:

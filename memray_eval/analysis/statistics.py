@@ -272,13 +272,13 @@ def bootstrap_statistics(
     of the resample's rows."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
-    found: dict[str, list[float]] = {name: [] for name in statistics}
+    replicates: dict[str, list[float]] = {name: [] for name in statistics}
     for drawn in resample_clusters(sizes.size, resamples, seed):
         for clusters_drawn in drawn:
             rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
             for name, statistic in statistics.items():
-                found[name].append(statistic(rows))
-    return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+                replicates[name].append(statistic(rows))
+    return {name: np.array(values, dtype=np.float64) for name, values in replicates.items()}
 
 
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:

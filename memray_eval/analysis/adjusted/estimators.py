@@ -131,29 +131,29 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Adjust
     of freedom of Welch and Satterthwaite: the run's clusters less one, and those of right and of
     wrong labels less one each. Needs labels of both classes and a `youden` that is not about 0."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
-    said = weighted_share(run.judge, run.clusters, n_clusters)
+    judged = weighted_share(run.judge, run.clusters, n_clusters)
     right, wrong = _shares_called_right(labels, n_clusters)
     sensitivity, specificity = right.value, 1 - wrong.value
-    raw = (said.value - wrong.value) / (right.value - wrong.value)
+    raw = (judged.value - wrong.value) / (right.value - wrong.value)
     value = min(max(raw, 0.0), 1.0)
 
-    parts = [said.influence, -value * right.influence, -(1 - value) * wrong.influence]
+    parts = [judged.influence, -value * right.influence, -(1 - value) * wrong.influence]
     together: FloatArray = np.sum(parts, axis=0)
     shared = float(together @ together) - sum(float(part @ part) for part in parts)
-    of_right, of_wrong = (_smoothed_variance(one, 1.0) for one in (right, wrong))
+    of_right, of_wrong = (_smoothed_variance(share, 1.0) for share in (right, wrong))
     of_labels = value**2 * of_right + (1 - value) ** 2 * of_wrong
     is_clustered = any(
         _count_clusters(side) < side.size for side in (run.clusters, labels.clusters)
     )
     critical = _critical(
-        [said.variance, of_labels], [said.clusters, right.clusters + wrong.clusters - 1],
+        [judged.variance, of_labels], [judged.clusters, right.clusters + wrong.clusters - 1],
         is_clustered, level,
     )  # fmt: skip
 
     slope = right.value - wrong.value
-    of_run = _smoothed_variance(said, critical**2 / 2) + max(0.0, shared)
+    of_run = _smoothed_variance(judged, critical**2 / 2) + max(0.0, shared)
     # leading * share^2 - 2 * middle * share + last <= 0
-    square, apart = critical**2, said.value - wrong.value
+    square, apart = critical**2, judged.value - wrong.value
     leading = slope**2 - square * (of_right + of_wrong)
     middle = apart * slope - square * of_wrong
     last = apart**2 - square * (of_run + of_wrong)
@@ -186,10 +186,10 @@ def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Shar
     ]
     correlation = _pooled_correlation(sides)
     right, wrong = (
-        weighted_share(one.judge, one.clusters, n_clusters, one.weights)._replace(
-            size=_effective_size(one, correlation)
+        weighted_share(side.judge, side.clusters, n_clusters, side.weights)._replace(
+            size=_effective_size(side, correlation)
         )
-        for one in sides
+        for side in sides
     )
     return right, wrong
 
@@ -199,16 +199,16 @@ def _pooled_correlation(sides: Sequence[Labelled]) -> float:
     mean product of standardised residuals over all such pairs (Karlin, Cameron and Williams 1981),
     corrected for the means that were taken off. 1, in doubt, where no pair tells."""
     products = pairs = 0.0
-    for one in sides:
-        if not np.ptp(one.judge):
+    for side in sides:
+        if not np.ptp(side.judge):
             continue
-        mean = float(one.weights @ one.judge) / float(one.weights.sum())
-        spread, n, groups = mean * (1 - mean), one.judge.size, _count_clusters(one.clusters)
-        residuals = one.weights * (one.judge - mean)
-        together = _sum_of_squares(residuals, one.clusters) * groups / max(1, groups - 1)
+        mean = float(side.weights @ side.judge) / float(side.weights.sum())
+        spread, n, groups = mean * (1 - mean), side.judge.size, _count_clusters(side.clusters)
+        residuals = side.weights * (side.judge - mean)
+        together = _sum_of_squares(residuals, side.clusters) * groups / max(1, groups - 1)
         alone = float(residuals @ residuals) * n / max(1, n - 1)
         products += (together - alone) / spread
-        pairs += _sum_of_squares(one.weights, one.clusters) - float(one.weights @ one.weights)
+        pairs += _sum_of_squares(side.weights, side.clusters) - float(side.weights @ side.weights)
     return min(max(products / pairs, 0.0), 1.0) if pairs > 0 else 1.0
 
 
@@ -246,26 +246,26 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
     short for few labels; for the same reason residuals are set against how far their cluster pulls
     the fit. Needs labels that differ, of three clusters or more."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
-    said = weighted_share(run.judge, run.clusters, n_clusters)
+    judged = weighted_share(run.judge, run.clusters, n_clusters)
     of_people, of_judge = (
         weighted_share(values, labels.clusters, n_clusters, labels.weights)
         for values in (labels.people, labels.judge)
     )
-    gained = said.influence - of_judge.influence
+    gained = judged.influence - of_judge.influence
     spread = float(gained @ gained)
     tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
     tuning = min(max(tuning, 0.0), 1.0)
-    value = of_people.value + tuning * (said.value - of_judge.value)
+    value = of_people.value + tuning * (judged.value - of_judge.value)
     # Of few clusters each pulls the mean and lambda its way (HC3: MacKinnon and White 1985)
     pull = np.bincount(labels.clusters, labels.weights, minlength=n_clusters) / labels.weights.sum()
     if tuning > 0:
         pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
     by_labels = of_people.influence - tuning * of_judge.influence
     by_labels = by_labels / (1 - np.minimum(pull, 0.5))
-    influence = by_labels + tuning * said.influence
-    label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * said.variance
+    influence = by_labels + tuning * judged.influence
+    label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * judged.variance
     critical = _critical(
-        [run_variance, label_variance], [said.clusters, of_judge.clusters - 1], True, level
+        [run_variance, label_variance], [judged.clusters, of_judge.clusters - 1], True, level
     )
     # Units that are labelled and in the run have a part in both
     variance = float(influence @ influence)
@@ -296,7 +296,7 @@ def rogan_gladen_difference(
     right, wrong = _shares_called_right(labels, n_clusters)
     slope = right.value - wrong.value
     of_slope = right.influence - wrong.influence
-    least = sum(_smoothed_variance(one, 1.0) for one in (right, wrong))
+    least = sum(_smoothed_variance(share, 1.0) for share in (right, wrong))
     slope_variance = max(float(of_slope @ of_slope), least)
     critical = _critical(
         [moved.variance, slope_variance], [moved.clusters, min(right.clusters, wrong.clusters)],

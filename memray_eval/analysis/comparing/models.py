@@ -197,9 +197,9 @@ def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> Al
         )
         n_alone = names.null_count
         if n_alone == len(names):
-            there = ", ".join(CLUSTER_COLUMNS)
+            columns = ", ".join(CLUSTER_COLUMNS)
             raise ConfigError(
-                f"no unit names a {cluster!r} to cluster by; there are: {there}, and the keys of "
+                f"no unit names a {cluster!r} to cluster by; there are: {columns}, and the keys of "
                 "the samples' metadata"
             )
         groups = number_clusters(names)
