@@ -1,8 +1,6 @@
-"""Coefficients of agreement between raters.
-
-`ratings` has one row per unit and one column per rater, NaN where a rater gave no rating. A
-coefficient is NaN where it is undefined. Tested against hand-worked cases, brute force from the
-definitions, and scipy."""
+"""Coefficients of agreement between raters. `ratings` has one row per unit and one column per
+rater, NaN without a rating. A coefficient is NaN if it is undefined. Tested against hand-worked
+cases, brute force from the definitions, and scipy."""
 
 from __future__ import annotations
 

@@ -1,11 +1,10 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
 and how certain that is.
 
-All figures are on the people's own scale, onto which the judge's is mapped linearly: agreement does
-not depend on the scale, and a bias is easier to read on the people's. Several labels of one
+Figures are on the people's scale, onto which the judge's is mapped linearly. Several labels of one
 response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
 clusters: all responses to one question are drawn together. Undefined figures, such as the
-correlation with a judge that always says the same, are None."""
+correlation with a constant judge, are None."""
 
 from __future__ import annotations
 
@@ -48,10 +47,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 
 class Unit(Frozen):
-    """One labelled response: people's labels on their scale (None for a missing label), the judge's
-    score on the metric's scale (None if it gave none), its confidence, and its score at each
-    repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which the
-    figures here leave out: they are of the labelled responses as they are."""
+    """One labelled response: people's labels on their scale (None: missing), the judge's score on
+    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
+    who gave the score; `weight` is that of LabelledResponse, which figures here leave out."""
 
     id: str
     people: tuple[float | None, ...]
@@ -87,8 +85,7 @@ class Bin(Frozen):
 class Calibration(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
-    else `score`. `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is
-    not known."""
+    else `score`. `cost_usd` is None if the price of some calls is not known."""
 
     judge: str
     n: int

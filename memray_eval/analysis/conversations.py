@@ -197,12 +197,9 @@ def _summarise(
 
 
 def classify(answer: Answer, judge: str, rule: str) -> str | None:
-    """Where an answer failed, by FAILURES; "" for a wrong one whose question names no evidence, and
-    None for a right one or one that nobody scored.
-
-    Where the judge and the rule disagree, that is what there is to say. Both find the others wrong,
-    or the one that there is. An answerable question whose evidence was not all found failed there,
-    whatever was then answered."""
+    """Returns the cause of a failure, by FAILURES: a disagreement of judge and rule; else missing
+    evidence of an answerable question; else the answer. "" if the question of a wrong answer names
+    no evidence, None for a right answer or one without a score."""
     right = [
         value >= CORRECT_FROM
         for name in (judge, rule)

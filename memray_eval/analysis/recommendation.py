@@ -3,9 +3,8 @@ that is printed with the recommendation.
 
 The rule walks the Pareto front from the fastest candidate on. The next better one is taken if the
 points that it gains over the fastest, and over the one chosen so far, are worth its slowdown, and
-if its gain is shown by the paired differences on the prompts that both answered
-(analysis/paired_quality.py). Otherwise the choice stands: at parity, or if no difference is shown,
-speed wins, and the reason says about how many more prompts would show one."""
+the paired differences on common prompts show the gain. Otherwise speed wins, and the reason says
+about how many more prompts would show a difference."""
 
 from __future__ import annotations
 

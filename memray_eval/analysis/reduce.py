@@ -1,8 +1,7 @@
 """The reduce stage: aggregates written records for a summary. A unit written twice counts once.
 
-Only the columns that a summary needs are decoded (no texts, no judgments), names as dictionary
-codes, and the scores are split by metric at once. What stays in memory is one number per unit for
-every column of every metric."""
+Only the columns of a summary are decoded, names as dictionary codes, and scores are split by metric
+at once. One number per unit stays in memory for every column of every metric."""
 
 from __future__ import annotations
 

@@ -50,13 +50,11 @@ T = TypeVar("T")
 
 
 class JudgingOptions(Frozen):
-    """How judges are asked.
-
-    `vote` combines several verdicts. `rubrics` replaces a metric's own rubric text, by "metric" or
-    "metric/task". `on_failure` says what replaces a verdict that no judge gave, if the metric
-    supports it. `withheld` gives, by the same keys, the reason why rules may not estimate a
-    metric. `siblings` says, by candidate, how many answer a sample beside each other, itself among
-    them; 1 where it is not named."""
+    """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own
+    rubric text, by "metric" or "metric/task". `on_failure` says what replaces a missing verdict, if
+    the metric supports it. `withheld` gives, by the same keys, why rules may not estimate a metric.
+    `siblings` counts, by candidate, the candidates that answer a sample beside each other, itself
+    included; 1 by default."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
@@ -294,12 +292,10 @@ async def _ask_jury(
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
-    """Combines the scores of several judges into one: the median verdict (the lower of two), or the
-    most frequent one (the median on a tie).
-
-    The score names every judge that gave a verdict, and keeps all values (`jury` in its judgment)
-    and how far apart they were (part DISAGREEMENT). Tokens and costs are the sums over all judges.
-    Without any verdict it is the first failure."""
+    """Combines the scores of several judges: the median verdict (the lower of two), or the most
+    frequent (the median on a tie). The score names every judge that gave a verdict, and keeps all
+    values (`jury` in its judgment) and their range (part DISAGREEMENT). Tokens and costs are sums
+    over all judges. Without any verdict it is the first failure."""
     if len(scores) == 1:
         return scores[0]
     heard = sorted(

@@ -80,7 +80,7 @@ def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
 def _render_conversation(
     prompt: Prompt, tokenizer: Tokenizer, room: int, is_chat: bool, template: Mapping[str, Any]
 ) -> Rendered:
-    """Keeps as many sessions from either end as fit, alternately; turns if no session does. Passages
+    """Keeps as many sessions from either end as fit, alternately; turns if none does. Passages
     are counted one by one: a conversation of a million tokens is never in memory as tokens."""
     form, text = "chat" if is_chat else "plain", prompt.messages[-1].content
     first, last = prompt.passages[0].start, prompt.passages[-1].end

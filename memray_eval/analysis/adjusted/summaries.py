@@ -69,10 +69,9 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedSide:
-    """One candidate's scores in a run, with what its manifest says of its judges. `numbers` gives
-    each cluster's name its number, and sides that are compared share it; `clusters` are those of
-    the units, of which one that names none is a cluster of its own. `rows_of_units` says where a
-    unit's id stands among them."""
+    """One candidate's scores in a run and its manifest. `numbers` maps cluster names to numbers,
+    shared by sides that are compared; `clusters` are those of the units, a unit that names none
+    alone in its own. `rows_of_units` maps a unit's id to its row."""
 
     candidate: str
     run_id: str

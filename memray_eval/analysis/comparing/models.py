@@ -47,16 +47,13 @@ class Flip(Frozen):
 
 
 class MetricComparison(Frozen):
-    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored,
-    by the figure that stands for it (`average`, as in Figure; wins, ties and losses are of units).
-    `only_a` and `only_b` count the common units that only one side scored.
+    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored;
+    `only_a` and `only_b` were scored by one side.
 
-    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` bounds
-    the chance of any false finding, `p_fdr` the share of false ones (Benjamini-Hochberg).
-    `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down` exist only for
-    metrics whose values are all 0 or 1. `flips` lists the first units that changed; for other
-    metrics, those that changed most. `mark_a` and `mark_b` say how many of the paired values are
-    offline estimates, or a rule's in place of a judge that failed."""
+    The p-values are corrected over all metrics and candidates: `p_holm` bounds the chance of any
+    false finding, `p_fdr` the share of false ones (Benjamini-Hochberg). `flips_up` and `flips_down`
+    exist for metrics of zeros and ones. `flips` lists the units that changed, the largest changes
+    first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks."""
 
     metric: str
     other: str
@@ -137,11 +134,10 @@ class CommonUnits(Frozen):
 
 
 class Comparison(Frozen):
-    """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
-    `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
-    `candidates` are those of the sides, by the sides' names. `adjusted` are there where labels of
-    people's were given (calibrations), `pairs` the figures of a pairwise run over the same
-    candidates, where there is one beside the runs."""
+    """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
+    `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
+    `candidates` are by the sides' names. `adjusted` exist if calibrations were given, `pairs` if
+    there is a pairwise run over the same candidates."""
 
     baseline: str
     others: tuple[str, ...]

@@ -45,10 +45,10 @@ def compare(
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
-    """Compares each further side with the first, over `metrics` (none: all that they share), also
-    in each group of the field that their units were read `by` and of `more` fields, and lists up
-    to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown
-    metric or cluster field, and DataError if two sides share no unit."""
+    """Compares each further side with the first over `metrics` (none: all shared ones), also in
+    each group of the field `by` that units were read by and of `more` fields, and lists up to
+    `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown metric
+    or cluster field, and DataError if two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides

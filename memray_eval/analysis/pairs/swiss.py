@@ -1,10 +1,9 @@
-"""Which pairs are judged where all of them would be too many: Swiss rounds, as in chess.
+"""Chooses the pairs to judge if all would be too many: Swiss rounds, as in chess.
 
 In each round every candidate has one pair on every question, with one of about its own strength,
-and no pair twice. What is close is thus compared most often, and half of all pairs or fewer find
-the leader that all of them find. Who is of about the same strength is drawn anew for each question
-from the bootstrap of the rounds before: those that the verdicts cannot tell apart yet change
-places, the others do not."""
+and no pair twice. So close candidates are compared most often, and half of all pairs or fewer find
+the same leader. Strengths are drawn for each question from the bootstrap of the rounds before:
+candidates that the verdicts cannot tell apart change places."""
 
 from __future__ import annotations
 

@@ -23,11 +23,10 @@ Question: TypeAlias = tuple[str, str]  # sample id and task
 @dataclass
 class PairVerdicts:
     """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
-    `j`), the values of the verdicts with i's answer first and with j's first (NaN without one; 1
-    where the answer shown first is preferred), and the answers' lengths in characters.
-
-    `statuses` counts the verdicts by how they ended, `unanswered` the questions without an answer
-    by candidate and kind, and `n_unanswered` the pairs that are not judged for that."""
+    `j`), the verdicts with i's answer first and with j's first (1 if the first answer is preferred,
+    NaN: none), and the answers' lengths in characters. `statuses` counts verdicts by their end,
+    `unanswered` questions without an answer by candidate and kind, `n_unanswered` the pairs that
+    these left out."""
 
     metric: str
     question: Numbers
