@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import duckdb
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
@@ -33,6 +32,7 @@ from memray_eval.analysis.score_table import (
     ScoreTable,
     is_fallback,
     map_names,
+    part_columns,
     read_blocks,
     score_columns,
     shares,
@@ -233,17 +233,17 @@ def _score_rows(
 
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
-    names = [metric.name for metric in metrics]
+    names, nothing = [metric.name for metric in metrics], np.zeros(len(table.scores))
     metric = map_names(table.column("metric"), names.index, among=names)
     status, judge = table.column("status"), table.column("judge")
     figures = {name: table.column(name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
     pooled = {
         code: definition.pooled for code, definition in enumerate(metrics) if definition.pooled
     }
     part, whole = shares(table.scores, metric, pooled)
-    # older versions did not count calls: one for each model behind the score, then
+    # Records of older versions count no calls: one for each model behind the score, then
+    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
     guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
     columns = {
         **figures,
@@ -257,27 +257,15 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),
         "whole": pa.array(whole, mask=np.isnan(whole)),
-        "is_fixed": pa.array(_has_fixed_part(table.scores)),
+        "is_fixed": pa.array(part_columns(table.column("parts")).get(FIXED, nothing) > 0),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)
     return rows.filter(pa.array(metric >= 0))
 
 
-def _has_fixed_part(scores: pa.StructArray) -> npt.NDArray[np.bool_]:
-    """Marks the scores that have the part FIXED."""
-    flags = np.zeros(len(scores), dtype=np.bool_)
-    if "parts" in {field.name for field in scores.type}:
-        parts = pc.struct_field(scores, "parts")
-        score = np.repeat(np.arange(len(parts)), np.diff(parts.offsets.to_numpy()))
-        keys = parts.keys[parts.offsets[0].as_py() : parts.offsets[-1].as_py()]
-        flags[score[pc.equal(keys, FIXED).to_numpy(zero_copy_only=False)]] = True
-    return flags
-
-
 def _count_models(judge: str) -> int:
-    """How many models judged a score: 0 if rules estimated it, or it failed before any was
-    asked."""
+    """Counts the models that judged a score: 0 if rules estimated it or none was asked."""
     return 0 if not judge or judge.startswith(RULES) else len(judge.split(JURORS))
 
 

@@ -4,10 +4,11 @@ few units."""
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -33,9 +34,7 @@ MOST_GROUPS = 50
 _FILES_AT_ONCE = 4
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
-_NAN = np.float64(np.nan)
 Kinds: TypeAlias = npt.NDArray[np.int8]
-T = TypeVar("T", bound=np.generic)
 _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 
@@ -128,14 +127,10 @@ def read_all_scores(
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
-    """One candidate's scores of all files."""
+    """Joins one candidate's scores of all files."""
     names = set.intersection(*(set(file.units.column_names) for file in read))
     units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
-    values = _join([(len(file.units), file.values) for file in read], _NAN)
-    kinds = _join([(len(file.units), file.kinds) for file in read], np.int8(0))
-    parts = _join([(len(file.units), file.parts) for file in read], _NAN)
-    wholes = _join([(len(file.units), file.wholes) for file in read], _NAN)
-    keys = unit_keys(units)
+    columns, keys = _join_columns(read), unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
         if field is None
@@ -151,23 +146,21 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
             "group": pc.fill_null(groups, ""),
         }
     )
-    suites = tuple(sorted({suite for file in read for suite in file.suites}))
     kept = first_of_each(keys)
-    if kept.size == len(table):  # as of most runs: nothing is to be copied
-        shares = {name: (part, wholes[name]) for name, part in parts.items()}
-        return Scores(table, values, suites, kinds, shares, _count_no_answer(units))
+    if kept.size != len(table):  # else nothing is to be copied
+        table, units = table.take(kept), units.take(kept)
+        columns = {key: column[kept] for key, column in columns.items()}
+    by_kind: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for (kind, metric), column in columns.items():
+        by_kind[kind][metric] = column
     return Scores(
-        units=table.take(kept),
-        values={name: figures[kept] for name, figures in values.items()},
-        suites=suites,
-        kinds={name: kind[kept] for name, kind in kinds.items()},
-        shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
-        n_no_answer=_count_no_answer(units.take(kept)),
+        units=table,
+        values=by_kind["value"],
+        suites=tuple(sorted({suite for file in read for suite in file.suites})),
+        kinds=by_kind["kind"],
+        shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
+        n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
     )
-
-
-def _count_no_answer(units: pa.Table) -> int | None:
-    return pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in units.column_names else None
 
 
 def unit_keys(units: pa.Table) -> pa.ChunkedArray:
@@ -193,27 +186,27 @@ def find_split(records: pads.Dataset) -> str | None:
 
 
 class _FileScores(NamedTuple):
-    """One candidate's rows of a file: columns by metric, a figure a unit."""
+    """One candidate's rows of a file: columns by kind and metric, a figure a unit."""
 
     units: pa.Table
     suites: list[str]
-    values: dict[str, FloatArray]
-    kinds: dict[str, Kinds]
-    parts: dict[str, FloatArray]
-    wholes: dict[str, FloatArray]
+    columns: dict[tuple[str, str], npt.NDArray[Any]]
 
 
-def _join(
-    files: Sequence[tuple[int, dict[str, npt.NDArray[T]]]], nothing: T
-) -> dict[str, npt.NDArray[T]]:
-    """Joins the columns of all files, each with its number of rows, by name. They are taken out of
-    the files, so that no more than one of them is in memory twice."""
-    names = dict.fromkeys(name for _, columns in files for name in columns)
+def _join_columns(files: Sequence[_FileScores]) -> dict[tuple[str, str], npt.NDArray[Any]]:
+    """Joins the columns of all files, NaN or 0 for a file without one. They are taken out of the
+    files, so that no more than one of them is in memory twice."""
+    dtypes = {key: column.dtype for file in files for key, column in file.columns.items()}
     return {
-        name: np.concatenate(
-            [columns.pop(name) if name in columns else np.full(n, nothing) for n, columns in files]
+        key: np.concatenate(
+            [
+                file.columns.pop(key)
+                if key in file.columns
+                else np.full(len(file.units), np.nan if dtype.kind == "f" else 0, dtype)
+                for file in files
+            ]
         )
-        for name in names
+        for key, dtype in dtypes.items()
     }
 
 
@@ -297,21 +290,17 @@ def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _Fi
     kind = np.zeros(codes.size, np.int8)
     kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
     kind[scores.is_judge(is_estimate)] = ESTIMATED
-    columns = _FileScores(
-        scores.units.drop_columns(["candidate", "suite"]),
-        scores.units["suite"].unique().drop_null().to_pylist(),
-        *({}, {}, {}, {}),
-    )
+    columns: dict[tuple[str, str], npt.NDArray[Any]] = {}
     for code, name in enumerate(names):
         if metrics is not None and name not in metrics:
             continue
         rows = codes == code
-        columns.values[name] = scores.by_unit(rows, scores.values)
-        columns.kinds[name] = scores.by_unit(rows, kind)
-        if code in pooled:
-            columns.parts[name] = scores.by_unit(rows, part)
-            columns.wholes[name] = scores.by_unit(rows, whole)
-    return columns
+        figures = {"value": scores.values, "kind": kind}
+        figures |= {"part": part, "whole": whole} if code in pooled else {}
+        for key, column in figures.items():
+            columns[key, name] = scores.by_unit(rows, column)
+    suites = scores.units["suite"].unique().drop_null().to_pylist()
+    return _FileScores(scores.units.drop_columns(["candidate", "suite"]), suites, columns)
 
 
 def pooled_ratio(metric: str) -> Pooled | None:
