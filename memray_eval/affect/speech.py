@@ -161,10 +161,13 @@ async def recognise_speech(
     sounds = await asyncio.gather(
         *(_find_sound(utterance, store, speaker) for utterance in utterances)
     )
-    results = iter(await backend.infer([sound.clip for sound in sounds if sound.clip is not None]))
+    clips = [sound.clip for sound in sounds if sound.clip and not sound.clip.is_silent]
+    results = iter(await backend.infer(clips))
     recognised = []
     for sound in sounds:
-        result = sound.degraded if sound.clip is None else next(results)
+        result: Distribution | str | None = sound.degraded
+        if sound.clip:
+            result = NO_SOUND if sound.clip.is_silent else next(results)
         recognised.append(
             RecognisedSpeech(
                 distribution=result if isinstance(result, dict) else backend.labels.uniform(),
@@ -185,7 +188,7 @@ async def _find_sound(utterance: Utterance, store: AudioStore, speaker: Speaker 
             clip = decode_wav(await asyncio.to_thread(read_audio, path))
         except DataError as error:
             return _Sound("none", path, degraded=f"recording: {error}")
-        return _with_clip("recording", path, clip)
+        return _Sound("recording", path, clip)
     if speaker is None:
         return _Sound("none", None)
     if not (text := text_to_speak(utterance.text)):
@@ -194,10 +197,4 @@ async def _find_sound(utterance: Utterance, store: AudioStore, speaker: Speaker 
         file, clip = await store.get_or_speak(text, speaker)
     except (JudgeError, DataError) as error:
         return _Sound("none", None, degraded=f"speech synthesis ({speaker.backend}): {error}")
-    return _with_clip("synthesised", file, clip)
-
-
-def _with_clip(source: _Source, audio: str, clip: Clip) -> _Sound:
-    if clip.is_silent:
-        return _Sound(source, audio, degraded=NO_SOUND)
-    return _Sound(source, audio, clip)
+    return _Sound("synthesised", file, clip)

@@ -6,25 +6,21 @@ import asyncio
 import fcntl
 import hashlib
 import json
-import os
-import secrets
-import time
 import weakref
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import ExitStack, asynccontextmanager, suppress
 from typing import Literal, NamedTuple, Protocol
 
 from memray_eval.affect.audio import Clip, decode_wav, encode_wav
 from memray_eval.config.environment import api_key, cache_dir
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.storage.paths import is_object_store, locate, open_reader, write_whole
+from memray_eval.storage.paths import locate, open_reader, write_whole
 
 Synthesis = Literal["openai", "off"]
 
 LONGEST_TEXT = 1000  # characters that are spoken: about the minute that is heard
 FORMAT = "wav"
-STALE_S = 86_400.0  # a pending file this old has no writer any more
 POLL_S = 0.05
 LOCK_DIGITS = 3  # so there are at most 4096 locks, whatever the number of texts
 
@@ -78,25 +74,21 @@ class AudioStore:
     `counts`, of this process: `hits` were there, `misses` were not; of those `synthesised` were
     spoken (the others failed), and `unkept` of them could not be written."""
 
-    def __init__(
-        self, folder: str | None = None, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    def __init__(self, folder: str | None = None) -> None:
         """`folder` None: the machine's cache folder, which all its runs share. Raises ConfigError
         if the folder cannot be made."""
         self.folder = folder or str(cache_dir() / "audio")
         self._filesystem, self._inner = locate(self.folder)
-        self._is_local, self._sleep = "://" not in self.folder, sleep
+        self._is_local = "://" not in self.folder
         self._making: weakref.WeakValueDictionary[str, asyncio.Lock] = weakref.WeakValueDictionary()
         self.counts: Counter[str] = Counter()
         try:
-            for part in ("pending", "locks") if self._is_local else ("pending",):
-                self._filesystem.create_dir(f"{self._inner}/{part}", recursive=True)
+            path = f"{self._inner}/locks" if self._is_local else self._inner
+            self._filesystem.create_dir(path, recursive=True)
         except OSError as error:
             raise ConfigError(
                 f"affect.cache: cannot make the folder {self.folder}: {error}"
             ) from None
-        if self._is_local:
-            self._remove_stale_files()
 
     def file_name(self, speaker: Speaker, text: str) -> str:
         identity = json.dumps(
@@ -132,57 +124,28 @@ class AudioStore:
             return None
 
     def _save(self, name: str, wav: bytes) -> bool:
-        """Writes a file under a pending name and moves it into place; in an object store, directly.
-        Returns False if that failed: the sound is still good."""
-        pending = f"{self._inner}/pending/{name}-{secrets.token_hex(8)}"
+        """Writes a file, whole or not at all. Returns False if that failed: the sound is still
+        good."""
         try:
-            if is_object_store(self._filesystem):
-                write_whole(self._filesystem, f"{self._inner}/{name}", wav)
-                return True
-            with self._filesystem.open_output_stream(pending) as stream:
-                stream.write(wav)
-            self._filesystem.move(pending, f"{self._inner}/{name}")
+            write_whole(self._filesystem, f"{self._inner}/{name}", wav)
         except OSError:
             return False
         return True
 
     @asynccontextmanager
     async def _lock(self, name: str) -> AsyncIterator[None]:
-        """Locks a text (and others that share its hash prefix) for this process on this machine.
-        The lock dies with its process, so a kill leaves none behind."""
-        if not self._is_local:
+        """Locks a text (and others that share its hash prefix) for this process on this machine,
+        unless the folder is read-only. The lock dies with its process. Its file stays: removing it
+        could give two processes a lock each."""
+        with ExitStack() as stack:
+            file = None
+            if self._is_local:
+                with suppress(OSError):
+                    path = f"{self._inner}/locks/{name[:LOCK_DIGITS]}"
+                    file = stack.enter_context(open(path, "ab"))
+            while file is not None and not _try_lock(file.fileno()):
+                await asyncio.sleep(POLL_S)
             yield
-            return
-        with _open_lock_file(f"{self._inner}/locks/{name[:LOCK_DIGITS]}") as descriptor:
-            while descriptor is not None and not _try_lock(descriptor):
-                await self._sleep(POLL_S)
-            yield
-
-    def _remove_stale_files(self) -> None:
-        """Removes files that killed writers left behind."""
-        oldest = time.time() - STALE_S
-        with os.scandir(f"{self._inner}/pending") as entries:
-            for entry in entries:
-                try:
-                    if entry.stat().st_mtime < oldest:
-                        os.unlink(entry.path)
-                except OSError:  # another process was faster, or the folder is not ours
-                    continue
-
-
-@contextmanager
-def _open_lock_file(path: str) -> Iterator[int | None]:
-    """Opens a lock file. The file stays: removing it could give two processes a lock each. None if
-    the folder is read-only."""
-    try:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o666)
-    except OSError:
-        yield None
-        return
-    try:
-        yield descriptor
-    finally:
-        os.close(descriptor)
 
 
 def _try_lock(descriptor: int) -> bool:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
+import shutil
 import signal
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import numpy as np
@@ -114,8 +113,8 @@ def test_a_folder_that_cannot_be_is_a_config_error(tmp_path: Path) -> None:
 
 
 def test_sound_that_cannot_be_kept_is_used_all_the_same(tmp_path: Path) -> None:
-    store = AudioStore(str(tmp_path))
-    (tmp_path / "pending").rmdir()
+    store = AudioStore(str(tmp_path / "audio"))
+    shutil.rmtree(tmp_path / "audio")
     spoken(store, Hum(), "one")
     assert store.counts == {"misses": 1, "synthesised": 1, "unkept": 1}
 
@@ -127,15 +126,6 @@ def test_a_cloud_folder_keeps_its_files_without_locks(tmp_path: Path) -> None:
     assert again.asked == []
     assert files(tmp_path / "audio") == set(names)
     assert not (tmp_path / "audio" / "locks").exists()
-
-
-def test_what_a_killed_writer_left_is_swept_after_a_day(tmp_path: Path) -> None:
-    AudioStore(str(tmp_path))
-    for name, age_s in (("old", 100_000), ("new", 10)):
-        (tmp_path / "pending" / name).write_text("half")
-        os.utime(tmp_path / "pending" / name, (time.time() - age_s,) * 2)
-    AudioStore(str(tmp_path))
-    assert os.listdir(tmp_path / "pending") == ["new"]
 
 
 SCRIPT = textwrap.dedent(
