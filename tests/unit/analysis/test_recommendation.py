@@ -27,12 +27,9 @@ from memray_eval.analysis.recommendation import (
     why_not_shown,
 )
 from memray_eval.analysis.statistics import Settings, detectable_difference, units_to_show
-from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
-from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
-from memray_eval.report.speed_quality import performance_lines
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import (
     Candidate,
@@ -169,14 +166,6 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
         "0.0 to 20.4; about 30 more would show one of this size)"
     )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
-
-
-def test_one_answer_shows_no_difference() -> None:
-    found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
-    assert found.use == "fast"
-    assert found.reason.endswith(
-        "no difference shown in quality to slow (1 common prompt, too few to tell)"
-    )
 
 
 def test_without_common_prompts_no_difference_is_shown() -> None:
@@ -432,17 +421,6 @@ SEED = (
     row("llama3.1:8b", 9.8, 85.0, task="navigation", duration_s_mean=6.21),
     row("llama3.1:8b", None, None, None, task="reasoning", duration_s_mean=12.5),
 )
-SLOWER = row("llama3.1:70b", 5.9, 296 / 3)
-
-
-def test_a_candidates_block_is_the_seeds() -> None:
-    assert "\n".join(performance_lines(SEED, "instruction_quality")) + "\n" == EXPECTED_BLOCK
-
-
-def test_a_block_without_any_measurement() -> None:
-    none = dict.fromkeys(("duration_s_total", "duration_s_mean", "ttft_s_mean", "ttft_s_p95"))
-    lines = list(performance_lines([row("a", None, None, None, **none, output_tokens=0)], ""))
-    assert [line.split(":")[1].split()[0] for line in lines] == ["-", "0", "-", "-"]
 
 
 def summary(*performance: Performance) -> Summary:
@@ -462,33 +440,6 @@ def summary(*performance: Performance) -> Summary:
             for name in names
         ),
     )  # fmt: skip
-
-
-def test_the_console_prints_blocks_and_the_recommendation() -> None:
-    text = render(summary(*SEED, SLOWER))
-    assert text.index("SPEED AND QUALITY - llama3.1:8b") < text.index(
-        "SPEED AND QUALITY - llama3.1:70b"
-    )
-    start = text.index("RECOMMENDATIONS")
-    assert text[start : text.index("\n\n=", start)] + "\n" == EXPECTED_RECOMMENDATIONS
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_one_candidate_has_its_block_and_no_recommendations() -> None:
-    text = render(summary(*SEED))
-    assert "SPEED AND QUALITY - llama3.1:8b" in text
-    assert "RECOMMENDATIONS" not in text
-
-
-def test_the_comparison_prints_the_same_from_its_json() -> None:
-    full = summary(*SEED, SLOWER)
-    assert render(Summary.model_validate_json(full.model_dump_json())) == render(full)
-
-
-def test_figures_that_were_not_measured_are_printed_as_nothing() -> None:
-    text = render(summary(row("a", None, None, None), row("b", None, None, None)))
-    assert "Fastest Model:       -\nBest Quality:        -\n" in text
-    assert "Left Out:            a, b (speed or quality not measured)" in text
 
 
 def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
@@ -547,18 +498,6 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
-def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
-    values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
-    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
-    records = [
-        record(n, 1, Score(metric="quality", status="scored", value=v), text="x")
-        for n, v in values.items()
-    ]
-    export_benchmark(str(tmp_path / "benchmark.json"), records, told)
-    found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
-
-
 def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
@@ -581,52 +520,3 @@ def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path)
         "größe",
         ["cut \ud83d"],
     )
-
-
-def test_a_benchmark_file_in_no_folder_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot write"):
-        export_benchmark(str(tmp_path / "none" / "benchmark.json"), (), summary(SEED[0]))
-    with pytest.raises(ConfigError, match="is a folder"):
-        export_benchmark(str(tmp_path), (), summary(SEED[0]))
-
-
-def test_a_benchmark_file_of_nothing_is_an_empty_list(tmp_path: Path) -> None:
-    export_benchmark(str(tmp_path / "benchmark.json"), (), summary(SEED[0]))
-    assert json.loads((tmp_path / "benchmark.json").read_text()) == []
-
-
-EXPECTED_BLOCK = """\
-  Total Duration:      15.32s  (of all answers; they overlap in a run)
-  Total Tokens:        156
-  Avg Speed:           10.2 tokens/sec
-  Avg Time to First:   0.145s  (95% within 0.200s)
-  Avg Quality:         85.7/100 ± 2.2  (95 % interval; instruction_quality)
-
-  Performance by Task:
-    simple          2.45s  |  12.3 tok/s  |  Q: 100/100
-    navigation      6.21s  |   9.8 tok/s  |  Q: 85/100
-    reasoning      12.50s  |     - tok/s  |  Q: -
-"""
-
-EXPECTED_RECOMMENDATIONS = """\
-RECOMMENDATIONS
-----------------------------------------------------------------------
-Fastest Model:       llama3.1:8b (10.2 tok/s)
-Best Quality:        llama3.1:70b (98.7/100)
-
-Speed vs Quality Tradeoff:
-   llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 2.2
-   llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 2.2
-
-Quality Against llama3.1:70b, on Common Prompts (95 % intervals):
-   llama3.1:8b          -13.0 [-16.0, -10.0] points on 3
-
-Pareto Front:        llama3.1:8b, llama3.1:70b
-Recommendation:
-   Use llama3.1:70b - Better quality (13pts), reasonable speed tradeoff (1.7x)
-   Rule: from the fastest on, a slower candidate is taken where it is 2 points
-     better at up to 1.1x slower, 5 points better at up to 1.5x slower, 10
-     points better at up to 2x slower, 15 points better at up to 3x slower, 20
-     points better at any speed, and the 95 % interval of the difference on
-     common prompts lies above 0; else speed wins.
-"""
