@@ -82,12 +82,11 @@ class _Known(Point):
     quality: float
 
 
-def quality_interval(row: Performance, rule: TradeoffRule = RULE) -> Interval | None:
-    """The interval of a quality on 0-100, its answers taken as independent: Wilson's if all lie at
-    the ends of the scale, otherwise Student's. None for fewer than two scored answers, and for
-    answers that all score the same within the scale."""
+def quality_interval(row: Performance) -> Interval | None:
+    """Computes the interval of a quality on 0-100 by `figures_interval`: answers count as
+    independent."""
     return figures_interval(
-        row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0)
+        row.quality, row.quality_stderr, row.n_scored, RULE.level, scale=(0.0, 100.0)
     )
 
 

@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -30,7 +28,6 @@ from memray_eval.analysis.statistics import Settings, detectable_difference, uni
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
 from memray_eval.report.exports import export_benchmark
-from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import (
     Candidate,
     GenerationSummary,
@@ -44,6 +41,7 @@ from memray_eval.types import (
     Score,
     Summary,
 )
+from tests.build import build_dataset
 
 
 def row(
@@ -270,17 +268,13 @@ FIVE = ComputedMetric(
 )
 
 
-def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
-    for number, part in enumerate(parts):
-        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
-
-
 def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> None:
     a = [scored_record("a", n, value) for n, value in enumerate((1.0, 2.0, 3.0, None))]
     b = [scored_record("b", n, value) for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
     c = [scored_record("c", 0, 5.0, task="another task of that id")]
-    records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
+    records = build_dataset(
+        tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2]
+    )  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
     # 0.25, 0.5, 0 of the scale
     assert (ab.a, ab.b, ab.n, ab.difference) == (
@@ -303,7 +297,7 @@ def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
         return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
 
     (pair,) = paired_qualities(
-        written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
+        build_dataset(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
         FIVE,
         ["a", "b"],
     )
