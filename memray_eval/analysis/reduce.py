@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 from memray_eval.analysis.score_table import (
     Flags,
     ScoreTable,
+    column_statistics,
     part_columns,
     read_blocks,
     score_columns,
@@ -158,13 +159,9 @@ def _read_head(file: pads.ParquetFileFragment) -> _Head:
 
 
 def _may_use_prompt_cache(head: _Head) -> bool:
-    """True if a score of the file may have tokens that a prompt cache read or wrote, by the
-    statistics that Parquet keeps of a column."""
-    schema = head.metadata.schema
-    columns = [i for i in range(len(schema)) if schema.column(i).path in _TOKENS_OF_CACHE]
-    groups = map(head.metadata.row_group, range(head.metadata.num_row_groups))
-    statistics = [group.column(i).statistics for group in groups for i in columns]
-    return any(kept is None or not kept.has_min_max or kept.max for kept in statistics)
+    """Returns True if a score of the file may have tokens that a prompt cache read or wrote."""
+    kept = column_statistics(head.metadata, _TOKENS_OF_CACHE)
+    return any(column is None or not column.has_min_max or column.max for column, _ in kept)
 
 
 def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:

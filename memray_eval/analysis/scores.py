@@ -27,7 +27,7 @@ from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, 
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER = "no_answer"  # which records of older versions lack
-_LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
+LOOKED_AT = 1000  # records; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
 MOST_GROUPS = 50
@@ -71,7 +71,8 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group."""
-    named = {key for text in _first_metadata(records) for key in json.loads(text or "{}")}
+    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    named = {key for text in first for key in json.loads(text or "{}")}
     if not named.intersection(CLUSTER_KEYS):
         return None
     read = records.to_table(columns=["sample_id", METADATA])
@@ -84,17 +85,6 @@ def find_cluster(records: pads.Dataset) -> str | None:
             if 1 < len(set(clusters)) < len(clusters):
                 return key
     return None
-
-
-def _first_metadata(records: pads.Dataset) -> list[str | None]:
-    """The metadata of the first _LOOKED_AT samples."""
-    metadata: dict[str, str | None] = {}
-    for file in records.get_fragments():
-        table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
-        metadata |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
-        if len(metadata) >= _LOOKED_AT:
-            break
-    return list(metadata.values())[:_LOOKED_AT]
 
 
 def read_scores(

@@ -23,6 +23,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.scores import (
+    LOOKED_AT,
     METADATA,
     MOST_GROUPS,
     SPLIT_COLUMNS,
@@ -47,7 +48,6 @@ from memray_eval.types import Summary
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
 _MOST_LENGTHS = 8
-_LOOKED_AT = 1000  # samples; if none of these names its length, the others are not searched
 _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
 
@@ -134,7 +134,7 @@ def read_groups(records: pads.Dataset) -> Groups:
 def _may_split(records: pads.Dataset) -> bool:
     """Whether any field has two values, or any unit a length. Of most runs the first file says so;
     of the others no unit needs to be in memory."""
-    first = records.head(_LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
     if any(_length_of(text) is not None for text in first):
         return True
     values_of: dict[str, set[str]] = {name: set() for name in SPLIT_COLUMNS}
@@ -151,7 +151,7 @@ def _may_split(records: pads.Dataset) -> bool:
 
 def _lengths(table: pa.Table) -> FloatArray | None:
     """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
-    looked_at = table[METADATA].slice(0, _LOOKED_AT).to_pylist()
+    looked_at = table[METADATA].slice(0, LOOKED_AT).to_pylist()
     if any(_length_of(text) is not None for text in looked_at):
         lengths_told = [_length_of(text) for text in table[METADATA].to_pylist()]
         return np.array(
