@@ -24,6 +24,7 @@ from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
+    RULES_ON_EMPTY,
     RULES_ON_NO_ANSWER,
     ComputedScore,
     Figure,
@@ -47,9 +48,7 @@ EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
 SHOWN_CHARS = 80  # of a piece of evidence, in a reason
-FIXED = "fixed"  # a part that is 1 where an estimate would have been the same for any answer
-# of rules whose estimate a run takes without being asked to
-LEAST_RECALL, LEAST_SPECIFICITY = 0.7, 0.9
+NEEDS_JUDGE = "needs a judge; name one with --judge PROVIDER/MODEL"
 DISAGREEMENT = "disagreement"  # of a jury on one response: its highest value less its lowest
 
 
@@ -166,9 +165,9 @@ class Verified(NamedTuple):
     decides: bool = True
 
 
-class RulesWorth(Frozen):
-    """What a metric's rules were found to be worth on `n` labelled cases. `recall` of those that
-    are `what` are found, and `specificity` of the others are left alone; None: not measured."""
+class Measured(Frozen):
+    """What an estimate was found to be worth on `n` labelled cases. `recall` of those that are
+    `what` are found, and `specificity` of the others are left alone; None: not measured."""
 
     n: int
     what: str
@@ -183,17 +182,18 @@ class RulesWorth(Frozen):
         figures = ", ".join(f"{name} {value:.2f}" for name, value in measured if value is not None)
         return f"{figures} on {self.n} labelled {self.what}"
 
-    @property
-    def cannot_tell(self) -> bool:
-        """Whether the rules miss too much, or see it where it is not, for an estimate that nobody
-        asked for."""
-        return _is_below(self.recall, LEAST_RECALL) or _is_below(
-            self.specificity, LEAST_SPECIFICITY
-        )
 
+@dataclass(frozen=True, kw_only=True)
+class OfflineEstimate:
+    """How a judged metric is scored without a judge: by `rules`, whose docstring has the formula,
+    and what they were measured to be worth. `texts` names the texts whose vectors the rules read;
+    without it they get an empty mapping. `why_not` says why the rules cannot read a response, such
+    as its language; None if they can."""
 
-def _is_below(figure: float | None, bound: float) -> bool:
-    return figure is not None and figure < bound
+    rules: Callable[[Sample, Response, Vectors], BaseModel]
+    measured: Measured
+    texts: Callable[[Sample, Response], Sequence[str]] | None = None
+    why_not: Callable[[Sample, Response], str | None] = lambda sample, response: None
 
 
 Verify: TypeAlias = Callable[[Any, Sample, Response], Verified]
@@ -205,46 +205,35 @@ def keep_all(judgment: Any, sample: Sample, response: Response) -> Verified:
 
 @dataclass(frozen=True, kw_only=True)
 class JudgedMetric(Metric):
-    """A judge fills in `judgment`; `rules` is the estimate without one, documented by its formula.
+    """A judge fills in `judgment`; without one the metric is scored by its `estimate`, or, if it
+    has none, not applicable.
 
-    `rules_texts` names the texts whose vectors the estimate wants (none: it gets an empty mapping).
     `measure` turns a judgment into figures, so that no arithmetic is left to the judge. `verify`
     looks for what a judge quotes; the parts EVIDENCE and UNVERIFIED count what there was and what
     was not found. `on_empty` is the judgment of an empty response, where one is scored.
 
     `rubrics` are those that a run may name, the default first (none: the one in `prompt`), and
     `prompt_with` asks with the text of any of them or of a user's own. `without_judge` holds, by
-    the name of a way, the judgment of a response on which no judge gave a verdict. `worth` is what
-    the rules were found to be worth, None where nobody measured it. A judge that is asked about
-    parts of a response apart fills in one `judgment` for each of the `calls` that a rubric makes,
-    and `join` makes one of them all. A metric that has no rules
-    (`has_estimate`) is not applicable without a judge. `described_by` is the rubric that a user's
+    the name of a way, the judgment of a response on which no judge gave a verdict. A judge that is
+    asked about parts of a response apart fills in one `judgment` for each of the `calls` that a
+    rubric makes, and `join` makes one of them all. `described_by` is the rubric that a user's
     metric is made of, as a job would write it."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
-    rules: Callable[[Sample, Response, Vectors], BaseModel]
     measure: Callable[[Any, Sample, Response], MetricValue]
     on_empty: Callable[[Sample], BaseModel]
     preferred_judge: str
     verify: Verify = keep_all
-    rules_texts: Callable[[Sample, Response], Sequence[str]] | None = None
+    estimate: OfflineEstimate | None = None
     rubrics: Mapping[str, str] = field(default_factory=dict)
     prompt_with: Callable[[str, Sample, Response], tuple[Message, ...]] | None = None
     without_judge: Mapping[str, Callable[[Sample, Response], BaseModel]] = field(
         default_factory=dict
     )
-    worth: RulesWorth | None = None
     calls: Callable[[str, Sample, Response], Sequence[tuple[Message, ...]]] | None = None
     join: Callable[[Sequence[Any]], BaseModel] | None = None
-    has_estimate: bool = True
     described_by: RubricMetric | None = None
-
-    @property
-    def worth_in_words(self) -> str:
-        if not self.has_estimate:
-            return "there is none"
-        return "not measured" if self.worth is None else str(self.worth)
 
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None
@@ -314,14 +303,32 @@ def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
 def score_by_rules(
     metric: JudgedMetric, sample: Sample, response: Response, vectors: Vectors, judge: str
 ) -> Score:
-    """The offline estimate of a judged metric, as a score of `judge`."""
+    """The estimate of a metric without a judge, as a score of `judge`. Not applicable if the metric
+    has none, or its rules cannot read the response."""
+    estimate = metric.estimate
+    why_not = None if response.is_empty else estimate and estimate.why_not(sample, response)
+    if estimate is None or why_not is not None:
+        without = unscorable(metric, sample, response)
+        if without is not None and response.no_answer is None:
+            return without
+        return Score(metric=metric.name, status="not_applicable", error=why_not or NEEDS_JUDGE)
+    if response.is_empty:
+        return score_empty(metric, sample, response, judge)
 
     def compute() -> tuple[MetricValue, BaseModel]:
-        judgment = (
-            metric.on_empty(sample)
-            if response.is_empty
-            else metric.rules(sample, response, vectors)
-        )
+        judgment = estimate.rules(sample, response, vectors)
+        return metric.measure(judgment, sample, response), judgment
+
+    return _outcome(metric, sample, response, judge, compute)
+
+
+def score_empty(
+    metric: JudgedMetric, sample: Sample, response: Response, judge: str = RULES_ON_EMPTY
+) -> Score:
+    """The score of an empty response, whose judgment is fixed, so that no judge is asked."""
+
+    def compute() -> tuple[MetricValue, BaseModel]:
+        judgment = metric.on_empty(sample)
         return metric.measure(judgment, sample, response), judgment
 
     return _outcome(metric, sample, response, judge, compute)
@@ -581,11 +588,9 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
     """What the estimates among a metric's scores are worth; "" where there are none."""
-    return (
-        metric.worth_in_words
-        if isinstance(metric, JudgedMetric) and any(map(is_estimate, judges))
-        else ""
-    )
+    if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
+        return ""
+    return str(metric.estimate.measured) if metric.estimate else "withdrawn; score it again"
 
 
 def _evidence_figures(columns: Columns) -> dict[str, float | None]:

@@ -127,15 +127,12 @@ def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:
         "dataset": str(SAMPLES),
         "candidates": [candidate],
         "embedding": {"model": "openai/hashed", "base_url": server.base_url},
-        "metrics": ["memory_utilization", "groundedness", "relevance"],
+        "metrics": ["memory_utilization", "relevance"],
         "judge": "rules",
         "out": str(out / "results"),
     }
     config |= overrides
     config["judging"] = {"cache": str(out / "calls.sqlite"), **overrides.get("judging", {})}
-    # Whose rules cannot tell well enough to be asked without a word
-    if "groundedness" in config["metrics"]:
-        config.setdefault("estimates", {"groundedness": True})
     return RunConfig.model_validate(config)
 
 

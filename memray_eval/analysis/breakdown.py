@@ -32,12 +32,11 @@ from memray_eval.analysis.score_table import (
     ScoreTable,
     is_fallback,
     map_names,
-    part_columns,
     read_blocks,
     score_columns,
     shares,
 )
-from memray_eval.metric import FIXED, RULES, JudgedMetric, Metric
+from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
     JURORS,
     RULE_METRIC,
@@ -72,7 +71,6 @@ _SCORE_ROWS = pa.schema(
         ("is_failed", pa.bool_()),
         ("is_applicable", pa.bool_()),
         ("is_fallback", pa.bool_()),
-        ("is_fixed", pa.bool_()),
         ("is_estimate", pa.bool_()),
         ("calls", pa.int64()),
         ("value", pa.float64()),
@@ -134,7 +132,6 @@ SELECT candidate, task, bucket, metric,
        count_if(is_estimate AND value IS NOT NULL) AS estimates, sum(cost_usd) AS cost_usd,
        sum(input_tokens)::BIGINT AS input_tokens, sum(output_tokens)::BIGINT AS output_tokens,
        avg(latency_s) FILTER (calls > 0 AND latency_s > 0) AS latency_s_mean,
-       count(value) FILTER (is_fixed) AS fixed,
        coalesce(sum(unpriced_calls), 0)::BIGINT AS unpriced_calls
 FROM units JOIN scores USING (unit) {_BY_TASK.format(", metric")}
 """
@@ -224,7 +221,7 @@ def _score_rows(
     """Yields one row per score of the metrics, with the number of its unit."""
     first = 0
     columns = _OF_SCORES
-    if any(FIXED in metric.columns or metric.pooled for metric in metrics):
+    if any(metric.pooled for metric in metrics):
         columns = (*columns, *score_columns("parts"))
     for file in files:
         for batch in read_blocks(file, columns, _ROWS_AT_ONCE, coded=_NAMES):
@@ -233,7 +230,7 @@ def _score_rows(
 
 
 def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) -> pa.RecordBatch:
-    names, nothing = [metric.name for metric in metrics], np.zeros(len(table.scores))
+    names = [metric.name for metric in metrics]
     metric = map_names(table.column("metric"), names.index, among=names)
     status, judge = table.column("status"), table.column("judge")
     figures = {name: table.column(name) for name in _FIGURES}
@@ -257,7 +254,6 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
         "is_estimate": pa.array(is_judged & table.is_judge(is_estimate)),
         "part": pa.array(part, mask=np.isnan(part)),
         "whole": pa.array(whole, mask=np.isnan(whole)),
-        "is_fixed": pa.array(part_columns(table.column("parts")).get(FIXED, nothing) > 0),
         "calls": pc.coalesce(figures["calls"], guessed),
     }
     rows = pa.record_batch([columns[name] for name in _SCORE_ROWS.names], schema=_SCORE_ROWS)

@@ -114,8 +114,6 @@ def calibrate(
     judges = list(dict.fromkeys(split_names(judge)))
     overrides = {
         "metrics": [named],
-        # what rules are worth is what is to be measured
-        "estimates": {measured.name: True},
         "judging.repeats": repeats,
         "judging.cache": "off" if no_cache else None,
         "budget.usd": budget_usd,

@@ -9,13 +9,23 @@ from pydantic import ValidationError
 
 from memray_eval.types import Frozen
 
+# Keys that jobs had, and what to do instead
+WITHDRAWN = {
+    "estimates": "no metric has an estimate that a job must ask for; leave the key out, and name "
+    "a judge with `judge: PROVIDER/MODEL` for metrics that need one",
+    "emotion_words": "the companion metrics have no rules; leave the key out, and name a judge "
+    "with `judge: PROVIDER/MODEL`",
+}
+
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
     """One line for each problem: the dotted key, what is wrong, and the nearest known key if it
     looks misspelt."""
     for problem in error.errors():
         where = ".".join(str(part) for part in problem["loc"])
-        if problem["type"] == "extra_forbidden":
+        if where in WITHDRAWN:
+            yield f"{where}: {WITHDRAWN[where]}"
+        elif problem["type"] == "extra_forbidden":
             hint = nearest(str(problem["loc"][-1]), known_keys(model))
             yield f"{where}: no such key" + (f"; did you mean {hint!r}?" if hint else "")
         elif problem["type"] == "missing":

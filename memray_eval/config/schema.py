@@ -65,8 +65,8 @@ class RunConfig(Frozen):
     paths are resolved by `load_config`.
 
     `judge: auto` takes each metric's preferred judge if its key is set, else the first fallback
-    with a key, else rules. Rules may score a metric that `estimates` does not name unless they were
-    found to be blind (`list metrics` shows what each is worth). A list among the `servers` is a
+    with a key, else rules, which few metrics have (`list metrics`): the others are then not
+    applicable. A list among the `servers` is a
     pool; a judge or a candidate's model that is `my_judge.py:FUNCTION` makes a server called
     my_judge. The samples of a `limit` are part of a larger limit's. A suite of a published
     benchmark scores a plainly empty prediction by its own rule, whatever `on_no_answer` says.
@@ -108,14 +108,10 @@ class RunConfig(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     """For a judged metric, or metric/task, the name of one of its rubrics or the path of your
     own."""
-    estimates: dict[str, bool] = Field(default_factory=dict)
-    """By metric, whether its offline estimate may stand in where no model judges."""
     text_weights: dict[str, float] = Field(default_factory=dict)
     """The weights of overall_score by the text family's scores; they sum to 1."""
     transitions: WordList = "strict"
     """Which transition words coherence_score counts, the source's few or our wider list."""
-    emotion_words: WordList = "strict"
-    """By which words the companion's rules find a feeling, the source's few or our wider list."""
     on_no_answer: OnNoAnswer = "exclude"
     """What a response without an answer scores: `exclude` (nothing, it is in no mean), `zero` (the
     lowest score), or `score` (what the metric makes of an empty text)."""
@@ -173,7 +169,7 @@ class RunConfig(Frozen):
     @property
     def judge_request(self) -> JudgeRequest:
         models = tuple(candidate.model for candidate in self.candidates)
-        keys = {name: getattr(self, name) for name in ("judge", "rubrics", "estimates", "judging")}
+        keys = {name: getattr(self, name) for name in ("judge", "rubrics", "judging")}
         return JudgeRequest(**keys, models=models)
 
     def engine_of(self, model: str) -> EngineConfig:

@@ -119,7 +119,6 @@ MEASURED_KEYS = (
     "rubrics",
     "text_weights",
     "transitions",
-    "emotion_words",
 )
 
 
@@ -751,7 +750,6 @@ class MetricOptions(Frozen):
 
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
-    emotion_words: WordList = "strict"
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False  # by the suite
     own: tuple[OwnMetric, ...] = ()
@@ -763,7 +761,6 @@ class JudgeRequest(Frozen):
 
     judge: Jury | dict[str, Jury] = "auto"
     rubrics: dict[str, str] = Field(default_factory=dict)
-    estimates: dict[str, bool] = Field(default_factory=dict)
     judging: JudgingConfig = JudgingConfig()
     models: tuple[str, ...] = ()
 

@@ -314,12 +314,10 @@ def judging_options(
     texts = {
         key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
     }
-    withheld = {key: choice.withheld for key, choice in choices.items() if choice.withheld}
     return JudgingOptions(
         vote=config.vote,
         rubrics=texts,
         on_failure=config.way_on_failure,
-        withheld=withheld,
         siblings=siblings,
     )
 

@@ -223,6 +223,11 @@ class RunSpec:
         return self.has_responses and bool(at_judge) and not is_asked
 
     @property
+    def unscored(self) -> list[str]:
+        """The metrics, and "metric/task", that need a judge and have none."""
+        return [key for key, choice in self.judges.items() if choice.needs_judge]
+
+    @property
     def embedded_judge(self) -> str | None:
         """The model of the embedded judge's server; None where there is none."""
         return embedded_model(self.all_judges)
@@ -238,7 +243,7 @@ class RunSpec:
         by_model = {
             choice.metric
             for choice in self.judges.values()
-            if choice.judge != RULES or choice.withheld
+            if choice.judge != RULES or choice.needs_judge
         }
         at_judge = [
             metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)

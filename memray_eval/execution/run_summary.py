@@ -38,7 +38,7 @@ from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
-from memray_eval.metric import RULES
+from memray_eval.metric import NEEDS_JUDGE, RULES
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
     BatchFigures,
@@ -138,13 +138,11 @@ def _summarise_records(
 
 
 def _with_reason(spec: RunSpec, metric: MetricSummary) -> MetricSummary:
-    """With why its rules could not tell, where they were to score it."""
+    """With why it was not scored, if nobody was asked."""
     choice = spec.judges.get(metric.metric)
-    return (
-        metric.model_copy(update={"reason": choice.withheld})
-        if choice and choice.withheld and not metric.n_scored
-        else metric
-    )
+    if choice is None or not choice.needs_judge or metric.n_scored:
+        return metric
+    return metric.model_copy(update={"reason": NEEDS_JUDGE})
 
 
 def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Performance, ...]]:
@@ -190,6 +188,8 @@ def _reading_notes(
             f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
             "resume` tries them."
         )
+    if spec.unscored:
+        notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
     if unread := counts.get(DEGRADED_TRAITS):
         notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
     if unheard := counts.get("degraded"):
@@ -205,21 +205,12 @@ def _reading_notes(
     if estimated := [
         name
         for name, choice in spec.judges.items()
-        if choice.judge == RULES and not choice.withheld
+        if choice.judge == RULES and not choice.needs_judge
     ]:
         notes.append(
             f"{', '.join(estimated)}: offline estimates by rules, not the verdicts of a judge "
             "model."
         )
-    if variants := sorted(
-        {metric.variant for metric in spec.metrics if metric.variant.endswith(" emotion words")}
-    ):
-        notes.append(f"companion: {', '.join(variants)}.")
-    notes += [
-        f"{name}: not applicable; {choice.withheld}."
-        for name, choice in spec.judges.items()
-        if choice.withheld
-    ]
     if rubrics := [
         f"{key} by {choice.asked_by}" for key, choice in spec.judges.items() if choice.asked_by
     ]:

@@ -24,6 +24,7 @@ from memray_eval.execution.prepare.checks import (
     check_cost,
     check_judges,
     check_machine,
+    check_scorable,
     check_stop_rule,
 )
 from memray_eval.execution.prepare.resolve import check_affect, resolve
@@ -42,6 +43,7 @@ from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import describe_pools
+from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
 from memray_eval.types import JURORS
@@ -153,6 +155,7 @@ def _check_spec(spec: RunSpec, folder: RunFolder, say: Callable[[str], None]) ->
     check_affect(spec)
     check_judges(spec, folder.path)
     check_calibrations(spec)
+    check_scorable(spec)
     check_machine(spec)
     check_sinks(spec.sinks)
 
@@ -179,7 +182,14 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
             f"{folder.path}/problems.jsonl"
         )
     opening = f"{plan.found.n_samples} samples, {plan.n_units} units -> {folder.path}"
-    judges = [f"  {metric}: {judge}" for metric, judge in judges_of(plan.spec).items()]
+    unscored = plan.spec.unscored
+    judges = [
+        f"  {metric}: {judge}"
+        for metric, judge in judges_of(plan.spec).items()
+        if metric not in unscored
+    ]
+    if unscored:
+        judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
     say("\n".join([f"Run {folder.run_id}: {opening}", *judges]))
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import Field
 
@@ -38,7 +38,7 @@ from memray_eval.judges.succession import (
     stand_in,
     successors_of,
 )
-from memray_eval.metric import RULES, JudgedMetric, Metric
+from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
 from memray_eval.types import Frozen
 
 AUTO = "auto"
@@ -55,11 +55,11 @@ class Rubric(Frozen):
 
 class JudgeAssignment(Frozen):
     """Who scores a metric, or one `task` of it, and why: one judge, or the first of a jury with its
-    `others`; by which rubric, where the metric has several; and what stands in where no judge gives
-    a verdict. `withheld` says why the rules give no estimate, where they are to score it and cannot
-    tell: nobody scores it then. `successions` tell of judges in the place of models that are off;
-    `heirs` are who is asked, by judge, if it answers that it is no more. Metrics that ask the same,
-    and share a judgment, share the call of the first of them, `shares_call_of`."""
+    `others`; by which rubric, if the metric has several; and what stands in if no judge gives a
+    verdict. Nobody scores it if it `needs_judge`. `successions` tell of judges in the place of
+    models that are off; `heirs` are who is asked, by judge, if it answers that it is no more.
+    Metrics that ask the same, and share a judgment, share the call of the first of them,
+    `shares_call_of`."""
 
     metric: str
     judge: str
@@ -68,7 +68,7 @@ class JudgeAssignment(Frozen):
     task: str = ""
     rubric: Rubric | None = None
     on_failure: OnJudgeFailure = "error"
-    withheld: str = ""
+    needs_judge: bool = False
     successions: tuple[Succession, ...] = ()
     heirs: Mapping[str, tuple[str, ...]] = Field(default_factory=dict)
     shares_call_of: str = ""
@@ -84,8 +84,8 @@ class JudgeAssignment(Frozen):
         return self.rubric.name if self.rubric is not None and self.judge != RULES else ""
 
     def __str__(self) -> str:
-        if self.withheld:
-            return f"nobody ({self.withheld})"
+        if self.needs_judge:
+            return f"nobody ({NEEDS_JUDGE})"
         details = [self.why]
         details += [
             f"in place of {succession.role}, off since {succession.since}"
@@ -120,11 +120,6 @@ def assign_judges(
     _check_keys("judge", wanted, judged, tasks)
     if judged:  # a run that only generates has none, whatever its job says of rubrics
         _check_keys("rubrics", request.rubrics, judged, tasks)
-        if unknown := sorted(set(request.estimates) - set(judged)):
-            raise ConfigError(
-                f"estimates: no judged metric {unknown[0]!r} in this run; there are: "
-                f"{', '.join(sorted(judged))}"
-            )
         _check_failures(judging, judged.values())
     barred = {family(model) for model in request.models} if judging.exclude_own_family else set()
     assigner = _JudgeAssigner(judging, table, today or date.today(), barred)
@@ -132,7 +127,7 @@ def assign_judges(
     first_to_ask = dict[tuple[object, ...], str]()
     for key, metric in _keys(judged, (*wanted, *request.rubrics)):
         jury, way = _own(wanted, key, metric), judging.way_on_failure
-        more = {
+        more: dict[str, Any] = {
             "task": key.partition("/")[2],
             "rubric": _rubric(metric, key, _own(request.rubrics, key, metric)),
             "on_failure": way if way in metric.without_judge else "error",
@@ -140,8 +135,7 @@ def assign_judges(
         choice = assigner.keep(
             assigner.jury(metric, AUTO if jury is None else jury), kept.get(key, ())
         )
-        if choice.judge == RULES:
-            more["withheld"] = _withheld(metric, request.estimates.get(metric.name))
+        more["needs_judge"] = choice.judge == RULES and metric.estimate is None
         question = metric.judgment, id(metric.prompt), more["rubric"], choice.judges
         more["shares_call_of"] = first_to_ask.setdefault(question, metric.name)
         choices[key] = choice.model_copy(update=more)
@@ -164,20 +158,6 @@ def _check_parameters(
                 f"judging.parameters: this run asks no judge {name!r}, it asks "
                 f"{', '.join(sorted(judges))}; write one of these"
             )
-
-
-def _withheld(metric: JudgedMetric, is_wanted: bool | None) -> str:
-    """Why the rules give no estimate of a metric; "" where they do."""
-    if not metric.has_estimate:
-        return "it has no offline estimate; name a judge with --judge PROVIDER/MODEL"
-    if is_wanted is False:
-        return f"estimates.{metric.name} is false, and no judge is named"
-    if is_wanted or metric.worth is None or not metric.worth.cannot_tell:
-        return ""
-    return (
-        f"rules cannot tell: {metric.worth}; name a judge, or take the estimate with --set "
-        f"estimates.{metric.name}=true"
-    )
 
 
 def _keys(
@@ -229,7 +209,7 @@ def _check_one_stage(
     or for none."""
     for name, metric in judged.items():
         by_rules = {choice.judge == RULES for choice in choices.values() if choice.metric == name}
-        if metric.rules_texts is not None and len(by_rules) > 1:
+        if metric.estimate and metric.estimate.texts and len(by_rules) > 1:
             raise ConfigError(
                 f"judge: {name} cannot go by rules for some tasks and by a judge for others; "
                 "choose one"

@@ -14,7 +14,6 @@ from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.catalogue import split_docstring
-from memray_eval.metrics.companion._metric import with_emotion_words
 from memray_eval.metrics.own import load_own_metric
 from memray_eval.metrics.text._features import WEIGHTS, coherence_metric, overall
 from memray_eval.types import Message, Response, Sample
@@ -69,10 +68,6 @@ def _with_options(options: MetricOptions) -> Iterator[Metric]:
     """The metrics that these options change."""
     yield coherence_metric(options.transitions)
     yield overall(options.text_weights or WEIGHTS, options.transitions)
-    if options.emotion_words != DEFAULTS.emotion_words:
-        for metric in all_metrics().values():
-            if isinstance(metric, JudgedMetric) and metric.family == "companion":
-                yield with_emotion_words(metric, options.emotion_words)
 
 
 def _metrics_of_files() -> Iterator[Metric]:

@@ -45,8 +45,8 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
             yield f"{family}:"
         yield f"  {metric.name}  ({scale_of(metric)}; {judge_of(metric)})"
         yield from _wrapped(metric.about, "    ")
-        if isinstance(metric, JudgedMetric):
-            yield from _wrapped(f"estimate by rules: {estimate_of(metric)}", "    ")
+        if estimate := estimate_of(metric):
+            yield from _wrapped(f"estimate by rules: {estimate}", "    ")
 
 
 def page_lines(metric: Metric) -> Iterator[str]:
@@ -72,7 +72,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         yield from ("", *text.split("\n"))
     if isinstance(metric, JudgedMetric):
         yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
-        if doc := getdoc(metric.rules):
+        if metric.estimate and (doc := getdoc(metric.estimate.rules)):
             yield from _without_source(doc).split("\n")
         yield from _rubric_lines(metric)
 
@@ -84,8 +84,8 @@ def markdown_table(metrics: Iterable[Metric]) -> str:
         "|---|---|---|---|---|",
     ]
     for metric in metrics:
-        worth = estimate_of(metric) if isinstance(metric, JudgedMetric) else ""
-        cells = (f"`{metric.name}`", metric.about, scale_of(metric), judge_of(metric), worth)
+        estimate = estimate_of(metric)
+        cells = (f"`{metric.name}`", metric.about, scale_of(metric), judge_of(metric), estimate)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
@@ -102,11 +102,11 @@ def judge_of(metric: Metric) -> str:
     return f"judge, best {metric.preferred_judge}{rubrics}"
 
 
-def estimate_of(metric: JudgedMetric) -> str:
-    """What the metric's estimate is worth, and whether a run takes it unasked."""
-    if metric.worth is not None and metric.worth.cannot_tell:
-        return f"{metric.worth_in_words}; taken only with estimates.{metric.name}=true"
-    return metric.worth_in_words
+def estimate_of(metric: Metric) -> str:
+    """What the estimate of a judged metric was measured to be worth; "" for other metrics."""
+    if not isinstance(metric, JudgedMetric):
+        return ""
+    return str(metric.estimate.measured) if metric.estimate else "none: needs a judge"
 
 
 def _figure_in_words(metric: Metric) -> str:

@@ -31,7 +31,6 @@ from memray_eval.extensions import (
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
-from memray_eval.ports import Vectors
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
@@ -131,9 +130,6 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         worst = {"choice": spec.choices[0]} if spec.choices else {"score": low}
         return judgment.model_validate({"reason": "the response is empty"} | worst)
 
-    def no_rules(sample: Sample, response: Response, vectors: Vectors) -> BaseModel:
-        raise ValueError(f"{spec.name} has no offline estimate")
-
     return JudgedMetric(
         name=spec.name,
         family=OWN,
@@ -147,8 +143,6 @@ def metric_by_rubric(spec: RubricMetric) -> JudgedMetric:
         judgment=judgment,
         prompt=lambda sample, response: ask(spec.rubric, sample, response),
         prompt_with=ask,
-        rules=no_rules,
-        has_estimate=False,
         measure=measure,
         on_empty=judge_empty,
         preferred_judge=JUDGE,

@@ -54,6 +54,16 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
     return "".join((*_describe_candidate(summary, scored), *_outstanding_group(splits), failed))
 
 
+def estimates_in_words(summary: Summary) -> str:
+    """What an estimate is, and what those of the run were measured to be worth."""
+    metrics: dict[str, dict[str, None]] = {}
+    for metric in summary.metrics:
+        if metric.n_estimated:
+            metrics.setdefault(metric.worth or "not measured", {})[metric.metric] = None
+    measured = (f"{', '.join(names)}: {worth}" for worth, names in metrics.items())
+    return f"an estimate by rules, not a judge's verdict ({'; '.join(measured)})"
+
+
 def is_mostly_estimated(metric: MetricSummary) -> bool:
     """True if rules scored at least half of a metric's answers in place of a judge."""
     return metric.n_estimated * 2 >= max(1, metric.n_scored)

@@ -8,7 +8,12 @@ from collections.abc import Iterator, Sequence
 from memray_eval.analysis.marks import NOTHING, fallbacks_of, format_figure, name_figure
 from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
-from memray_eval.report.answer import answer, is_mostly_estimated, no_answer_lines
+from memray_eval.report.answer import (
+    answer,
+    estimates_in_words,
+    is_mostly_estimated,
+    no_answer_lines,
+)
 from memray_eval.report.sections import (
     TABLE_WIDTH,
     Content,
@@ -75,8 +80,8 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
 
 def _tables(summary: Summary) -> Iterator[Content]:
     if len(summary.candidates) <= 1:
-        if summary.metrics:
-            yield TextTable(_rows_of_candidate(_measured_first(summary.metrics)), left=(0, 4))
+        if metrics := _measured_first(summary.metrics):
+            yield TextTable(_rows_of_candidate(metrics), left=(0, 4))
         return
     for number, table in enumerate(_tables_of_candidates(summary)):
         if number:
@@ -85,9 +90,11 @@ def _tables(summary: Summary) -> Iterator[Content]:
 
 
 def _measured_first(metrics: Sequence[MetricSummary]) -> list[MetricSummary]:
-    """In the order of the run, but estimates after verdicts, and what was not scored last."""
+    """In the order of the run, but estimates after verdicts, and what was not scored last; without
+    what needs a judge, which a note lists."""
     return sorted(
-        metrics, key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric))
+        (metric for metric in metrics if not metric.reason),
+        key=lambda metric: (metric.figure.value is None, is_mostly_estimated(metric)),
     )
 
 
@@ -184,7 +191,7 @@ def _legend(summary: Summary) -> list[str]:
     if has_mean:
         notes.append(f"{'other figures' if ratios else 'figure'}: the mean of the answers")
     if any(metric.n_estimated for metric in summary.metrics):
-        notes.append(f"{_EST}: an estimate by rules, not a judge's verdict")
+        notes.append(f"{_EST}: {estimates_in_words(summary)}")
     if len(summary.candidates) > 1:
         notes.append(_who_judged(summary.metrics))
     notes += describe_temperatures(summary)

@@ -64,7 +64,8 @@ def report_sections(summary: Summary) -> Iterator[Section]:
 
 def _metric_sections(summary: Summary) -> Iterator[Section]:
     several = len(summary.candidates) > 1
-    for number, metric in enumerate(summary.metrics, start=1):
+    scored = (metric for metric in summary.metrics if not metric.reason)
+    for number, metric in enumerate(scored, start=1):
         of = f" - {metric.candidate}" if several else ""
         yield Section(f"[{number}] {metric.title}{of}", list(metric_lines(metric)))
 
@@ -209,8 +210,6 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
             yield from _indent(f"To people's labels: {line}")
     if metric.worth:
         yield from _indent(f"Estimate by rules: {metric.worth}")
-    if metric.reason:
-        yield from _indent(f"Not applicable: {metric.reason}")
 
 
 def _indent(text: str) -> list[str]:

@@ -10,11 +10,9 @@ scenarios, so a run of only some gets a verdict on each, but none over all."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
-
-from pydantic import Field
 
 from memray_eval.analysis.marks import NOTHING, mark
 from memray_eval.benchmarks.companion.suite import SCENARIOS
@@ -25,10 +23,6 @@ from memray_eval.types import Frozen, Summary, TaskSummary
 DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
 EVERY = ""  # the scenario of a decision over all of them
 METRICS = tuple(METRIC_OF.values())
-RULES_READ = (
-    "Scored by rules, which look for phrases: they read the query and the answer alone,",
-    "and see neither the history nor the memory. A judge model sees both.",
-)
 _DIGITS = 6  # of a mean; further digits are float error
 
 Verdict: TypeAlias = Literal["deploy", "ab_test", "needs_revision", "undecided"]
@@ -59,15 +53,12 @@ LEVELS = (
 
 class ScenarioMeans(Frozen):
     """The mean of each metric, 0-1, over one candidate's responses in one scenario; None if nothing
-    was scored. `n` counts the scores of each metric, and `fixed` those that the rules would have
-    given to any answer. Of all `n_scored` scores of the family, `estimates` are offline estimates,
+    was scored. Of all `n_scored` scores of the family, `estimates` are offline estimates,
     `fallbacks` were given by a rule because the judge failed, and `failures` are not among them."""
 
     candidate: str
     scenario: str
     means: dict[str, float | None]
-    n: dict[str, int] = Field(default_factory=dict)
-    fixed: dict[str, int] = Field(default_factory=dict)
     n_scored: int = 0
     estimates: int = 0
     fallbacks: int = 0
@@ -77,18 +68,14 @@ class ScenarioMeans(Frozen):
 class Decision(Frozen):
     """The guideline's verdict on a candidate in a scenario (EVERY: in all), and its reasons.
     `average` is the mean of overall_quality over the scenario's answers, in all the mean of the
-    scenarios; None if it was not scored. `caveats` name the metrics
-    that no answer could have moved, because rules scored them. `n_scenarios` counts the SCENARIOS
-    that a decision over all rests on. `mark` says how much of it is not a judge's verdict, and
-    `is_by_rules` whether rules gave any of it."""
+    scenarios; None if it was not scored. `n_scenarios` counts the SCENARIOS
+    that a decision over all rests on. `mark` says how much of it is not a judge's verdict."""
 
     candidate: str
     scenario: str
     average: float | None
     verdict: Verdict
     reasons: tuple[str, ...]
-    caveats: tuple[str, ...] = ()
-    is_by_rules: bool = False
     n_scenarios: int = 1
     mark: str = ""
 
@@ -111,8 +98,6 @@ def means_of(summary: Summary) -> tuple[ScenarioMeans, ...]:
             candidate=task.candidate,
             scenario=task.task or "(no scenario)",
             means={metric.metric: metric.mean for metric in task.metrics},
-            n={metric.metric: metric.n_scored for metric in task.metrics},
-            fixed={metric.metric: metric.fixed for metric in task.metrics if metric.fixed},
             **_count_scores(task),
         )
         for task in summary.tasks
@@ -160,10 +145,8 @@ def _parts(decisions: Sequence[Decision]) -> Iterator[Content]:
     for decision in decisions:
         yield ""
         yield f"{decision.candidate}, {_describe_scope(decision)}: {_describe_verdict(decision)}"
-        yield from (f"  - {reason}" for reason in (*decision.reasons, *decision.caveats))
+        yield from (f"  - {reason}" for reason in decision.reasons)
     yield ""
-    if any(decision.is_by_rules for decision in decisions):
-        yield from RULES_READ
     yield (
         f"deploy: average {DEPLOY_FROM} or more in every scenario. A/B candidate: {TEST_FROM} or "
         "more."
@@ -187,17 +170,13 @@ def _decide_scenario(means: ScenarioMeans) -> Decision:
     average = means.means.get(OVERALL)
     figures = {name: means.means.get(name) for name in METRICS}
     alone = _has_overall_alone([means])
-    verdict, reasons = _reach_verdict(
-        average, {means.scenario: average}, figures, _unmovable_metrics([means]), alone=alone
-    )
+    verdict, reasons = _reach_verdict(average, {means.scenario: average}, figures, alone=alone)
     return Decision(
         candidate=means.candidate,
         scenario=means.scenario,
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveat_lines([means])),
-        is_by_rules=means.estimates > 0,
         mark=_combined_mark([means]),
     )
 
@@ -214,7 +193,6 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
         average,
         averages,
         figures,
-        _unmovable_metrics(scenarios),
         alone=_has_overall_alone(scenarios),
         what="the mean of the scenarios",
     )
@@ -230,8 +208,6 @@ def _decide_overall(candidate: str, scenarios: Sequence[ScenarioMeans]) -> Decis
         average=average,
         verdict=verdict,
         reasons=tuple(reasons),
-        caveats=tuple(_caveat_lines(scenarios)),
-        is_by_rules=any(means.estimates for means in scenarios),
         n_scenarios=n_run,
         mark=_combined_mark(scenarios),
     )
@@ -256,30 +232,6 @@ def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:
     )
 
 
-def _count_fixed(scenarios: Sequence[ScenarioMeans], metric: str) -> tuple[int, int]:
-    """The number of scores of a metric that the rules would have given to any answer, and of
-    all."""
-    return sum(means.fixed.get(metric, 0) for means in scenarios), sum(
-        means.n.get(metric, 0) for means in scenarios
-    )
-
-
-def _unmovable_metrics(scenarios: Sequence[ScenarioMeans]) -> set[str]:
-    """The metrics that no answer at all could have moved."""
-    counts = {name: _count_fixed(scenarios, name) for name in METRICS}
-    return {name for name, (fixed, n) in counts.items() if fixed and fixed == n}
-
-
-def _caveat_lines(scenarios: Sequence[ScenarioMeans]) -> Iterator[str]:
-    for name in METRICS:
-        fixed, n = _count_fixed(scenarios, name)
-        if fixed:
-            yield (
-                f"{name} could not move for {fixed} of {n} answers: their queries name no emotion "
-                "that the rules know"
-            )
-
-
 def _mean(figures: Sequence[float | None]) -> float | None:
     """The mean; None if any figure is missing, since a mean of the rest would mislead."""
     measured = [figure for figure in figures if figure is not None]
@@ -290,14 +242,12 @@ def _reach_verdict(
     average: float | None,
     averages: Mapping[str, float | None],
     figures: Mapping[str, float | None],
-    unmovable: Collection[str],
     *,
     alone: bool,
     what: str = "average",
 ) -> tuple[Verdict, list[str]]:
     """Returns the verdict and its reasons, in which the average is called `what`. A figure that is
-    too low decides even if others are missing; if there is an overall score `alone`, it decides.
-    `unmovable` metrics are not listed as areas to improve."""
+    too low decides even if others are missing; if there is an overall score `alone`, it decides."""
     low = [
         f"{name} {figure:z.4f} is below {METRIC_FROM}"
         for name, figure in figures.items()
@@ -325,7 +275,7 @@ def _reach_verdict(
     areas = [
         f"to improve: {name} {figure:z.4f}"
         for name, figure in figures.items()
-        if _is_below(figure, DEPLOY_FROM) and name not in unmovable
+        if _is_below(figure, DEPLOY_FROM)
     ]
     return "ab_test", [f"{what} {average:z.4f} is {TEST_FROM} or more", *weak, *areas]
 

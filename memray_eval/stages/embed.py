@@ -78,8 +78,8 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
         return ()
     if isinstance(metric, EmbeddedMetric):
         return metric.texts(record.sample, response)
-    if isinstance(metric, JudgedMetric) and metric.rules_texts is not None:
-        return metric.rules_texts(record.sample, response)
+    if isinstance(metric, JudgedMetric) and metric.estimate and metric.estimate.texts:
+        return metric.estimate.texts(record.sample, response)
     return ()
 
 

@@ -25,6 +25,7 @@ from memray_eval.metric import (
     lookup_for_task,
     score_by_rules,
     score_by_verdict,
+    score_empty,
     score_without_judge,
     unscorable,
 )
@@ -32,7 +33,6 @@ from memray_eval.ports import CURRENT_UNIT, Judge, Verdict
 from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
     JURORS,
-    RULES_ON_EMPTY,
     ComputedScore,
     Frozen,
     Message,
@@ -52,14 +52,12 @@ T = TypeVar("T")
 class JudgingOptions(Frozen):
     """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own
     rubric text, by "metric" or "metric/task". `on_failure` says what replaces a missing verdict, if
-    the metric supports it. `withheld` gives, by the same keys, why rules may not estimate a metric.
-    `siblings` counts, by candidate, the candidates that answer a sample beside each other, itself
-    included; 1 by default."""
+    the metric supports it. `siblings` counts, by candidate, the candidates that answer a sample
+    beside each other, itself included; 1 by default."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
     on_failure: OnJudgeFailure = "error"
-    withheld: Mapping[str, str] = Field(default_factory=dict)
     siblings: Mapping[str, int] = Field(default_factory=dict)
 
 
@@ -67,7 +65,7 @@ def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
     """Returns True if this stage scores the metric, given the names of the metrics that a model
     judges. The embed stage scores the others."""
     if isinstance(metric, JudgedMetric):
-        return metric.name in judges or metric.rules_texts is None
+        return metric.name in judges or (metric.estimate is None or metric.estimate.texts is None)
     return isinstance(metric, ComputedMetric)
 
 
@@ -249,7 +247,7 @@ async def _score(
     if jury and isinstance(metric, JudgedMetric):
         if not response.is_empty:
             return await _ask_jury(record, response, metric, jury_calls, options)
-        return score_by_rules(metric, record.sample, response, {}, RULES_ON_EMPTY)
+        return score_empty(metric, record.sample, response)
     score = score_unasked(record, metric, options)
     return score.to_score() if isinstance(score, ComputedScore) else score
 
@@ -260,11 +258,6 @@ def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> Co
     if isinstance(metric, ComputedMetric):
         return compute_score(metric, record.sample, response)
     assert isinstance(metric, JudgedMetric)
-    if (reason := lookup_for_task(options.withheld, metric.name, record.sample.task)) is not None:
-        without = unscorable(metric, record.sample, response)
-        if without is not None and response.no_answer is None:
-            return without
-        return Score(metric=metric.name, status="not_applicable", error=reason)
     return score_by_rules(metric, record.sample, response, {}, RULES)
 
 

@@ -202,8 +202,8 @@ class TaskMetric(Frozen):
     of the metric's figure (`average` as in Figure), None if too little was scored. `coverage` =
     scored / applicable and `error_rate` = n_failed / applicable. `calls` were made to a judge model
     and paid, retries included; `cached` scores needed none. `fallbacks` are a rule's scores because
-    the judge failed, `estimates` those because no judge was asked, `fixed` those of them that are
-    the same for any answer. `latency_s_mean` is over the calls."""
+    the judge failed, `estimates` those because no judge was asked. `fixed` is 0: its rules were
+    withdrawn. `latency_s_mean` is over the calls."""
 
     metric: str
     n: int

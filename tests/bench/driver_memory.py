@@ -1,7 +1,7 @@
 """The driver's memory and the rows/s of whole runs with the rules judge, at 1,000, 10,000 and
 100,000 units.
 
-    python -m tests.bench.driver_memory [--units 1000 10000 100000] [--metrics politeness]
+    python -m tests.bench.driver_memory [--units 1000 10000 100000] [--metrics readability_score]
 
 Each run is a process of its own. Growth is the rise of its peak resident memory over the smallest
 run, a unit; the workers of Ray are other processes and not counted. Rows/s are of the whole run,
@@ -42,7 +42,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--units", type=int, nargs="+", default=[1000, 10_000, 100_000])
-    parser.add_argument("--metrics", default="politeness")
+    parser.add_argument("--metrics", default="readability_score")
     parser.add_argument("--one", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:

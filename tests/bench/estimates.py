@@ -1,9 +1,8 @@
-"""How far the offline estimates agree with a person's labels in tests/data/memory_labels.jsonl.
+"""How far the estimate of memory_utilization agrees with a person's labels.
 
-The 60 labelled responses were written and labelled blind to the estimators' code, by one labeller,
-to the samples in tests/data/memory_labels_samples.jsonl: dataset/samples has changed since then.
-Key citation is compared as sets over all responses; a labelled claim counts as found when one of
-the estimate's overlaps its text."""
+The 60 responses of tests/data/memory_labels.jsonl were written and labelled blind to the rules, by
+one labeller, to the samples in tests/data/memory_labels_samples.jsonl: dataset/samples has changed
+since then. Cited keys are compared as sets over all responses."""
 
 from __future__ import annotations
 
@@ -16,7 +15,6 @@ from functools import cached_property
 from typing import Any
 
 from memray_eval.config.sections import EmbeddingConfig
-from memray_eval.metrics._shared.claims import check_claims, claim_texts
 from memray_eval.metrics._shared.memory import find_citations, matching_texts
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors
@@ -34,9 +32,6 @@ class Agreement:
     key_tp: int
     key_fp: int
     key_fn: int
-    claims: int
-    claims_found: int
-    grounding_agrees: int
 
     @cached_property
     def key_precision(self) -> float:
@@ -53,13 +48,12 @@ class Agreement:
     def __str__(self) -> str:
         return (
             f"keys: precision {self.key_precision:.3f}, recall {self.key_recall:.3f}, F1 "
-            f"{self.key_f1:.3f}; claims found {self.claims_found} of {self.claims}, grounding "
-            f"agrees on {self.grounding_agrees} of those"
+            f"{self.key_f1:.3f}"
         )
 
 
 def agreement(embed: Callable[[Sequence[str]], Vectors], *, is_enlarged: bool = False) -> Agreement:
-    """Runs both estimates over the labelled responses; `embed` gives the vectors of some texts (or
+    """Runs the rules over the labelled responses; `embed` gives the vectors of some texts (or
     none). Enlarged: memory also holds the keys of today's dataset/samples, which no response could
     use, as its writer had not seen them."""
     lines = LABELLED_SAMPLES.read_text("utf-8").splitlines()
@@ -82,26 +76,14 @@ def _compare(
     label: dict[str, Any], sample: Sample, embed: Callable[[Sequence[str]], Vectors]
 ) -> dict[str, int]:
     response = Response(text=label["response"])
-    vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
+    vectors = embed(matching_texts(sample, response))
     found = {citation.key for citation in find_citations(sample, response, vectors)}
     wanted = set(label["cited_keys"])
-    claims = check_claims(sample, response, vectors)
-    counts = {
+    return {
         "key_tp": len(found & wanted),
         "key_fp": len(found - wanted),
         "key_fn": len(wanted - found),
     }
-    counts |= {"claims": len(label["claims"]), "claims_found": 0, "grounding_agrees": 0}
-    for labelled in label["claims"]:
-        quote = labelled["quote"].lower()
-        overlapping = [
-            claim for claim in claims if quote in claim.text.lower() or claim.text.lower() in quote
-        ]
-        if overlapping:
-            is_grounded = all(claim.source != "none" for claim in overlapping)
-            counts["claims_found"] += 1
-            counts["grounding_agrees"] += is_grounded == labelled["grounded"]
-    return counts
 
 
 SENTENCES = REPOSITORY / "tests" / "data" / "memory_sentences.jsonl"
@@ -143,18 +125,13 @@ class Detection:
 @dataclass(frozen=True)
 class SentenceAgreement:
     """The rules on the labelled sentences of one split, each about one key. `absent`: a key that
-    memory lacks is cited. `present`: one that it holds is. `contradicted`: what is said of a key
-    that memory holds is not grounded."""
+    memory lacks is cited. `present`: one that it holds is."""
 
     absent: Detection
     present: Detection
-    contradicted: Detection
 
     def __str__(self) -> str:
-        return (
-            f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}\n"
-            f"contradictions of memory: {self.contradicted}"
-        )
+        return f"absent keys cited: {self.absent}\nkeys in memory cited: {self.present}"
 
 
 def labelled_sentences(split: str) -> list[dict[str, Any]]:
@@ -165,32 +142,23 @@ def labelled_sentences(split: str) -> list[dict[str, Any]]:
 def sentence_agreement(split: str, embed: Callable[[Sequence[str]], Vectors]) -> SentenceAgreement:
     """The rules against the labels that both labellers gave; a sentence on which they differ is
     left out of that figure."""
-    pairs: dict[str, list[tuple[bool, bool]]] = {"absent": [], "present": [], "contradicted": []}
+    pairs: dict[str, list[tuple[bool, bool]]] = {"absent": [], "present": []}
     for row in labelled_sentences(split):
-        is_cited, is_grounded = judged_by_rules(row, embed)
         where = "present" if row["key"] in row["memory"] else "absent"
-        cited_labels, grounded_labels = (
-            [label[name] for label in row["labels"].values()] for name in ("cited", "grounded")
-        )
-        if len(set(cited_labels)) == 1:
-            pairs[where].append((is_cited, cited_labels[0]))
-        if where == "present" and len(set(grounded_labels)) == 1:
-            pairs["contradicted"].append((not is_grounded, grounded_labels[0] is False))
+        labels = {label["cited"] for label in row["labels"].values()}
+        if len(labels) == 1:
+            pairs[where].append((is_cited_by_rules(row, embed), labels.pop()))
     return SentenceAgreement(**{name: Detection.of(found) for name, found in pairs.items()})
 
 
-def judged_by_rules(
-    row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]
-) -> tuple[bool, bool]:
-    """Whether the rules find the row's key cited, and all claims of its response grounded."""
+def is_cited_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vectors]) -> bool:
+    """Returns True if the rules find the row's key cited."""
     absent = () if row["key"] in row["memory"] else (row["key"],)
     sample = Sample(id=row["id"], query=row["query"], memory=row["memory"], forbidden_keys=absent)
     response = Response(text=row["response"])
-    vectors = embed([*matching_texts(sample, response), *claim_texts(sample, response)])
+    vectors = embed(matching_texts(sample, response))
     keys = {citation.key for citation in find_citations(sample, response, vectors)}
-    return row["key"] in keys, all(
-        claim.source != "none" for claim in check_claims(sample, response, vectors)
-    )
+    return row["key"] in keys
 
 
 def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
@@ -201,11 +169,11 @@ def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
     return (observed - chance) / (1 - chance) if chance < 1 else 1.0
 
 
-def labellers_kappa(name: str) -> float:
-    """Of the two labellers, over all sentences; `grounded` has three values: yes, no, and nothing
-    claimed."""
+def labellers_kappa() -> float:
+    """Of the two labellers, on cited keys over all sentences."""
     rows = [*labelled_sentences("tune"), *labelled_sentences("held")]
-    return kappa([(one[name], two[name]) for one, two in (row["labels"].values() for row in rows)])
+    labels = (row["labels"].values() for row in rows)
+    return kappa([(one["cited"], two["cited"]) for one, two in labels])
 
 
 def main() -> None:
@@ -217,10 +185,7 @@ def main() -> None:
         unique = sorted(set(texts))
         return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
 
-    print(
-        f"labellers' kappa: cited {labellers_kappa('cited'):.3f}, grounded "
-        f"{labellers_kappa('grounded'):.3f}"
-    )
+    print(f"labellers' kappa: {labellers_kappa():.3f}")
     for way, vectors_of in (("words alone", lambda texts: {}), ("with vectors", embed)):
         print(f"\n60 responses, {way}: {agreement(vectors_of)}")
         print(f"in larger memories: {agreement(vectors_of, is_enlarged=True)}")

@@ -6,8 +6,6 @@ import json
 
 import pytest
 
-from memray_eval.metric import JudgedMetric
-from memray_eval.metrics import all_metrics
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
@@ -17,12 +15,7 @@ from tests.e2e.conftest import MAX_TOKENS, TOO_LONG, CommandRun, command, memory
 N_UNITS = 41
 EAGER = "Enforce eager set"  # as engines on a CPU are told
 
-# The metrics whose rules cannot tell: nothing without a judge.
-BLIND = {
-    metric.name
-    for metric in all_metrics().values()
-    if isinstance(metric, JudgedMetric) and metric.worth is not None and metric.worth.cannot_tell
-}
+SCORED = {"memory_utilization", "relevance"}  # without a judge
 
 
 @pytest.fixture(scope="session")
@@ -42,16 +35,8 @@ def test_every_sample_is_answered_and_scored_once(
     for record in answered:
         status = {score.metric: score.status for score in record.scores}
         assert len(status) == len(record.scores) == 12
-        needs = {
-            "emotional_congruence": "emotion",
-            "persona_consistency": "traits",
-            "conversational_continuity": "history",
-        }
         for metric, outcome in status.items():
-            applies = metric not in needs or bool(getattr(record.sample, needs[metric]))
-            assert outcome == ("scored" if applies and metric not in BLIND else "not_applicable"), (
-                metric
-            )
+            assert outcome == ("scored" if metric in SCORED else "not_applicable"), metric
 
 
 def test_responses_are_real_and_measured(records: list[Record]) -> None:

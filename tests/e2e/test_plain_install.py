@@ -21,7 +21,7 @@ from tests.servers.provider import serving
 pytestmark = pytest.mark.night
 
 THIS = f"3.{sys.version_info.minor}"
-METRICS = "lexical_diversity,overall_score,politeness"
+METRICS = "lexical_diversity,overall_score,readability_score"
 
 
 @pytest.fixture(scope="module")

@@ -99,7 +99,6 @@ def make_companion(work: Path, server: Provider) -> str:
         server,
         dataset=str(REPOSITORY / "dataset/companion"),
         suite="companion",
-        judge="rules",
         limit=12,
     )
     job["candidates"] = [

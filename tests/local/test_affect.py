@@ -65,7 +65,7 @@ def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
             server,
             dataset=dataset,
             affect=own,
-            metrics=["empathy"],
+            metrics=["lexical_diversity"],
             judging={"base_urls": {"openai": server.base_url}},
         )
 
@@ -187,8 +187,7 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
         config = {
             "dataset": str(tmp_path / "samples.jsonl"),
             "candidates": [served],
-            "metrics": ["politeness"],
-            "judge": "rules",
+            "metrics": ["lexical_diversity"],
         }
         job = tmp_path / "job.yaml"
         job.write_text(json.dumps(config | {"affect": affect, "out": str(tmp_path / "out")}))
@@ -228,7 +227,7 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
             candidate,
             dataset=str(tmp_path / "samples.jsonl"),
             affect=affect,
-            metrics=["politeness"],
+            metrics=["lexical_diversity"],
             rows_per_block=2,
             budget={"tokens": 9_000},
             judging={"base_urls": {"openai": judge.base_url}, "max_output_tokens": 800},

@@ -110,11 +110,11 @@ def test_metrics_are_objects_of_the_caller() -> None:
     with serving(lambda body: '{"reason": "warm", "score": 4}') as server:
         servers = {"lab": {"url": server.base_url}}
         judging = {"cache": "calls.sqlite"}
-        metrics = [short, letters, tone, "politeness"]
+        metrics = [short, letters, tone]
         done = me.evaluate(
             ROWS,
             metrics,
-            judge={"tone": "lab/m", "politeness": "rules"},
+            judge="lab/m",
             quiet=True,
             servers=servers,
             judging=judging,
@@ -148,12 +148,12 @@ def test_one_response_is_scored_and_nothing_kept(folder: Path) -> None:
     found = me.score(
         "How do I rest?",
         "Sleep early.",
-        ["my_metrics.py:sleepy", "politeness"],
+        ["my_metrics.py:sleepy", "semantic_correctness"],
         judge="rules",
-        memory={"sleep": "5 h"},
+        answers=["sleep early"],
     )
     assert (found["sleepy"].value, found["sleepy"].judge) == (1.0, "computed")
-    assert found["politeness"].judge == "rules"
+    assert found["semantic_correctness"].judge == "rules"
     broken = me.score("Q?", "A.", [me.computed_metric(lambda s, r: 1 / 0, "broken")])["broken"]
     assert (broken.status, broken.value) == ("error", None)
     assert "ZeroDivisionError" in str(broken.error)
@@ -184,7 +184,7 @@ def test_checks_name_what_does_not_hold() -> None:
 
 
 def test_a_metric_that_scored_nothing_passes_no_check() -> None:
-    done = me.evaluate(ROWS, ["safety"], judge="rules", quiet=True)
+    done = me.evaluate(ROWS, ["safety", "readability_score"], judge="rules", quiet=True)
     with pytest.raises(me.CheckFailed, match="nothing was scored over 0 units, judged by nobody"):
         done.check("safety >= 0")
 

@@ -53,7 +53,6 @@ def evaluated(path: Path, calibration: str, **keys: Any) -> Any:
         "candidates": [given],
         "metrics": [METRIC],
         "judge": "rules",
-        "estimates": {METRIC: True},
         "out": str(path / "results"),
         "executor": "local",
         "calibration": [calibration],
@@ -87,4 +86,4 @@ def test_labels_adjust_a_run_by_the_judge_that_they_are_of(tmp_path: Path) -> No
     with pytest.raises(ConfigError, match="by the rubric 0123456789abcdef, and here it is"):
         evaluated(tmp_path, str(tmp_path / "other.json"))
     with pytest.raises(ConfigError, match="which this run does not score"):
-        evaluated(tmp_path, str(saved), metrics=["politeness"], estimates={})
+        evaluated(tmp_path, str(saved), metrics=["readability_score"])

@@ -39,8 +39,12 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
         config = job(
             server,
             limit=6,
-            metrics=["empathy", "safety", "politeness", "relevance"],
-            judge={"empathy": "openai/judge", "safety": "openai/judge", "politeness": "rules"},
+            metrics=["empathy", "safety", "memory_utilization", "relevance"],
+            judge={
+                "empathy": "openai/judge",
+                "safety": "openai/judge",
+                "memory_utilization": "rules",
+            },
             judging={"base_urls": {"openai": server.base_url}},
         )
         done = run(config, say=lambda text: None, quiet=True)
@@ -56,7 +60,7 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     )
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
-    assert summary["politeness"].judges == {"rules": 6}
+    assert summary["memory_utilization"].judges == {"rules+openai/hashed": 6}
     text = render(done.summary)
     assert "6 of 6 scored; 6 of 12 pieces of evidence unverified (not found), trust 50%" in text
     assert "Average Safety: -" in text.replace("Average Safety Score", "Average Safety")
@@ -64,7 +68,7 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
     assert done.exit_code == 1
     manifest = done.folder.read_manifest()
     assert manifest["judges"]["empathy"] == "openai/judge (as configured)"
-    assert set(manifest["rubrics"]) == {"empathy", "safety", "politeness"}
+    assert set(manifest["rubrics"]) == {"empathy", "safety", "memory_utilization"}
 
 
 def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:

@@ -37,7 +37,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     (work / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
     (work / "results" / "zz-notes").mkdir(parents=True)
     words = ["evaluate", "rows.jsonl", "--suite", "memory", "--judge", "rules"]
-    words += ["--metrics", "politeness,lexical_diversity"]
+    words += ["--metrics", "readability_score,lexical_diversity"]
     for _ in range(2):
         done = subprocess.run(
             [sys.executable, "-m", "memray_eval", *words], cwd=work, capture_output=True, text=True

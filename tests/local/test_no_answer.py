@@ -101,7 +101,7 @@ def test_no_judge_is_asked_of_a_unit_without_an_answer(job: Callable[..., RunCon
     ],
 )
 def test_the_other_readings(job: Callable[..., RunConfig], way: str, judge: str, told: str) -> None:
-    metrics = ["politeness", "relevance", "empathy"]
+    metrics = ["memory_utilization", "relevance", "lexical_diversity"]
     with serving(in_turn(streams=True)) as server:
         summary, folder = finished(job(server, limit=8, metrics=metrics, on_no_answer=way))
     assert [one.n_scored for one in summary.metrics] == [8, 8, 8]

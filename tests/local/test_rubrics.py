@@ -14,6 +14,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
 from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
+from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -185,29 +186,19 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
     assert marks == {"vt": "", "macro": " for 2 of 6"}
 
 
-def test_rules_that_cannot_tell_score_nothing_and_say_why(given: Job) -> None:
+def test_a_metric_that_needs_a_judge_scores_nothing_without_one_and_says_why(given: Job) -> None:
+    said: list[str] = []
     with serving(correct) as server:
-        told = run(given(server, judge="rules", metrics=["safety", "empathy"]), print, quiet=True)
-        taken = given(server, judge="rules", metrics=["safety"], estimates={"safety": True})
-        asked_for = run(taken, print, quiet=True)
+        metrics = ["safety", "semantic_correctness"]
+        done = run(given(server, judge="rules", metrics=metrics), said.append, quiet=True)
+        with pytest.raises(ConfigError, match="nothing would be scored: safety need a judge"):
+            run(given(server, judge="rules", metrics=["safety"]), said.append, quiet=True)
         assert not server.requests
-    safety, empathy = told.summary.metrics
-    assert (safety.n_not_applicable, safety.mean, safety.n_failed) == (6, None, 0)
-    assert "rules cannot tell: recall 0.00, specificity 1.00" in safety.reason
-    assert (empathy.n_scored, empathy.n_estimated) == (6, 6)
-    scores = [
-        score for record in from_table(told.folder.records().to_table()) for score in record.scores
-    ]
-    assert {score.error for score in scores if score.metric == "safety"} == {safety.reason}
-    assert any(
-        note.startswith("safety: not applicable; rules cannot tell: ")
-        for note in told.summary.notes
-    )
-    (estimated,) = asked_for.summary.metrics
-    assert (estimated.mean, estimated.n_estimated) == (1.0, 6)
-    for text in (summary_text(told), summary_text(asked_for)):
-        assert not [
-            line
-            for line in text.splitlines()
-            if "Average" in line and "1.0000" in line and "estimate" not in line
-        ]
+    assert f"  not scored: safety (each {NEEDS_JUDGE})" in "\n".join(said).splitlines()
+    safety, correctness = done.summary.metrics
+    assert (safety.n_not_applicable, safety.mean, safety.reason) == (6, None, NEEDS_JUDGE)
+    assert (correctness.n_scored, correctness.n_estimated) == (6, 6)
+    scores = [score for record in done.folder.each() for score in record.scores]
+    assert {score.error for score in scores if score.metric == "safety"} == {NEEDS_JUDGE}
+    assert f"not scored: safety; each {NEEDS_JUDGE}." in done.summary.notes
+    assert "SAFETY" not in summary_text(done)

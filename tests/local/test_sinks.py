@@ -300,10 +300,10 @@ def test_what_a_sink_lacks_is_told_before_anything_is_written(
 
 
 def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> None:
-    rows = [{"query": "How do I rest?", "response": "Please sleep early."}]
+    rows = [{"query": "How do I rest?", "response": "Sleep early.", "answers": ["sleep early"]}]
     done = me.evaluate(
         rows,
-        ["politeness"],
+        ["semantic_correctness"],
         judge="rules",
         out=str(tmp_path / "results"),
         quiet=True,
@@ -312,7 +312,7 @@ def test_a_run_from_python_takes_sinks(tmp_path: Path, collector: Collector) -> 
     assert len(list((Path(done.path) / "inspect").glob("*.eval"))) == 1
     (event,) = collector.events
     assert (event["gen_ai.evaluation.name"], event["memray_eval.is_estimate"]) == (
-        "politeness",
+        "semantic_correctness",
         True,
     )
 

@@ -54,7 +54,7 @@ def test_responses_are_written_and_then_judged(
                 "--judge",
                 "rules",
                 "--metrics",
-                "relevance,politeness",
+                "relevance,memory_utilization",
                 "--json",
                 *settings,
             )
@@ -64,7 +64,7 @@ def test_responses_are_written_and_then_judged(
             assert "\nrelevance " in out.out
             assert "generate" not in out.err
             evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
-            assert set(evaluation["results"][0]["scores"]) == {"relevance", "politeness"}
+            assert set(evaluation["results"][0]["scores"]) == {"relevance", "memory_utilization"}
             assert evaluation["summary"]["n_units"] == 4
             assert {
                 candidate["candidate"] for candidate in evaluation["summary"]["candidates"]
@@ -92,15 +92,18 @@ def test_a_companion_run_is_evaluated_as_one_and_a_metric_that_applies_to_nothin
         assert cli(monkeypatch, "generate", str(path), "--json") == 0
         folder, responses = (Path(line) for line in capsys.readouterr().out.splitlines())
     for source in (folder, responses):
-        assert cli(monkeypatch, "evaluate", str(source), "--judge", "rules", "--json") == 0
+        assert cli(monkeypatch, "evaluate", str(source), "--judge", "rules") == 2
+        assert "nothing would be scored: overall_quality, " in capsys.readouterr().err
+        words = ("--metrics", "readability_score", "--json")
+        assert cli(monkeypatch, "evaluate", str(source), *words) == 0
         out = capsys.readouterr()
         assert "Suite companion, that of " in out.err
         evaluation = json.loads(Path(out.err.splitlines()[-1]).read_text())
-        assert all(set(row["scores"]) == set(companion.metrics) for row in evaluation["results"])
+        assert all(set(row["scores"]) == {"readability_score"} for row in evaluation["results"])
         assert evaluation["summary"]["suite"] == "companion"
         # Six samples, one of each
         assert {row["task"] for row in evaluation["summary"]["tasks"]} == set(companion.tasks)
-    named = ("--judge", "rules", "--metrics", "appropriateness,exact_match")
+    named = ("--metrics", "readability_score,exact_match")
     assert cli(monkeypatch, "evaluate", str(folder), *named) == 1
     out = capsys.readouterr()
     assert (

@@ -16,6 +16,7 @@ import memray_eval as me
 from tests.conftest import REPOSITORY
 
 NOTEBOOK = REPOSITORY / "jobs" / "notebook.ipynb"
+METRICS = "my.py:is_brief,lexical_diversity,readability_score"
 METRIC = "def is_brief(sample, response):\n    return len(response.text.split()) <= 10\n"
 
 
@@ -38,9 +39,14 @@ def test_its_figures_are_those_of_the_command_line(tmp_path: Path, executor: str
     exec(notebook.cells[1].source, rows)  # the cell that holds the rows
     (tmp_path / "rows.jsonl").write_text("\n".join(map(json.dumps, rows["rows"])))
     (tmp_path / "my.py").write_text(METRIC)
-    words = ["evaluate", "rows.jsonl", "--metrics", "my.py:is_brief,politeness,readability_score"]
+    words = [
+        "evaluate",
+        "rows.jsonl",
+        "--metrics",
+        METRICS,
+    ]
     done = subprocess.run(
-        [sys.executable, "-m", "memray_eval", *words, "--judge", "rules", "--out", "cli"],
+        [sys.executable, "-m", "memray_eval", *words, "--out", "cli"],
         cwd=tmp_path,
         capture_output=True,
         text=True,

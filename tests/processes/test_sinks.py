@@ -19,7 +19,7 @@ from tests.build import judging_job, write_responses
 from tests.processes.killing import evaluating, run_folder
 from tests.servers.collector import collecting
 
-UNITS, METRICS = 1200, ("politeness", "empathy", "readability_score")
+UNITS, METRICS = 1200, ("lexical_diversity", "length_appropriateness", "readability_score")
 SCORES = UNITS * len(METRICS)
 UNASKED = "http://127.0.0.1:9/v1"  # no judge is
 LATENCY_S = 0.3  # of the collector: four requests are under way for a second
@@ -58,7 +58,7 @@ def test_each_score_is_at_every_sink_once(tmp_path: Path) -> None:
         base = judging_job(
             write_responses(tmp_path, UNITS), tmp_path / "out", UNASKED, METRICS, "local"
         )
-        settings = base.model_dump(mode="json") | {"judge": "rules", "sinks": sinks}
+        settings = base.model_dump(mode="json") | {"sinks": sinks}
         config = tmp_path / "job.yaml"
         config.write_text(RunConfig.model_validate(settings).model_dump_json())
 

@@ -49,7 +49,6 @@ def phased(job: Job, server: Provider, phases: str, /, **changes: Any) -> RunCon
         "limit": UNITS,
         "metrics": METRICS,
         "judge": dict.fromkeys(("empathy", "helpfulness"), "openai/j") | {METRICS[-1]: "rules"},
-        "estimates": {"memory_utilization": True},
         "rows_per_block": 3,
         "cluster": {"phases": phases},
         "judging": judging | changes.pop("judging", {}),
@@ -227,7 +226,6 @@ def test_files_of_a_large_dataset_are_scanned_in_tasks(
             skip_invalid=True,
             metrics=["empathy", "helpfulness"],
             judge="openai/j",
-            estimates={},
         )
         plain = run(config, print, quiet=True)
         monkeypatch.setattr(scanning, "LARGE_BYTES", 0)

@@ -20,13 +20,16 @@ _TRAIT_HINTS = {
     "neuroticism": ("is calm under stress", "worries easily and needs reassurance"),
 }
 _LOW, _HIGH = 0.35, 0.65
+NO_MEMORY = "no_memory"  # the prompt of a candidate that is not shown the profile
 MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 
 
 def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     """A system message with the memory as User Profile, in an order that tells nothing, then traits
-    and emotion where given; the history; the query."""
-    lines = [f"- {key.replace('_', ' ')}: {text}" for key, text in memory_entries(sample)]
+    and emotion if the sample has them; the history; the query. A candidate with the prompt
+    NO_MEMORY has an empty profile and is asked the same otherwise."""
+    entries = [] if candidate.prompt == NO_MEMORY else memory_entries(sample)
+    lines = [f"- {key.replace('_', ' ')}: {text}" for key, text in entries]
     profile = "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
     parts = [_ROLE, profile, _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
@@ -77,4 +80,5 @@ SUITE = Suite(
     "memory-citation benchmark.",
     metrics=METRICS,
     prompt=prompt,
+    prompts=("default", NO_MEMORY),
 )

@@ -156,6 +156,16 @@ def check_stop_rule(plan: RunPlan) -> None:
         )
 
 
+def check_scorable(spec: RunSpec) -> None:
+    """Raises ConfigError if every metric needs a judge and none has one."""
+    names = {metric.name for metric in spec.metrics}
+    if names and names == set(spec.judges) and len(spec.unscored) == len(spec.judges):
+        raise ConfigError(
+            f"nothing would be scored: {', '.join(spec.unscored)} need a judge; name one with "
+            "--judge PROVIDER/MODEL, or write the answers alone with `memray-eval generate`"
+        )
+
+
 def check_machine(spec: RunSpec) -> None:
     """Raises ConfigError for a key or a package that a local run lacks. On a named cluster both are
     the nodes' business."""

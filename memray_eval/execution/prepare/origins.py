@@ -28,7 +28,6 @@ FOLLOWED = (
     "rubrics",
     "text_weights",
     "transitions",
-    "emotion_words",
 )
 
 
@@ -43,7 +42,6 @@ class Origin(Frozen):
     rubrics: dict[str, str] = Field(default_factory=dict)
     text_weights: dict[str, float] = Field(default_factory=dict)
     transitions: WordList = "strict"
-    emotion_words: WordList = "strict"
 
 
 def find_origin(path: str) -> Origin:

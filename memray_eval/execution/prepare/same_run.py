@@ -36,7 +36,7 @@ def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
             was, is_now = then.get(other[0]), now.get(other[0])
             raise ConfigError(
                 f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put "
-                "it back (keys, version, estimates), or start a new run"
+                "it back (keys, version), or start a new run"
             )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from memray_eval.config.loading import PATH_FIELDS, RUBRICS, with_settings
+from memray_eval.config.problems import WITHDRAWN
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import MEASURED_KEYS, names_a_text_file
 from memray_eval.errors import ConfigError, DataError
@@ -37,7 +38,8 @@ def read_config(folder: RunFolder) -> RunConfig:
     try:
         values = folder.read_config()
         if isinstance(values, dict):
-            values = {key: value for key, value in values.items() if key != "kind"}
+            gone = {"kind", *WITHDRAWN}
+            values = {key: value for key, value in values.items() if key not in gone}
         config = RunConfig.model_validate(values)
         return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
     except ValidationError as error:

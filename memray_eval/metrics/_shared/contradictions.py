@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from memray_eval.metrics._shared.statements import READ_CHARS, find_claims, mask_values
+from memray_eval.metrics._shared.statements import READ_CHARS, find_claims
 from memray_eval.text_processing.matching import (
     Quantity,
     normalise,
@@ -320,16 +320,3 @@ def _names_other_drug(key: str, value: MemoryValue, sentence: str) -> bool:
         (match["drug"] or match["drug2"]) not in remembered
         for match in _DRUG.finditer(normalise(sentence))
     )
-
-
-def is_state_supported(key: str, value: MemoryValue, sentence: str) -> bool:
-    """Returns True if a sentence claims of the key the state that its remembered figure is in, or
-    the yes or no that is remembered."""
-    for clause in find_claims(key, sentence):
-        state, holds = state_of(key, value), _polarity(value)
-        pattern = {"high": _HIGH, "low": _LOW, "normal": _NORMAL}.get(state or "")
-        if pattern and pattern.search(clause) and not _DENIAL.search(clause):
-            return True
-        if holds is not None and mask_values(key, clause) is None and not _reverses(value, clause):
-            return True
-    return False

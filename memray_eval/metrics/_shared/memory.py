@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from memray_eval.metrics._shared.contradictions import contradictions
 from memray_eval.metrics._shared.statements import find_claims, mask_values
 from memray_eval.ports import Vectors
+from memray_eval.text_processing.languages import holds_value, is_foreign
 from memray_eval.text_processing.matching import (
     NUMBER_WORD,
     Quantity,
@@ -101,6 +102,32 @@ def matching_texts(sample: Sample, response: Response) -> list[str]:
     ]
 
 
+def reads_words(sample: Sample, response: Response) -> bool:
+    """Returns True if the rules know the language of the response and of the memory's values."""
+    values = ". ".join(map(value_text, sample.memory.values()))
+    return not (is_foreign(response.text) or is_foreign(values, is_prose=False))
+
+
+def find_verbatim(sample: Sample, response: Response) -> list[Citation]:
+    """The memory keys of which a value stands in the response as it is written, whatever the
+    language: each with the first sentence that holds it."""
+    citations, lines = [], sentences(response.text)
+    for key, value in sample.memory.items():
+        items = value if isinstance(value, tuple) else (value,)
+        told = [
+            text
+            for item in items
+            if not isinstance(item, bool)
+            if not (content := stems(text := value_text(item))) or not content <= _COMMON
+        ]
+        quote = next(
+            (line for line in lines if any(holds_value(line, text) for text in told)), None
+        )
+        if quote is not None:
+            citations.append(Citation(key, quote))
+    return citations
+
+
 def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list[Citation]:
     """The memory keys that the response uses, each with the first sentence that does.
 
@@ -110,7 +137,12 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
     "Your <key>: <value>" reaches PARAPHRASE_COSINE. Of a list, one of its values is enough. A
     sentence also uses a key when it claims a value or a state for it, rightly or not (see
     statements.py), and that alone makes it use a key that memory lacks: to ask for it, to deny it
-    or to advise measuring it does not."""
+    or to advise measuring it does not.
+
+    If the response or the memory is not English, a value that stands in the response as it is
+    written uses its key, and nothing else does."""
+    if not reads_words(sample, response):
+        return find_verbatim(sample, response)
     lines = [line for line in sentences(response.text) if not _JSON.search(line)]
     contradicted = dict(contradictions(sample, response))
     citations = []

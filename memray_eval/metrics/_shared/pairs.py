@@ -9,7 +9,6 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.layout import section
-from memray_eval.ports import Vectors
 from memray_eval.types import Message, Response, Sample, pair_of
 
 # What a verdict is for, as parts of a score: one of them is 1
@@ -55,14 +54,10 @@ def aggregate(columns: Columns) -> Aggregates:
     return Aggregates(extras={part: float(columns[part].mean()) for part in VALUES})
 
 
-def _no_rules(sample: Sample, response: Response, vectors: Vectors) -> BaseModel:
-    raise ValueError("a preference has no offline estimate")
-
-
 def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
     """A metric whose judge says which of a pair's answers is better by a rubric. Its value is that
-    of the answer shown first: 1 where it is preferred, 0.5 for a tie, 0 where the other is. There
-    is no offline estimate. A pair of which one has no answer is not applicable."""
+    of the answer shown first: 1 if it is preferred, 0.5 for a tie, 0 if the other is. A pair of
+    which one has no answer is not applicable."""
     shares = {
         FIRST: "Answer shown first preferred",
         TIE: "No preference",
@@ -83,8 +78,6 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         judgment=PreferenceJudgment,
         prompt=lambda sample, response: ask(rubric, sample, response),
         prompt_with=ask,
-        rules=_no_rules,
-        has_estimate=False,
         measure=measure,
         on_empty=lambda sample: PreferenceJudgment(reason="an answer is empty", preferred=TIE),
         preferred_judge=JUDGE,

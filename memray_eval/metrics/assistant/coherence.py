@@ -2,25 +2,15 @@
 metric 4.
 
 One rubric score from 1 to 5 over logical flow, clarity, consistency, organisation and staying on
-topic. An empty response scores 1.
-
-The rules see repetition and sentences that break off, not a text that contradicts itself or
-wanders: on 80 labelled answers (tests/data/safety_answers.jsonl, 14 of them incoherent) they found
-none of those at specificity 0.9 or more, recall 0.00, kappa 0.00. So without a judge the metric is
-not applicable, unless a run asks for it: `--set estimates.coherence=true`."""
+topic. An empty response scores 1."""
 
 from __future__ import annotations
 
-import re
-from itertools import pairwise
-
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import JudgedMetric, MetricValue, RulesWorth
+from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer
-from memray_eval.ports import Vectors
-from memray_eval.text_processing.matching import normalise, sentences, stems
 from memray_eval.types import Response, Sample
 
 RUBRIC = """
@@ -44,39 +34,6 @@ class CoherenceJudgment(BaseModel):
     strengths: list[str] = Field(default_factory=list)
 
 
-_ENDED = re.compile(r"[.!?…:)\"'”’]\s*$")
-_DOUBLED = re.compile(r"\b(\w{2,}) \1\b", re.IGNORECASE)
-LONG_SENTENCE = 45  # words
-
-
-def rules(sample: Sample, response: Response, vectors: Vectors) -> CoherenceJudgment:
-    """5, less 2 when more than 40 % of the sentences repeat an earlier one (1 from 15 %), less 1
-    each for: an end in the middle of a sentence, a doubled word, a mean sentence above
-    LONG_SENTENCE words, and no word in common between most neighbouring sentences of four or more.
-    Never below 1."""
-    lines = sentences(response.text)
-    seen = [normalise(sentence) for sentence in lines]
-    repeated = 1 - len(set(seen)) / len(seen) if seen else 0.0
-    apart = [not stems(left) & stems(right) for left, right in pairwise(lines)]
-    issues = [match[0] for match in _DOUBLED.finditer(response.text)]
-    flaws = {
-        "repeats itself": 2 if repeated > 0.4 else 1 if repeated > 0.15 else 0,
-        "ends in the middle of a sentence": int(not _ENDED.search(response.text)),
-        "doubles a word": int(bool(issues)),
-        "has very long sentences": int(
-            sum(len(sentence.split()) for sentence in lines) / max(1, len(lines)) > LONG_SENTENCE
-        ),
-        "jumps between topics": int(len(lines) >= 4 and sum(apart) > 0.9 * len(apart)),
-    }
-    score = max(1, 5 - sum(flaws.values()))
-    named = [flaw for flaw, weight in flaws.items() if weight]
-    return CoherenceJudgment(
-        coherence_score=score,
-        explanation="; ".join(named) or "no flaw found by the rules",
-        grammar_issues=issues,
-    )
-
-
 def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> MetricValue:
     return MetricValue(value=judgment.coherence_score)
 
@@ -89,12 +46,8 @@ METRIC = JudgedMetric(
     integer_scale=True,
     judgment=CoherenceJudgment,
     prompt=ask_of_answer(RUBRIC),
-    rules=rules,
     measure=measure,
     verify=verify_quotes("grammar_issues", decides=False),
     on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
     preferred_judge="openai/gpt-4o",
-    worth=RulesWorth(
-        n=80, what="answers, to find incoherent ones", recall=0.0, specificity=1.0, kappa=0.0
-    ),
 )

@@ -4,11 +4,7 @@ knowledge?
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
 hallucination rate = 1 - groundedness. A response without claims, an empty one too, scores 1.0. A
 claim counts as the judge judged it, also where it cannot be found in the response; see
-metrics/_shared/evidence.py.
-
-Without a judge the metric is not applicable, unless a run asks for its estimate (`--set
-estimates.groundedness=true`): the rules find 4 of 15 contradictions of memory in sentences held
-back from tuning (`python -m tests.bench.estimates`)."""
+metrics/_shared/evidence.py."""
 
 from __future__ import annotations
 
@@ -23,14 +19,11 @@ from memray_eval.metric import (
     JudgedMetric,
     MetricValue,
     Pooled,
-    RulesWorth,
     ratio,
 )
-from memray_eval.metrics._shared.claims import check_claims, claim_texts
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics._shared.layout import section
-from memray_eval.ports import Vectors
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
@@ -64,25 +57,6 @@ class GroundednessJudgment(BaseModel):
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     return judge_messages(RUBRIC, with_memory(sample, response))
-
-
-def rules(sample: Sample, response: Response, vectors: Vectors) -> GroundednessJudgment:
-    """Claims are the clauses that assert something of the user; each is looked up in memory, query
-    and history: see metrics/_shared/claims.py. General advice makes no claim about the user and is
-    not counted.
-
-    Contradictions of the memory, agreement with a false premise of the query among them, are found
-    with precision 0.80 (4 of 5) and recall 0.27 (4 of 15) on 43 labelled sentences held back from
-    tuning (labellers' kappa 0.96; words alone); on the 39 that the rules were tuned on 0.90 and
-    0.82. `python -m tests.bench.estimates` prints the figures."""
-    claims = [
-        FactualClaim(claim=claim.text, source=claim.source)
-        for claim in check_claims(sample, response, vectors)
-    ]
-    score = _score(sum(claim.is_grounded for claim in claims), len(claims))
-    return GroundednessJudgment(
-        claims=claims, groundedness_score=score, hallucination_rate=1 - score
-    )
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
@@ -129,19 +103,10 @@ METRIC = JudgedMetric(
     requires=("query",),
     judgment=GroundednessJudgment,
     prompt=prompt,
-    rules=rules,
     verify=verify_quotes("claims", of=("claim",)),
-    rules_texts=claim_texts,
     measure=measure,
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
     preferred_judge="anthropic/claude-opus-4-5",
-    worth=RulesWorth(
-        n=43,
-        what="sentences held back, to find contradictions of memory",
-        recall=0.27,
-        specificity=0.96,
-        precision=0.80,
-    ),
     parts=("claims", "grounded", "hallucinated"),
     aggregate=aggregate,
     pooled=Pooled(

@@ -70,13 +70,6 @@ class CompanionJudgment(BaseModel):
         )
 
 
-class RulesJudgment(CompanionJudgment):
-    """What the rules say of a reply. `fixed` names the dimensions that no answer to this query
-    could have moved."""
-
-    fixed: tuple[str, ...] = ()
-
-
 def make_judgment(
     dimensions: Mapping[str, float | None], overall: float, reasoning: str
 ) -> CompanionJudgment:

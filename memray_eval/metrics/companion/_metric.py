@@ -12,16 +12,13 @@ seed's formulas would give it credit for having no flaw."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from memray_eval.config.sections import WordList
 from memray_eval.errors import Refused
 from memray_eval.metric import (
-    FIXED,
     Aggregates,
     Columns,
     JudgedMetric,
@@ -33,13 +30,10 @@ from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.companion._judgment import (
     WEIGHTS,
     CompanionJudgment,
-    RulesJudgment,
     make_judgment,
     stated_figures,
     weighted_sum,
 )
-from memray_eval.metrics.companion._rules import immovable_dimensions, scores
-from memray_eval.ports import Vectors
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
@@ -70,32 +64,6 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
     return judge_messages(RUBRIC, with_memory(sample, response))
 
 
-def rules(
-    sample: Sample, response: Response, vectors: Vectors, emotion_words: WordList = "strict"
-) -> CompanionJudgment:
-    """The six automated scores (metrics/companion/_rules.py), and their weighted sum as
-    overall. They read the query and the response alone: neither the history nor the memory."""
-    dimensions = scores(sample.query, response.text, emotion_words)
-    why = (
-        "by the rules"
-        if emotion_words == "strict"
-        else f"by the rules, emotion words {emotion_words}"
-    )
-    judgment = make_judgment(dimensions, weighted_sum(dimensions), why)
-    return RulesJudgment(
-        **judgment.model_dump(), fixed=immovable_dimensions(sample.query, emotion_words)
-    )
-
-
-def with_emotion_words(metric: JudgedMetric, emotion_words: WordList) -> JudgedMetric:
-    """The metric with rules that find feelings by this list. A judge is asked as before."""
-    return replace(
-        metric,
-        rules=partial(rules, emotion_words=emotion_words),
-        variant=f"rules by {emotion_words} emotion words",
-    )
-
-
 def default_judgment(sample: Sample, response: Response) -> CompanionJudgment:
     """The seed's fallback where no judge's score can be read: 0.5 throughout."""
     return make_judgment(
@@ -110,12 +78,10 @@ def empty_judgment(sample: Sample) -> CompanionJudgment:
 def measure_dimension(
     judgment: CompanionJudgment, sample: Sample, response: Response, *, dimension: str
 ) -> MetricValue:
-    """The judgment's figure; FIXED is 1 where the rules could have given no other. Raises Refused
-    where the judge gave none."""
+    """The judgment's figure. Raises Refused if the judge gave none."""
     if dimension not in (figures := stated_figures(judgment)):
         raise Refused(f"the judge gave no score for {dimension}")
-    is_fixed = isinstance(judgment, RulesJudgment) and dimension in judgment.fixed
-    return MetricValue(value=figures[dimension], parts={FIXED: 1.0} if is_fixed else {})
+    return MetricValue(value=figures[dimension])
 
 
 def measure_overall(judgment: CompanionJudgment, sample: Sample, response: Response) -> MetricValue:
@@ -151,12 +117,10 @@ def aggregate_overall(columns: Columns) -> Aggregates:
     )
 
 
-def dimension_metric(
-    dimension: str, title: str, value_label: str, about: str, formulas: str
-) -> JudgedMetric:
+def dimension_metric(dimension: str, title: str, value_label: str, about: str) -> JudgedMetric:
     """The metric of one dimension."""
     measure = partial(measure_dimension, dimension=dimension)
-    return _metric(title, value_label, measure, parts=(FIXED,), about=about, formulas=formulas)
+    return _metric(title, value_label, measure, about=about)
 
 
 def overall_metric(title: str, value_label: str, about: str, formulas: str) -> JudgedMetric:
@@ -190,7 +154,6 @@ def _metric(
         scale=(0, 1),
         judgment=CompanionJudgment,
         prompt=prompt,
-        rules=rules,
         measure=measure,
         on_empty=empty_judgment,
         without_judge={"default": default_judgment},

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import fill
-
-from memray_eval.metric import JudgedMetric
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
 from memray_eval.metrics.companion._metric import dimension_metric, overall_metric
 
@@ -43,16 +40,8 @@ _DIMENSIONS = {
 }
 
 
-def _make_metric(dimension: str, title: str, value_label: str, about: str) -> JudgedMetric:
-    formulas = (
-        f"Its automated score is `{dimension}` in _rules.py of this folder; how it is judged "
-        "stands in metrics/companion/_metric.py."
-    )
-    return dimension_metric(dimension, title, value_label, about, fill(formulas, 100))
-
-
 METRICS = {
-    METRIC_OF[dimension]: _make_metric(dimension, *words)
+    METRIC_OF[dimension]: dimension_metric(dimension, *words)
     for dimension, words in _DIMENSIONS.items()
 } | {
     OVERALL: overall_metric(
@@ -62,7 +51,7 @@ METRICS = {
         "family.",
         """\
 0.15 appropriateness + 0.20 conversational quality + 0.20 helpfulness + 0.25 emotional intelligence
-+ 0.10 personalization + 0.10 trust, computed by us from the judgment's (or the rules') six figures:
++ 0.10 personalization + 0.10 trust, computed by us from the judgment's six figures:
 a judge's own overall score is kept beside it.""",
     )
 }

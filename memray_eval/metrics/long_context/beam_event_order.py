@@ -8,8 +8,6 @@ item and an event; one call that names the matches is ours. Source: benchmarks/b
 
 from __future__ import annotations
 
-import re
-
 from pydantic import BaseModel, Field
 
 from memray_eval.benchmarks.beam.rules import ORDERING, order_score
@@ -17,11 +15,7 @@ from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context.beam_rubric import items_of
-from memray_eval.ports import Vectors
-from memray_eval.text_processing.matching import stems
 from memray_eval.types import Message, Response, Sample
-
-_MATCH = 0.5  # of an event's words, for the offline estimate
 
 TASK = """
 A user asked an assistant to list events in their order. EVENTS are the right ones, numbered; the RESPONSE lists some.
@@ -51,23 +45,6 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     )
 
 
-def rules(sample: Sample, response: Response, vectors: Vectors) -> EventOrderJudgment:
-    """Each line or numbered item of the response is the first event, not listed yet, half of whose
-    content words it has."""
-    events, order = [stems(item) for item in items_of(sample)], list[int]()
-    for line in re.split(r"\n+|(?<=[.;,])\s*(?=\d+[.)])", response.text):
-        words = stems(line)
-        if not words:
-            continue
-        fits = (
-            number
-            for number, wanted in enumerate(events, 1)
-            if number not in order and wanted and len(wanted & words) >= _MATCH * len(wanted)
-        )
-        order.append(next(fits, 0))
-    return EventOrderJudgment(reason="words in common", order=order)
-
-
 def measure(judgment: EventOrderJudgment, sample: Sample, response: Response) -> MetricValue:
     score = order_score(len(items_of(sample)), judgment.order)
     return MetricValue(score.tau, {"f1": score.f1, "final": score.final})
@@ -87,7 +64,6 @@ METRIC = JudgedMetric(
     prompt_with=prompt_with,
     applies=applies,
     rubrics={"own words": TASK},
-    rules=rules,
     measure=measure,
     on_empty=lambda sample: EventOrderJudgment(reason="the response is empty", order=[]),
     preferred_judge="openai/gpt-4o-mini",

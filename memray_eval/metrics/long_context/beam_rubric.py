@@ -16,14 +16,9 @@ from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_offi
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
-from memray_eval.metrics.long_context.abstention import is_unanswerable
-from memray_eval.ports import Vectors
-from memray_eval.text_processing.abstaining import says_unknown
-from memray_eval.text_processing.matching import stems
 from memray_eval.types import Message, Response, Sample
 
 AS_CODE = "as_code"
-_MOST, _SOME = 0.8, 0.4  # shares of an item's words that the offline estimate wants
 
 
 class ItemJudgment(BaseModel):
@@ -69,21 +64,6 @@ def join(judgments: Sequence[ItemJudgment]) -> RubricJudgment:
     return RubricJudgment(items=list(judgments))
 
 
-def rules(sample: Sample, response: Response, vectors: Vectors) -> RubricJudgment:
-    """By the share of an item's content words whose stems stand in the response: 1 from 0.8 on,
-    0.5 from 0.4 on. Of a question that cannot be answered: 1 where the response says that it does
-    not know."""
-    words, judgments = stems(response.text), []
-    for item in items_of(sample):
-        wanted = stems(item.partition(":")[2] or item)
-        share = len(wanted & words) / len(wanted) if wanted else 0.0
-        score = 1.0 if share >= _MOST else 0.5 if share >= _SOME else 0.0
-        if is_unanswerable(sample):
-            score = float(says_unknown(response.text))
-        judgments.append(ItemJudgment(reason="words in common", score=score))
-    return RubricJudgment(items=judgments)
-
-
 def measure(
     judgment: RubricJudgment | ItemJudgment, sample: Sample, response: Response
 ) -> MetricValue:
@@ -112,7 +92,6 @@ METRIC = JudgedMetric(
     calls=calls,
     join=join,
     rubrics={"own words": TASK},
-    rules=rules,
     measure=measure,
     on_empty=lambda sample: RubricJudgment(
         items=[ItemJudgment(reason="the response is empty", score=0.0) for _ in items_of(sample)]

@@ -18,10 +18,7 @@ from memray_eval.benchmarks.longmemeval.judge_prompts import (
 )
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
-from memray_eval.metrics.long_context._correctness import is_given
 from memray_eval.metrics.long_context.abstention import is_unanswerable
-from memray_eval.ports import Vectors
-from memray_eval.text_processing.abstaining import says_unknown
 from memray_eval.types import Message, Response, Sample
 
 
@@ -43,15 +40,6 @@ def prompt_with(rubric: str, sample: Sample, response: Response) -> tuple[Messag
     return judge_messages("\n".join((rubric.strip(), KINDS.get(kind, ""))), sections)
 
 
-def rules(sample: Sample, response: Response, vectors: Vectors) -> LongMemEvalJudgment:
-    """yes where the answer stands in the response word for word; of a question that cannot be
-    answered, where the response says that it does not know. A preference's rubric is never found
-    so."""
-    if is_unanswerable(sample):
-        return LongMemEvalJudgment(reply="yes" if says_unknown(response.text) else "no")
-    return LongMemEvalJudgment(reply="yes" if is_given(sample, response.text) else "no")
-
-
 def measure(judgment: LongMemEvalJudgment, sample: Sample, response: Response) -> MetricValue:
     return MetricValue(float("yes" in judgment.reply.lower()))
 
@@ -65,7 +53,6 @@ METRIC = JudgedMetric(
     prompt=lambda sample, response: prompt_with(TASK, sample, response),
     prompt_with=prompt_with,
     rubrics={"own words": TASK},
-    rules=rules,
     measure=measure,
     on_empty=lambda sample: LongMemEvalJudgment(reply="no"),
     preferred_judge="openai/gpt-4o",

@@ -18,13 +18,21 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, BeforeValidator, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, RulesWorth
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    Measured,
+    MetricValue,
+    OfflineEstimate,
+)
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.layout import section
 from memray_eval.metrics.long_context._correctness import Kind, is_given, options, reference
 from memray_eval.metrics.long_context._question_types import Severity, criteria_of
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.abstaining import says_unknown
+from memray_eval.text_processing.languages import is_foreign
 from memray_eval.types import Message, Response, Sample
 
 READ_CHARS = 16_000  # of a response and of a reference, half from either end
@@ -208,6 +216,13 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> CorrectnessJu
     )
 
 
+def why_not(sample: Sample, response: Response) -> str | None:
+    """An answer is found in any language, and what declines to answer in English."""
+    if sample.metadata.get("unanswerable") is True and is_foreign(response.text):
+        return "the rules know in English alone what declines to answer"
+    return None
+
+
 def string_match(sample: Sample, response: Response) -> CorrectnessJudgment:
     """Seed 001's fallback: the response is an accepted answer to the letter, but for case and
     surrounding space."""
@@ -251,14 +266,17 @@ METRIC = JudgedMetric(
     prompt=prompt,
     prompt_with=prompt_with,
     rubrics=RUBRICS,
-    rules=rules,
     measure=measure,
     on_empty=lambda sample: CorrectnessJudgment(
         reasoning="the response is empty", verdict=INCORRECT, confidence=1.0
     ),
     without_judge={"string_match": string_match, "zero": zero},
     preferred_judge="openai/gpt-4o-mini",
-    worth=RulesWorth(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
+    estimate=OfflineEstimate(
+        rules=rules,
+        why_not=why_not,
+        measured=Measured(n=1130, what="answers (EVOUNA, report/CALIBRATION.md)", kappa=0.60),
+    ),
     parts=("confidence",),
     aggregate=aggregate,
     layout=(

@@ -11,7 +11,7 @@ from markupsafe import Markup
 from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name_figure
 from memray_eval.report.adjusted_lines import format_adjusted
-from memray_eval.report.answer import no_answer_lines
+from memray_eval.report.answer import estimates_in_words, no_answer_lines
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.report.sections import metric_ends
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
@@ -75,7 +75,9 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
     }
     below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
     rows = []
-    for metric in dict.fromkeys(summarised.metric for summarised in summary.metrics):
+    # What needs a judge and has none is in the run's notes
+    scored = (summarised.metric for summarised in summary.metrics if not summarised.reason)
+    for metric in dict.fromkeys(scored):
         present = [by_key.get((metric, candidate)) for candidate in candidates]
         of_metric = [summarised for summarised in summary.metrics if summarised.metric == metric]
         first = of_metric[0]
@@ -149,7 +151,7 @@ def _notes(summary: Summary) -> Iterator[str]:
     if ratios := {metric.figure.whole for metric in summary.metrics if metric.figure.whole}:
         yield f"micro: one ratio over all {' or '.join(sorted(ratios))} of the run"
     if any(metric.n_estimated for metric in summary.metrics):
-        yield "est. and a hollow dot: an estimate by rules, not a judge's verdict"
+        yield f"est. and a hollow dot: {estimates_in_words(summary)}"
     if any(metric.adjusted and metric.adjusted.value is not None for metric in summary.metrics):
         yield "adjusted: what people would say of all answers, by their labels of some"
     if any(pair.is_shown for pair in summary.differences):

@@ -23,17 +23,8 @@ from memray_eval.affect.labels import (
     normalised_weights,
 )
 from memray_eval.errors import ConfigError
-from memray_eval.metrics.assistant.emotional_congruence import DISTRESS, JOY, NEUTRAL, SURPRISE
-from memray_eval.text_processing.matching import stem
 
 SETS = st.sampled_from(list(LABEL_SETS.values()))
-FAMILIES = dict(
-    zip("sadness fear anger".split(), (family.labels for family in DISTRESS), strict=True)
-) | {
-    "joy": JOY.labels,
-    "surprise": SURPRISE.labels,
-    "neutral": NEUTRAL,
-}
 
 
 def sure(label: str) -> dict[str, float]:
@@ -88,14 +79,6 @@ def test_the_likeliest_emotion_stays_the_likeliest() -> None:
     assert convert({"gratitude": 0.6, "grief": 0.4}, GOEMOTIONS, FOUR) == pytest.approx(
         {"angry": 0.0, "happy": 0.6, "neutral": 0.0, "sad": 0.4}
     )
-
-
-@pytest.mark.parametrize("labels", LABEL_SETS.values(), ids=lambda labels: labels.name)
-def test_emotional_congruence_knows_every_label_by_its_family(labels: LabelSet) -> None:
-    for label in labels.labels:
-        ekman = convert(sure(label), labels, EKMAN)
-        likeliest = max(ekman, key=ekman.__getitem__).replace("disgust", "anger")
-        assert stem(label) in FAMILIES[likeliest], label
 
 
 @pytest.mark.parametrize("labels", LABEL_SETS.values(), ids=lambda labels: labels.name)

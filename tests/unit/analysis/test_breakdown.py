@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from pydantic import BaseModel
 from memray_eval.analysis.breakdown import Breakdown, break_down
 from memray_eval.analysis.disagreements import agreement, compares, disagreements
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.metric import FIXED, ComputedMetric, JudgedMetric, Metric, MetricValue
+from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score, TaskMetric, Usage
@@ -30,7 +29,7 @@ VERDICT = JudgedMetric(
     name="semantic_correctness", title="SEMANTIC CORRECTNESS", value_label="Correctness",
     scale=(0, 1),
     judgment=BaseModel,
-    prompt=lambda s, r: (), rules=lambda s, r, v: BaseModel(), measure=lambda j, s,
+    prompt=lambda s, r: (), measure=lambda j, s,
     r: MetricValue(value=0),
     on_empty=lambda s: BaseModel(), preferred_judge="openai/x",
 )  # fmt: skip
@@ -77,20 +76,18 @@ def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> 
     return next(each for each in found.metrics if each.metric == metric)
 
 
-def test_estimates_and_those_that_could_not_move_are_counted(tmp_path: Path) -> None:
-    fixing = replace(VERDICT, parts=(FIXED,))
+def test_estimates_are_counted(tmp_path: Path) -> None:
     units = [
-        unit(1, verdict(0.5, "rules", parts={FIXED: 1.0})),
-        unit(2, verdict(0.5, "rules", parts={"other": 1.0})),
-        unit(3, verdict(0.8, "rules+e", parts={"other": 1.0, FIXED: 1.0})),
-        unit(4, verdict(1.0)),
-        unit(5, verdict(None, error="down")),
-        unit(6, verdict(0.5, "rules", parts={FIXED: 1.0}), task="other"),
+        unit(1, verdict(0.5, "rules")),
+        unit(2, verdict(0.8, "rules+e")),
+        unit(3, verdict(1.0)),
+        unit(4, verdict(None, error="down")),
+        unit(5, verdict(0.5, "rules"), task="other"),
     ]
-    broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), (fixing,))
-    found = {task: of(broken, task, fixing.name) for task in ("qa", "other")}
-    assert {task: (each.estimates, each.fixed, each.n_scored) for task, each in found.items()} == {
-        "qa": (3, 2, 4), "other": (1, 1, 1),
+    broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), (VERDICT,))
+    found = {task: of(broken, task, VERDICT.name) for task in ("qa", "other")}
+    assert {task: (each.estimates, each.n_scored) for task, each in found.items()} == {
+        "qa": (2, 3), "other": (1, 1),
     }  # fmt: skip
 
 

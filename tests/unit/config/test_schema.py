@@ -237,12 +237,19 @@ def test_merge_keys_of_yaml_still_merge(tmp_path: Path) -> None:
 def test_word_lists_are_options_of_metrics(tmp_path: Path) -> None:
     path = job(tmp_path)
     assert load_config(path).metric_options == MetricOptions()
-    options = load_config(
-        path, settings=["transitions=extended", "emotion_words=extended"]
-    ).metric_options
-    assert (options.transitions, options.emotion_words) == ("extended", "extended")
+    assert load_config(path, settings=["transitions=extended"]).metric_options == MetricOptions(
+        transitions="extended"
+    )
     with pytest.raises(ConfigError, match="transitions: Input should be 'strict' or 'extended'"):
         load_config(path, settings=["transitions=wide"])
+
+
+@pytest.mark.parametrize(
+    "setting", ["estimates.safety=true", "emotion_words=extended"], ids=lambda text: text[:9]
+)
+def test_a_key_that_was_withdrawn_says_what_to_do(tmp_path: Path, setting: str) -> None:
+    with pytest.raises(ConfigError, match="leave the key out, and name a judge with `judge: "):
+        load_config(job(tmp_path), settings=[setting])
 
 
 def test_what_would_pass_the_plan_by_is_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from memray_eval.judges.model_table import family, load_table
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
 from memray_eval.judges.succession import FallbackJudge, retiring_lines, stand_in
-from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metric import NEEDS_JUDGE, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
 from memray_eval.types import Message, Usage
@@ -94,24 +94,19 @@ def test_auto_takes_the_preferred_judge_else_a_fallback_with_a_key_else_the_rule
     assert {judge for judge, _ in chosen("rules").values()} == {"rules"}
 
 
-def withheld(judge: Any = "rules", **estimates: bool) -> dict[str, str]:
-    """The reasons of the metrics that rules do not score."""
-    choices = assign(judge, pick(all_suites()["memory"].metrics), estimates=estimates)
-    return {metric: choice.withheld for metric, choice in choices.items() if choice.withheld}
-
-
-def test_rules_that_were_found_blind_score_nothing_unless_asked(
+def test_without_a_judge_metrics_with_an_estimate_alone_are_scored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    judged = [metric for metric in all_metrics().values() if isinstance(metric, JudgedMetric)]
-    blind = {metric.name for metric in judged if metric.worth and metric.worth.cannot_tell}
-    assert blind >= {"safety", "helpfulness", "coherence"}
-    assert set(withheld()) == set(withheld("auto")) == blind
-    assert "recall 0.00, specificity 1.00, kappa 0.00 on 80" in withheld()["safety"]
-    assert "safety" not in withheld(safety=True)
-    assert "estimates.empathy is false" in withheld(empathy=False)["empathy"]
+    metrics = pick(all_suites()["memory"].metrics)
+
+    def unscored(judge: Any) -> set[str]:
+        return {name for name, choice in assign(judge, metrics).items() if choice.needs_judge}
+
+    judged = {metric.name for metric in metrics if isinstance(metric, JudgedMetric)}
+    assert unscored("rules") == unscored("auto") == judged - {"memory_utilization"}
+    assert NEEDS_JUDGE in str(assign("rules", metrics)["empathy"])
     monkeypatch.setenv("OPENAI_API_KEY", "k")
-    assert withheld("auto") == withheld(GPT4O, empathy=False) == {}, "a judge is never withheld"
+    assert unscored("auto") == unscored(GPT4O) == set()
 
 
 @pytest.mark.parametrize(
@@ -124,7 +119,6 @@ def test_rules_that_were_found_blind_score_nothing_unless_asked(
         ({"judge": {"empathy": ["rules", GPT4O]}}, "'rules' cannot sit on a jury"),
         ({"judge": {"semantic_correctness/": "rules"}}, "'semantic_correctness/' names no task"),
         ({"judge": "rules", "judging": {"fallbacks": ["gpt"]}}, "no judge 'gpt'"),
-        ({"judge": "rules", "estimates": {"saftey": True}}, "estimates: .*'saftey'.*empathy"),
         ({"rubrics": {"semantic_correctnes": "strict"}}, "'semantic_correctnes'.*empathy"),
         ({"rubrics": {"semantic_correctness/pasky": "strict"}}, "'semantic_.*pasky'.*'passkey'"),
         ({"rubrics": {"semantic_correctness": "kind"}}, "'kind'; write strict, lenient, or"),

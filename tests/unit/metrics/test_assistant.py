@@ -1,4 +1,4 @@
-"""Formulas of seed 000: memory utilization, groundedness, relevance."""
+"""Formulas of seed 000: memory utilization, groundedness, relevance, and the counts of others."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
 from memray_eval.metrics import pick
-from memray_eval.metrics.assistant import groundedness, memory_utilization, relevance
+from memray_eval.metrics.assistant import (
+    conversational_continuity,
+    empathy,
+    groundedness,
+    memory_utilization,
+    relevance,
+)
+from memray_eval.metrics.assistant.empathy import EmpathyJudgment, WarmthLevel
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.types import Response, Sample
@@ -173,6 +180,67 @@ def test_relevance_is_the_cosine_without_negatives(
     measure = relevance.measure(sample, ANSWER, vectors)
     assert measure.value == pytest.approx(value)
     assert measure.parts["cosine"] == pytest.approx(cosine)
+
+
+def test_counts_are_summed_and_averaged_over_samples() -> None:
+    columns = {
+        "value": np.array([5.0, 2.0]),
+        "contradicted": np.array([0.0, 1.0]),
+        "forgotten": np.array([1.0, 2.0]),
+    }
+    assert conversational_continuity.METRIC.aggregate(columns).extras == {
+        "total_contradicted": 1,
+        "average_contradicted": 0.5,
+        "total_forgotten": 3,
+        "average_forgotten": 1.5,
+    }
+
+
+def judge_empathy(level: WarmthLevel, elements: int, gaps: int) -> EmpathyJudgment:
+    return EmpathyJudgment(
+        empathy_score=3,
+        warmth_level=level,
+        validation_present=level != "cold",
+        supportive_elements=["warm words"] * elements,
+        empathy_gaps=["gap"] * gaps,
+        explanation="",
+    )
+
+
+def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample) -> None:
+    judgments = [
+        judge_empathy("high", 3, 0),
+        judge_empathy("high", 2, 0),
+        judge_empathy("moderate", 1, 1),
+        judge_empathy("cold", 0, 2),
+    ]
+    parts = [empathy.measure(judgment, sample, ANSWER).parts for judgment in judgments]
+    assert set(parts[0]) == set(empathy.METRIC.parts)
+    extras = empathy.aggregate(
+        {name: np.array([part[name] for part in parts]) for name in empathy.METRIC.parts}
+    ).extras
+    assert extras == {
+        "validation_rate": 0.75,
+        "warmth_high": 2,
+        "warmth_high_share": 0.5,
+        "warmth_moderate": 1,
+        "warmth_moderate_share": 0.25,
+        "warmth_low": 0,
+        "warmth_low_share": 0,
+        "warmth_cold": 1,
+        "warmth_cold_share": 0.25,
+        "total_supportive_elements": 6,
+        "avg_supportive_elements": 1.5,
+        "total_empathy_gaps": 3,
+        "avg_empathy_gaps": 0.75,
+    }
+    printed = {
+        line.field.removeprefix("extras.")
+        for block in empathy.METRIC.layout[1:]
+        for line in block.lines
+    }
+    # A bar prints count and share
+    assert printed == {name for name in extras if not name.endswith("_share")}
 
 
 def test_an_unknown_metric_is_named_with_the_known() -> None:

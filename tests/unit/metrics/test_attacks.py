@@ -136,10 +136,13 @@ def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
     scores = {
         m.name: score_by_rules(m, full_sample, Response(text=attack["text"]), {}, RULES)
         for m in JUDGED
-        if m.has_estimate
+        if m.estimate
     }
-    assert {name for name, score in scores.items() if score.status != "scored"} == set()
-    assert scores["memory_utilization"].parts["tp"] <= 1  # saying "full marks" cites no memory
+    assert {score.status for score in scores.values()} <= {"scored", "not_applicable"}
+    assert scores["semantic_correctness"].status == "scored"
+    assert (
+        scores["memory_utilization"].parts.get("tp", 0) <= 1
+    )  # saying "full marks" cites no memory
     assert scores["semantic_correctness"].value == 0.0  # nor does saying CORRECT answer
 
 

@@ -4,7 +4,6 @@ stands in for a verdict."""
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import numpy as np
@@ -12,14 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import JudgeError, Refused, Unavailable
 from memray_eval.metric import (
-    FIXED,
-    RULES,
     JudgedMetric,
     rubric_digest,
-    score_by_rules,
     score_by_verdict,
     score_without_judge,
 )
@@ -104,72 +99,6 @@ def test_the_aggregate_averages_the_difference_where_there_is_one() -> None:
         is None
     )
     assert metrics()[0].layout[-1].lines[0].field == "extras.judge_difference"
-
-
-def test_the_rules_give_all_seven_by_the_seeds_formulas() -> None:
-    found = {
-        metric.name: score_by_rules(metric, SAMPLE, ANSWER, {}, RULES).value for metric in metrics()
-    }
-    # 0.15 x 1.0 + 0.20 x 1.0 + 0.20 x 0.8 + 0.25 x 0.8 + 0.10 x 0.4 + 0.10 x 1.0 = 0.85
-    six = {
-        "appropriateness": 1.0,
-        "conversational_quality": 1.0,  # 0.6 + 0.2 (12 words) + 0.2 + 0.1, clamped
-        "companion_helpfulness": 0.8,  # 0.5 + 0.2 (sad: help) + 0.1; "work?" is not "work"
-        "emotional_intelligence": 0.8,
-        "personalization_continuity": 0.4,
-        "trust_boundaries": 1.0,
-    }
-    assert found == {**six, OVERALL: 0.85}
-
-
-LONELY = Sample(id="s", query="I feel so lonely lately.", memory={"name": "Ada"})
-
-
-def test_the_rules_say_where_no_answer_could_have_moved_a_score() -> None:
-    """The seed's own test case names none of its six emotion words."""
-    by_name = {metric.name: metric for metric in metrics()}
-    moved = score_by_rules(by_name["emotional_intelligence"], SAMPLE, ANSWER, {}, RULES)
-    stuck = score_by_rules(by_name["emotional_intelligence"], LONELY, ANSWER, {}, RULES)
-    assert (moved.value, moved.parts) == (0.8, {})
-    assert (stuck.value, stuck.parts) == (0.5, {FIXED: 1.0})
-    others = [
-        score_by_rules(metric, LONELY, ANSWER, {}, RULES)
-        for name, metric in by_name.items()
-        if name != stuck.metric
-    ]
-    assert not any(FIXED in score.parts for score in others)
-    assert verdict(by_name["emotional_intelligence"], FULL).parts.get(FIXED) is None
-
-
-def test_a_wider_list_of_emotion_words_is_an_option() -> None:
-    plain = {metric.name: metric for metric in metrics()}
-    wide = {
-        m.name: m
-        for m in pick(FAMILY, MetricOptions(emotion_words="extended"))
-        if isinstance(m, JudgedMetric)
-    }
-    found = {
-        name: score_by_rules(metric, LONELY, ANSWER, {}, RULES) for name, metric in wide.items()
-    }
-    was = {
-        name: score_by_rules(metric, LONELY, ANSWER, {}, RULES).value
-        for name, metric in plain.items()
-    }
-    changed = {name: score.value for name, score in found.items() if score.value != was[name]}
-    # lonely: 0.5 + 0.3 for "sounds"; 0.9 + 0.2 for "help", clamped; the sum gains 0.25 x 0.3 + 0.20
-    # x 0.1
-    assert changed == {
-        "emotional_intelligence": 0.8, "companion_helpfulness": 1.0,
-        OVERALL: pytest.approx((was[OVERALL] or 0) + 0.095),
-    }  # fmt: skip
-    assert not any(FIXED in score.parts for score in found.values())
-    assert {json.loads(score.judgment or "")["reasoning"] for score in found.values()} == {
-        "by the rules, emotion words extended"
-    }
-    assert {metric.variant for metric in wide.values()} == {"rules by extended emotion words"}
-    assert {rubric_digest(metric) for metric in wide.values()} == {
-        rubric_digest(metric) for metric in plain.values()
-    }
 
 
 def test_the_seeds_default_stands_in_only_when_it_is_asked_for() -> None:

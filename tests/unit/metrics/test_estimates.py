@@ -3,24 +3,35 @@ is plain."""
 
 from __future__ import annotations
 
-import pytest
+import json
+from typing import Any
 
-from memray_eval.metrics._shared.claims import check_claims
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from memray_eval.metric import RULES, JudgedMetric, score_by_rules
+from memray_eval.metrics import pick
 from memray_eval.metrics._shared.contradictions import contradictions
-from memray_eval.metrics._shared.memory import find_citations
-from memray_eval.types import Response, Sample
-from tests.bench.estimates import agreement, labelled_sentences, labellers_kappa, sentence_agreement
+from memray_eval.metrics._shared.memory import find_citations, reads_words
+from memray_eval.metrics.assistant.memory_utilization import METRIC
+from memray_eval.text_processing.languages import holds_value, is_foreign
+from memray_eval.types import Response, Sample, Score
+from tests.bench.estimates import (
+    LABELS,
+    agreement,
+    labelled_sentences,
+    labellers_kappa,
+    sentence_agreement,
+)
 from tests.conftest import shipped_samples
 
 
 def test_the_estimates_agree_with_a_person() -> None:
-    """Measured when set: keys precision 0.927, recall 0.819, F1 0.870; 182 of 277 claims found,
-    grounding right on 167."""
+    """Measured when set: precision 0.927, recall 0.819, F1 0.870."""
     measured = agreement(lambda texts: {})
     assert measured.key_precision >= 0.92, measured
     assert measured.key_f1 >= 0.85, measured
-    assert measured.claims_found >= 0.6 * measured.claims, measured
-    assert measured.grounding_agrees >= 0.88 * measured.claims_found, measured
 
 
 MEMORY = {
@@ -144,23 +155,17 @@ def test_contradictions_of_memory_and_false_premises(
 ) -> None:
     sample, response = Sample(id="s", query=query, memory=KNOWN), Response(text=text)
     assert [found.key for found in contradictions(sample, response)] == keys
-    assert any(claim.source == "none" for claim in check_claims(sample, response, {})) is bool(keys)
 
 
 def test_the_rules_on_sentences_that_two_people_labelled() -> None:
     """Measured when set on the half held back: absent keys precision 0.50, recall 0.07; keys in
-    memory 1.00 and 0.44; contradictions 0.80 and 0.27. What is asserted is the half that the rules
+    memory 1.00 and 0.44. What is asserted is the half that the rules
     were tuned on, and the labellers' agreement."""
     assert (len(labelled_sentences("tune")), len(labelled_sentences("held"))) == (80, 104)
-    assert labellers_kappa("cited") >= 0.95
-    assert labellers_kappa("grounded") >= 0.9
+    assert labellers_kappa() >= 0.95
     tuned = sentence_agreement("tune", lambda texts: {})
     assert (tuned.absent.precision, tuned.absent.recall >= 0.7) == (1.0, True), tuned
     assert (tuned.present.precision, tuned.present.recall >= 0.9) == (1.0, True), tuned
-    assert (tuned.contradicted.precision >= 0.9, tuned.contradicted.recall >= 0.8) == (
-        True,
-        True,
-    ), tuned
     print(f"held back:\n{sentence_agreement('held', lambda texts: {})}")
 
 
@@ -172,26 +177,83 @@ def test_a_citation_quotes_the_sentence_that_makes_it() -> None:
     assert (citation.key, citation.quote) == ("known_condition", "Your mild anemia matters.")
 
 
+FOREIGN = {
+    "zh": ("你每晚只睡5.5小时，而且有轻度贫血，Jason，要注意休息。", "轻度贫血"),
+    "ar": ("أنت تنام ٥٫٥ ساعات فقط يا Jason، ولديك فقر دم خفيف.", "فقر دم خفيف"),
+    "de": ("Sie schlafen nur 5,5 Stunden, Jason, und haben eine leichte Anämie.", "leichte Anämie"),
+    "es": ("Solo duerme 5,5 horas, Jason, y tiene anemia leve.", "anemia leve"),
+    "hi": ("Jason, आप केवल 5.5 घंटे सोते हैं और आपको हल्का एनीमिया है।", "हल्का एनीमिया"),
+    "ko": ("Jason은 5.5시간만 자고 가벼운 빈혈이 있어요.", "가벼운 빈혈"),
+}
+
+
+def estimate_use(sample: Sample, text: str) -> Score:
+    return score_by_rules(METRIC, sample, Response(text=text), {}, RULES)
+
+
+@pytest.mark.parametrize(("text", "condition"), FOREIGN.values(), ids=FOREIGN)
+@pytest.mark.parametrize("is_own_language", [True, False])
+def test_values_that_stand_in_a_reply_of_another_language_are_found(
+    text: str, condition: str, is_own_language: bool
+) -> None:
+    memory: dict[str, Any] = {"name": "Jason", "sleep_hours_avg": "5.5", "city": "Lisbon"}
+    memory |= {"smoker": True, "condition": condition if is_own_language else "mild anemia"}
+    found = {"name", "sleep_hours_avg"} | ({"condition"} if is_own_language else set())
+    sample = Sample(
+        id="s", query="q", memory=memory, required_keys=tuple(found), forbidden_keys=("city",)
+    )
+    citations = find_citations(sample, Response(text=text), {})
+    assert {citation.key for citation in citations} == found
+    assert estimate_use(sample, text).value == 1.0
+
+
 @pytest.mark.parametrize(
-    ("text", "sources"),
+    "text",
     [
-        ("You have mild anemia.", ["memory"]),
-        ("You said your knee hurts when you climb stairs.", ["query"]),
-        ("You mentioned the new night shifts.", ["history"]),
-        ("You take 20 mg of fluoxetine.", ["none"]),
-        ("Your sleep is 9.5 hours on average.", ["none"]),
-        ("You should drink water. If you have pain, rest. Do you sleep well?", []),
-        ("You're not alone, and regular walks help.", []),
-        ("", []),
+        "早点睡觉，多喝水。",
+        "نم مبكرا واشرب الماء.",
+        "Schlafen Sie früher und trinken Sie mehr Wasser.",
+        "Acuéstese más temprano y beba agua.",
+        "जल्दी सोएं और पानी पिएं।",
     ],
 )
-def test_plain_cases_of_claims(text: str, sources: list[str]) -> None:
-    sample = Sample.model_validate(
-        {
-            "id": "s",
-            "query": "My knee hurts when I climb stairs. What helps?",
-            "memory": {"known_condition": "mild anemia", "sleep_hours_avg": "5.5 hours"},
-            "history": [{"role": "user", "content": "They put me on new night shifts."}],
-        }
-    )
-    assert [claim.source for claim in check_claims(sample, Response(text=text), {})] == sources
+def test_what_the_rules_cannot_read_is_not_applicable_and_no_zero(text: str) -> None:
+    sample = Sample(id="s", query="q", memory=MEMORY, required_keys=("known_condition",))
+    score = estimate_use(sample, text)
+    assert (score.status, score.value) == ("not_applicable", None)
+    assert "the rules read English" in (score.error or "")
+    assert estimate_use(sample, "Sleep earlier, and drink water.").value == 0.0
+    (correctness,) = pick(["semantic_correctness"])
+    assert isinstance(correctness, JudgedMetric)
+    asked = Sample(id="s", query="q", answers=("none",), metadata={"unanswerable": True})
+    declined = score_by_rules(correctness, asked, Response(text=text), {}, RULES)
+    assert (declined.status, declined.value) == ("not_applicable", None)
+
+
+def test_the_labelled_responses_and_shipped_memories_are_english() -> None:
+    labels = map(json.loads, LABELS.read_text("utf-8").splitlines())
+    rows = [*labels, *labelled_sentences("tune"), *labelled_sentences("held")]
+    assert not [row["response"] for row in rows if is_foreign(row["response"])]
+    assert all(reads_words(sample, Response(text="You rest.")) for sample in shipped_samples())
+
+
+@given(st.text(alphabet="贫血轻度睡眠不足", min_size=2, max_size=6), st.text(alphabet="你我的是在"))
+def test_a_value_without_spaces_is_found_wherever_it_stands(value: str, around: str) -> None:
+    sample = Sample(id="s", query="q", memory={"k": value}, required_keys=("k",))
+    assert estimate_use(sample, f"{around}{value}{around}").value == 1.0
+    if around:
+        assert estimate_use(sample, around).status == "not_applicable"
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("ناصر", "صر"),
+        ("Jasonia y los demás", "Jason"),
+        ("Duerme 3 horas", "3"),
+        ("आपको हल्का एनीमियाई", "हल्का एनीमिया"),
+        ("15,5 Stunden", "5.5"),
+    ],
+)
+def test_a_part_of_a_word_or_number_is_no_value(text: str, value: str) -> None:
+    assert not holds_value(text, value)

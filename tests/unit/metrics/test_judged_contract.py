@@ -18,18 +18,20 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.metric import (
     EVIDENCE,
+    NEEDS_JUDGE,
     RULES,
     UNVERIFIED,
     JudgedMetric,
     MetricColumns,
     score_by_rules,
     score_by_verdict,
+    score_empty,
     summarise,
     unscorable,
 )
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import Verdict
-from memray_eval.types import Response, Sample, Score
+from memray_eval.types import RULES_ON_EMPTY, Response, Sample, Score
 
 # Metrics of pairs judge two answers, and have no rules: test_preference.py
 JUDGED = {
@@ -331,6 +333,7 @@ CASES = {
         parts={"f1": 2 / 3, "final": 0.0},
     ),
 }
+ESTIMATED = [name for name, metric in JUDGED.items() if metric.estimate]
 each_metric = pytest.mark.parametrize("name", JUDGED)
 
 
@@ -411,32 +414,28 @@ def test_a_verdict_none_of_whose_evidence_is_found_is_no_score(name: str) -> Non
 @pytest.mark.parametrize("text", ["", " \n\t "])
 @each_metric
 def test_an_empty_response_has_a_value_of_its_own(name: str, text: str) -> None:
-    score = score_by_rules(JUDGED[name], SAMPLE, Response(text=text), {}, RULES)
-    assert (score.status, score.value, score.judge) == ("scored", CASES[name].empty, RULES)
+    score = score_empty(JUDGED[name], SAMPLE, Response(text=text))
+    assert (score.status, score.value) == ("scored", CASES[name].empty)
+    assert score.judge == RULES_ON_EMPTY
 
 
+@pytest.mark.parametrize("name", ESTIMATED)
 @given(st.text() | st.lists(st.sampled_from("You are not avoid sleep 5 . ? \n 药 🙂".split(" "))))
-def test_the_rules_give_any_text_a_value_in_the_scale(drawn: str | list[str]) -> None:
+def test_the_rules_give_any_text_a_value_in_the_scale(name: str, drawn: str | list[str]) -> None:
     response = Response(text=drawn if isinstance(drawn, str) else " ".join(drawn))
-    for name, metric in JUDGED.items():
-        score = score_by_rules(metric, SAMPLE, response, {}, RULES)
-        low, high = metric.scale
-        assert score.value is not None, (name, score.error)
-        assert low <= score.value <= high, name
-        assert not metric.integer_scale or score.value == int(score.value), name
+    score = score_by_rules(JUDGED[name], SAMPLE, response, {}, RULES)
+    if score.value is None:
+        assert score.status == "not_applicable"
+        return
+    low, high = JUDGED[name].scale
+    assert low <= score.value <= high
 
 
-READ_IN_PART = "conversational_continuity helpfulness logical_consistency politeness safety".split()
-
-
-@pytest.mark.parametrize("name", READ_IN_PART)
-@pytest.mark.parametrize(
-    "piece", "avoid coffee. |you said |try |5 |You idiot. |.|疲|😀|\u200b".split("|")
-)
-def test_the_rules_read_a_huge_text_in_time(name: str, piece: str) -> None:
-    text = piece * (200_000 // len(piece))
-    score = score_by_rules(JUDGED[name], SAMPLE, Response(text=text), {}, RULES)
-    assert score.status == "scored"
+@each_metric
+def test_without_a_judge_a_metric_is_estimated_by_measured_rules_or_not_scored(name: str) -> None:
+    score = score_by_rules(JUDGED[name], SAMPLE, ANSWER, {}, RULES)
+    expected = ("scored", None) if name in ESTIMATED else ("not_applicable", NEEDS_JUDGE)
+    assert (score.status, score.error) == expected
 
 
 @each_metric

@@ -172,7 +172,7 @@ def test_a_rubric_in_a_job_is_a_metric_and_its_paths_are_the_jobs(tmp_path: Path
     assert isinstance(tone, JudgedMetric)
     assert "Score the warmth." in tone.messages(SAMPLE, ASLEEP)[0].content
     # Without a judge nobody scores it, and it is said
-    assert "it has no offline estimate" in spec.judges["tone"].withheld
+    assert spec.judges["tone"].needs_judge
     assert spec.named_metrics == ("sleepy", "politeness", "tone")
 
 

@@ -181,7 +181,7 @@ def twelve(n_failed: int = 0) -> Summary:
             MetricColumns(
                 "a-model-with-a-long-name",
                 {"scored": 50, "error": n_failed},
-                {"rules+all-MiniLM-L6-v2" if name[0] > "e" else "openai/gpt-4o-2024-08-06": 50},
+                {"openai/gpt-4o-2024-08-06" if name != "memory_utilization" else "rules+e": 50},
                 figures(name),
             ),
         )
@@ -216,11 +216,12 @@ def test_twelve_metrics_are_one_screen(n_failed: int) -> None:
     assert max(map(len, lines)) <= 80
     (row,) = [line for line in lines if line.startswith("empathy ")]
     assert re.fullmatch(r"openai/gpt-4o-2024-08(-06|…)", row.split()[-1])
-    (row,) = [line for line in lines if line.startswith("relevance ")]
+    (row,) = [line for line in lines if line.startswith("memory_utilization ")]
     assert row.endswith("rules est.")
     assert ("50/59" in row) == bool(n_failed)
     screen = "\n".join(lines)
     assert "Micro: one ratio over all claims or keys" in " ".join(screen.split())
+    assert "verdict (memory_utilization: recall 0.84" in " ".join(screen.split())
     assert "more lines of notes with --full" in screen
     assert ("9 of 50 units failed" in screen) == bool(n_failed)
     assert "The run is in results/memory-x" in screen

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.where import length_label
-from memray_eval.metric import ComputedMetric, MetricColumns, MetricValue, summarise
+from memray_eval.metric import NEEDS_JUDGE, ComputedMetric, MetricColumns, MetricValue, summarise
 from memray_eval.metrics import all_metrics
+from memray_eval.report.brief import render_brief
 from memray_eval.report.console import metric_lines, render
 from memray_eval.report.html.view_model import metric_rows
 from memray_eval.report.tables import judge_label
@@ -306,33 +307,31 @@ def test_an_estimate_is_marked_in_every_line_of_a_table_by_task() -> None:
     )
 
 
-def test_what_rules_cannot_tell_is_not_applicable_with_the_reason() -> None:
+def test_a_metric_that_needs_a_judge_is_in_the_notes_alone() -> None:
     outcomes = MetricColumns("c", {"not_applicable": 3}, {}, {"value": np.array([])})
-    idle = summarise(all_metrics()["safety"], outcomes).model_copy(
-        update={"reason": "rules cannot tell: so it is"}
-    )
-    lines = list(metric_lines(idle))
-    assert not any("estimate" in line for line in lines)
-    assert "  Average Safety: -  (higher is better)" in lines
-    assert lines[-2:] == [
-        "  Coverage: 0 of 0 scored; 3 not applicable",
-        "  Not applicable: rules cannot tell: so it is",
-    ]
+    idle = summarise(all_metrics()["safety"], outcomes).model_copy(update={"reason": NEEDS_JUDGE})
+    note = f"not scored: safety; each {NEEDS_JUDGE}."
+    found = summary().model_copy(update={"metrics": (idle,), "notes": (note,)})
+    assert "SAFETY" not in render(found)
+    assert f"Note: {note}" in render(found)
+    screen = render_brief(found, "results/r")
+    assert screen.count("safety") == 1
+    assert not any(line.startswith("safety") for line in screen.splitlines())
 
 
-def test_an_estimate_that_was_asked_for_says_what_it_is_worth() -> None:
-    lines = list(
-        metric_lines(
-            summarise(
-                all_metrics()["safety"], MetricColumns("c", {"scored": 1}, {"rules": 1}, SAFE)
-            )
-        )
-    )
-    assert "  Average Safety: 1.0000  estimate  (higher is better)" in lines
-    assert lines[-2] == "  Estimate by rules: recall 0.00, specificity 1.00, kappa 0.00 on 80"
-
-
-SAFE = {part: np.zeros(1) for part in all_metrics()["safety"].columns} | {"value": np.ones(1)}
+@pytest.mark.parametrize(
+    ("metric", "worth"),
+    [
+        ("semantic_correctness", "kappa 0.60 on 1130 labelled answers (EVOUNA,"),
+        ("safety", "withdrawn; score it again"),  # a run of before
+    ],
+)
+def test_an_estimate_says_what_it_is_worth(metric: str, worth: str) -> None:
+    columns = {part: np.zeros(1) for part in all_metrics()[metric].columns} | {"value": np.ones(1)}
+    outcomes = MetricColumns("c", {"scored": 1}, {"rules": 1}, columns)
+    lines = list(metric_lines(summarise(all_metrics()[metric], outcomes)))
+    assert any("  estimate  (higher is better)" in line for line in lines)
+    assert f"  Estimate by rules: {worth}" in lines
 
 
 def test_some_estimates_among_verdicts_are_counted() -> None:

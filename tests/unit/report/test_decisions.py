@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.analysis.breakdown import break_down
 from memray_eval.benchmarks.companion.suite import SCENARIOS
-from memray_eval.metric import RULES, JudgedMetric, score_by_rules
-from memray_eval.metrics import pick
 from memray_eval.metrics.companion._judgment import OVERALL
 from memray_eval.report.decisions import (
     METRICS,
@@ -24,8 +18,7 @@ from memray_eval.report.decisions import (
     level_of,
     means_of,
 )
-from memray_eval.results.schema import RECORD_SCHEMA, to_table
-from memray_eval.types import Candidate, Record, Response, Sample, Summary, TaskMetric, TaskSummary
+from memray_eval.types import Summary, TaskMetric, TaskSummary
 
 
 def lines(decisions: Sequence[Decision]) -> list[str]:
@@ -129,37 +122,6 @@ def test_there_is_no_verdict_over_scenarios_that_were_not_run(one: ScenarioMeans
     assert "a, 2 of 6 scenarios: undecided" in lines([every])
 
 
-def test_what_the_rules_could_not_move_is_said_and_is_nothing_to_improve() -> None:
-    def by_rules(fixed: int, scenario: str) -> ScenarioMeans:
-        scored = means(0.65, scenario, emotional_intelligence=0.5)
-        counts = {
-            "n": dict.fromkeys(METRICS, 13),
-            "fixed": {"emotional_intelligence": fixed},
-            "n_scored": 13,
-            "estimates": 13,
-        }
-        return scored.model_copy(update=counts)
-
-    support, basic, *_, every = decide(
-        with_all(by_rules(9, "emotional_support"), by_rules(13, "basic"))
-    )
-    why = ": their queries name no emotion that the rules know"
-    assert support.caveats == (f"emotional_intelligence could not move for 9 of 13 answers{why}",)
-    assert basic.caveats == (f"emotional_intelligence could not move for 13 of 13 answers{why}",)
-    assert every.caveats == (f"emotional_intelligence could not move for 74 of 78 answers{why}",)
-    assert "to improve: emotional_intelligence 0.5000" in support.reasons
-    assert "to improve: emotional_intelligence 0.5000" not in basic.reasons
-    text = lines((support,))
-    assert f"  - {support.caveats[0]}" in text
-    assert "and see neither the history nor the memory. A judge model sees both." in text
-
-
-def test_a_judges_decision_says_nothing_of_rules() -> None:
-    decisions = decide(with_all(means(0.65)))
-    assert not any(decision.caveats or decision.is_by_rules for decision in decisions)
-    assert not any("Scored by rules" in line for line in lines(decisions))
-
-
 def test_candidates_stand_one_after_the_other_and_other_suites_have_no_decisions() -> None:
     decisions = decide([means(0.8), means(0.5, candidate="b"), means(0.8, "small_talk")])
     assert [(decision.candidate, decision.scenario) for decision in decisions] == [
@@ -203,62 +165,19 @@ def task(name: str, bucket: str | None, mean: float | None, **counts: int) -> Ta
     return TaskSummary(candidate="a", task=name, bucket=bucket, n=4, metrics=(metric,))
 
 
-def test_records_scored_by_rules_become_decisions_that_say_so(tmp_path: Path) -> None:
-    """From the rules to the lines: of these five queries one names an emotion by the seed's
-    words."""
-    metrics = [metric for metric in pick((OVERALL, *METRICS)) if isinstance(metric, JudgedMetric)]
-    queries = {
-        "basic": ["How are you?"],
-        "emotional_support": ["I'm sad.", "I feel so lonely.", "Nobody understands me.", "Hm."],
-    }
-    records = []
-    for number, (scenario, query) in enumerate(
-        (name, query) for name, texts in queries.items() for query in texts
-    ):
-        sample, response = (
-            Sample(id=f"s{number}", query=query, task=scenario),
-            Response(text="That sounds hard. What happened?"),
-        )
-        scores = tuple(score_by_rules(metric, sample, response, {}, RULES) for metric in metrics)
-        candidate = Candidate(name="a", model="m")
-        records.append(
-            Record(
-                unit_id=f"{number}",
-                sample=sample,
-                candidate=candidate,
-                response=response,
-                scores=scores,
-            )
-        )
-    pq.write_table(to_table(records), tmp_path / "part.parquet")
-    broken = break_down(pads.dataset(tmp_path, schema=RECORD_SCHEMA, format="parquet"), metrics)
-    summary = Summary(
-        run_id="r", suite="companion", n_samples=5, n_invalid=0, n_units=5, n_failed_units=0,
-        generation_s=None,
-        evaluation_s=None, total_s=1.0, candidates=(), metrics=(), tasks=broken.tasks,
-    )  # fmt: skip
-    basic, support, every = decide(means_of(Summary.model_validate_json(summary.model_dump_json())))
-    assert basic.caveats[0].startswith("emotional_intelligence could not move for 1 of 1 answers")
-    assert support.caveats[0].startswith("emotional_intelligence could not move for 3 of 4 answers")
-    assert (every.verdict, every.n_scenarios, every.is_by_rules) == ("undecided", 2, True)
-
-
 def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
     summary = Summary(
         run_id="r", suite="companion", n_samples=4, n_invalid=0, n_units=4, n_failed_units=0,
         generation_s=None,
         evaluation_s=None, total_s=1.0, candidates=(), metrics=(),
-        tasks=(task("basic", None, 0.7, estimates=4, fixed=3), task("basic", "older", 0.6),
+        tasks=(task("basic", None, 0.7, estimates=4), task("basic", "older", 0.6),
         task("", None, None)),
     )  # fmt: skip
-    n = {"overall_quality": 4}
     assert means_of(summary) == (
         ScenarioMeans(
             candidate="a",
             scenario="basic",
             means={"overall_quality": 0.7},
-            n=n,
-            fixed={"overall_quality": 3},
             n_scored=4,
             estimates=4,
         ),
@@ -266,7 +185,6 @@ def test_a_summary_gives_its_tasks_without_their_buckets() -> None:
             candidate="a",
             scenario="(no scenario)",
             means={"overall_quality": None},
-            n=n,
             n_scored=4,
         ),
     )

@@ -11,6 +11,7 @@ import pytest
 from pydantic import BaseModel
 
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Refused, Stopped, Unavailable
+from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.metrics import pick
 from memray_eval.metrics.long_context.semantic_correctness import CorrectnessJudgment
 from memray_eval.ports import Verdict
@@ -21,6 +22,7 @@ from memray_eval.stages.judge import (
     scored_by_judge_stage,
 )
 from memray_eval.types import Candidate, Message, Record, Response, Sample, Score
+from tests.build import build_record, judge_metrics
 
 METRICS = pick(["semantic_correctness"])
 RIGHT = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.8)
@@ -71,27 +73,16 @@ def test_a_task_may_have_a_judge_of_its_own_or_none() -> None:
     assert (len(usual.asked), len(own.asked)) == (2, 1)
 
 
-def test_where_rules_give_no_estimate_the_metric_is_not_applicable_with_the_reason() -> None:
-    told = score({}, withheld={"semantic_correctness": "rules cannot tell"})
-    assert (told.status, told.value, told.judge, told.error) == (
-        "not_applicable",
-        None,
-        "",
-        "rules cannot tell",
-    )
-    assert (
-        score({}, text="", withheld={"semantic_correctness": "rules cannot tell"}).status
-        == "not_applicable"
-    )
-    by_task = {"semantic_correctness/vt": "rules cannot tell"}
-    judges: dict[str, list[Any]] = {
-        "semantic_correctness": [FakeJudge(RIGHT)],
-        "semantic_correctness/vt": [],
-    }
-    assert [score(judges, task=task, withheld=by_task).status for task in ("vt", "qa")] == [
-        "not_applicable",
-        "scored",
-    ]
+@pytest.mark.parametrize(
+    ("response", "status"), [("Rest.", "not_applicable"), ("", "not_applicable"), (None, "error")]
+)
+def test_without_a_judge_and_an_estimate_a_metric_is_not_applicable(
+    sample: Sample, response: str | None, status: str
+) -> None:
+    answer = Response(error="gone") if response is None else response
+    (found,) = judge_metrics(build_record(sample, answer), pick(["empathy"]), {}).scores
+    assert (found.status, found.value, found.judge) == (status, None, "")
+    assert found.error == ("generation failed: gone" if response is None else NEEDS_JUDGE)
 
 
 def test_an_empty_response_is_no_estimate_where_a_judge_would_have_judged() -> None:

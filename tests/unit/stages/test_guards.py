@@ -29,7 +29,7 @@ from memray_eval.types import Message, Prompt, Record, Response, Sample
 
 (EMPATHY,) = pick(["empathy"])
 (RELEVANCE,) = pick(["relevance"])
-(GROUNDEDNESS,) = pick(["groundedness"])
+(MEMORY,) = pick(["memory_utilization"])
 WORDS = ComputedMetric(
     name="words",
     title="W",
@@ -126,11 +126,11 @@ def test_an_error_text_is_valid_and_not_endless(record: Record) -> None:
 @pytest.mark.parametrize("texts", [boom, lambda s, r: [None]])
 def test_texts_of_an_embedded_metric_and_of_an_estimate(record: Record, texts: Any) -> None:
     assert isinstance(RELEVANCE, EmbeddedMetric)
-    assert isinstance(GROUNDEDNESS, JudgedMetric)
-    broken = [replace(RELEVANCE, texts=texts), replace(GROUNDEDNESS, rules_texts=texts)]
-    (out,) = asyncio.run(
-        embed_records([record], [*broken, *pick(["memory_utilization"])], Embedder())
-    )
+    assert isinstance(MEMORY, JudgedMetric)
+    assert MEMORY.estimate is not None
+    estimate = replace(MEMORY.estimate, texts=texts)
+    broken = [replace(RELEVANCE, texts=texts), replace(MEMORY, name="m", estimate=estimate)]
+    (out,) = asyncio.run(embed_records([record], [*broken, MEMORY], Embedder()))
     assert [score.status for score in out.scores] == ["error", "error", "scored"]
 
 

@@ -33,7 +33,7 @@ from memray_eval.stages.judge import combine_votes, judge_record, scored_by_judg
 from memray_eval.types import Message, Record, Response, Score, Usage
 
 MEMORY = pick(["memory_utilization"])
-BY_VECTORS = pick(["memory_utilization", "groundedness", "relevance"])
+BY_VECTORS = pick(["memory_utilization", "relevance"])
 WORDS = ComputedMetric(
     name="words",
     title="WORDS",
@@ -155,11 +155,11 @@ def test_stages_share_the_metrics_out() -> None:
     metrics = [*BY_VECTORS, *pick(["coherence"]), WORDS]
     at_judge = {metric.name for metric in metrics if scored_by_judge_stage(metric, {})}
     assert at_judge == {"words", "coherence"}
-    judges = {"groundedness": FakeJudge(JudgeError("x"))}
+    judges = {"memory_utilization": FakeJudge(JudgeError("x"))}
     assert {metric.name for metric in metrics if scored_by_judge_stage(metric, judges)} == {
         "words",
         "coherence",
-        "groundedness",
+        "memory_utilization",
     }
 
 
@@ -207,9 +207,8 @@ def test_one_embedding_call_serves_a_whole_batch(record: Record) -> None:
     (texts,) = embedder.calls
     assert len(texts) == len(set(texts))
     assert "" not in texts
-    assert [score.status for score in out[0].scores] == ["scored"] * 3
-    assert {score.metric: score.value for score in out[2].scores}["groundedness"] == 1.0
-    assert {score.metric: score.value for score in out[2].scores}["relevance"] == 0.0
+    assert [score.status for score in out[0].scores] == ["scored"] * 2
+    assert [score.value for score in out[2].scores] == [0.0, 0.0]
     assert {score.status for score in out[3].scores} == {"error"}
     assert {score.judge for score in out[0].scores} == {"rules+fake-embedder", "fake-embedder"}
 

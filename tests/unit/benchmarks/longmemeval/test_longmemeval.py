@@ -11,7 +11,7 @@ from memray_eval.benchmarks.longmemeval.judge_prompts import KINDS, fill_officia
 from memray_eval.benchmarks.longmemeval.suite import adapt, overall, prompt
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
-from memray_eval.metric import score_by_rules, score_by_verdict
+from memray_eval.metric import score_by_verdict
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
 from memray_eval.types import Candidate, Response, Sample
@@ -174,20 +174,6 @@ def test_the_label_is_whether_the_reply_holds_yes(reply: str, value: float) -> N
     verdict = Verdict(judgment=judgment, judge="a/b")
     score = score_by_verdict(METRIC, of_type("multi-session"), Response(text="x"), verdict)  # type: ignore[arg-type]
     assert score.value == value
-
-
-def test_an_estimate_of_an_unanswerable_question_wants_the_response_to_decline() -> None:
-    for text, value in (("I don't know that.", 1.0), ("A", 0.0)):
-        score = score_by_rules(
-            METRIC, of_type("multi-session", True), Response(text=text), {}, "rules"  # type: ignore[arg-type]
-        )  # fmt: skip
-        assert score.value == value
-    assert (
-        score_by_rules(
-            METRIC, of_type("multi-session"), Response(text="It is A."), {}, "rules"
-        ).value
-        == 1.0
-    )  # type: ignore[arg-type]
 
 
 def test_overall_figures_are_those_of_the_benchmark() -> None:
