@@ -127,7 +127,7 @@ def score(
     there is none. Further fields of the sample go by their names (memory={"sleep": "5 h"}). The
     errors are those of `run`.
 
-        me.score("How do I rest?", "Sleep early.", ["politeness"], judge="rules")
+        me.score("How do I rest?", "Sleep early.", ["readability_score"])
     """
     with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out:
         done = evaluate(

@@ -23,7 +23,7 @@ candidates:                    # the dataset has the responses; in its place a m
 metrics:
   - my_metrics.py:brief
   # - my_metrics.py:tone       # wants a judge
-  - politeness                 # `memray-eval list metrics` shows what is built in
+  - readability_score          # `memray-eval list metrics` shows what is built in
 judge: rules                   # asks nobody; or auto, openai/gpt-4o, anthropic/claude-opus-4-5
 # budget: {{usd: 5}}             # stops the run before it would cost more
 """
@@ -61,7 +61,7 @@ import memray_eval as me
 def test_responses_are_good_enough(tmp_path):
     job = Path(__file__).parent / "job.yaml"
     done = me.run(job, out=str(tmp_path), quiet=True)
-    done.check("brief >= 0.5", "politeness >= 0.8")
+    done.check("brief >= 0.5", "readability_score >= 0.5")
 '''
 
 DATA = """\

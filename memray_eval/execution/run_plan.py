@@ -240,11 +240,7 @@ class RunSpec:
     def by_stage(self) -> tuple[list[str], list[str]]:
         """The names of the metrics that the judge stage scores, and of those that the embed stage
         does."""
-        by_model = {
-            choice.metric
-            for choice in self.judges.values()
-            if choice.judge != RULES or choice.needs_judge
-        }
+        by_model = {choice.metric for choice in self.judges.values() if choice.judge != RULES}
         at_judge = [
             metric.name for metric in self.metrics if scored_by_judge_stage(metric, by_model)
         ]

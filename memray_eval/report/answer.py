@@ -55,11 +55,13 @@ def answer(summary: Summary, splits: Sequence[Split] = ()) -> str:
 
 
 def estimates_in_words(summary: Summary) -> str:
-    """What an estimate is, and what those of the run were measured to be worth."""
+    """What an estimate is, and what those of the run were measured to be worth, in short."""
     metrics: dict[str, dict[str, None]] = {}
     for metric in summary.metrics:
         if metric.n_estimated:
-            metrics.setdefault(metric.worth or "not measured", {})[metric.metric] = None
+            metrics.setdefault(metric.worth.partition(";")[0] or "not measured", {})[
+                metric.metric
+            ] = None
     measured = (f"{', '.join(names)}: {worth}" for worth, names in metrics.items())
     return f"an estimate by rules, not a judge's verdict ({'; '.join(measured)})"
 

@@ -28,7 +28,9 @@ def test_what_it_makes_runs_and_its_test_passes(tmp_path: Path) -> None:
     assert f"  memray-eval run {job}\n" in made.stderr
     done = command("run", str(job), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert means(tmp_path) == {"brief": 1.0, "politeness": 1.0}
+    found = means(tmp_path)
+    assert found.keys() == {"brief", "readability_score"}
+    assert found["brief"] == 1.0
     words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "demo"]
     tested = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert tested.returncode == 0, tested.stdout

@@ -197,7 +197,7 @@ def test_a_candidate_of_which_a_quarter_of_the_replies_is_odd(
         config = job(
             server,
             dataset=str(path),
-            metrics=["empathy"],
+            metrics=["lexical_diversity"],
             tolerance=0.3,
             server={"timeout_s": 3},
             rows_per_block=20,
@@ -259,7 +259,7 @@ def test_half_a_surrogate_pair_in_an_answer_is_an_answer_or_an_error(
     )
     with answering({2: half, 5: half}, answer) as server:
         done = run(
-            job(server, dataset=str(path), metrics=["empathy"], tolerance=8),
+            job(server, dataset=str(path), metrics=["lexical_diversity"], tolerance=8),
             lambda text: None,
             quiet=True,
         )

@@ -203,8 +203,8 @@ METRIC = JudgedMetric(
         why_not=why_not,
         measured=Measured(
             n=60,
-            what="responses, to find the cited of some 20 keys; in held-back sentences recall "
-            "0.44, and 0.07 on keys that memory lacks",
+            what="responses; in held-back sentences recall 0.44, and 0.07 on keys that memory "
+            "lacks",
             recall=0.84,
             precision=0.75,
         ),
