@@ -43,8 +43,8 @@ from memray_eval.types import (
     dumps,
 )
 
-# "metric" or "metric/task" -> its judges. A judged metric without one is scored by its estimate or, if
-# it has none, not applicable.
+# "metric" or "metric/task" -> its judges. A judged metric without one is scored by its estimate; if
+# it has none, it is not applicable.
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
