@@ -22,6 +22,7 @@ from memray_eval.config.sections import OnJudgeFailure, OnNoAnswer, RubricMetric
 from memray_eval.errors import Refused, describe_error
 from memray_eval.log_once import log_once
 from memray_eval.ports import FloatArray, Vectors, Verdict
+from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import RULES as RULES
 from memray_eval.types import (
     RULES_ON_EMPTY,
@@ -150,6 +151,11 @@ class Metric:
         return self.layout or (statistics_block(self.value_label, self.integer_scale),)
 
 
+class NothingToScoreError(Exception):
+    """A metric's `measure` found nothing in the response that it could score: the score is not
+    applicable, and says why."""
+
+
 class Verified(NamedTuple):
     """What the check of a judge's evidence found; see metrics/_shared/evidence.py.
 
@@ -163,6 +169,12 @@ class Verified(NamedTuple):
     parts: Mapping[str, float] = MappingProxyType({})
     source: str = "the response"
     decides: bool = True
+
+    def joined_by(self, other: Verified) -> Verified:
+        """With the pieces of another check of the same judgment, in another text."""
+        return self._replace(
+            pieces=self.pieces + other.pieces, unverified=self.unverified + other.unverified
+        )
 
 
 class Measured(Frozen):
@@ -217,7 +229,11 @@ class JudgedMetric(Metric):
     the name of a way, the judgment of a response on which no judge gave a verdict. A judge that is
     asked about parts of a response apart fills in one `judgment` for each of the `calls` that a
     rubric makes, and `join` makes one of them all. `described_by` is the rubric that a user's
-    metric is made of, as a job would write it."""
+    metric is made of, as a job would write it.
+
+    `version` counts the changes of its own rubrics and of the judgment's fields (0: it has no
+    rubric of ours); it is a part of what a paid call is remembered by. `anchors` say what a score
+    looks like, for the rubric and for readers."""
 
     judgment: type[BaseModel]
     prompt: Callable[[Sample, Response], tuple[Message, ...]]
@@ -234,6 +250,8 @@ class JudgedMetric(Metric):
     calls: Callable[[str, Sample, Response], Sequence[tuple[Message, ...]]] | None = None
     join: Callable[[Sequence[Any]], BaseModel] | None = None
     described_by: RubricMetric | None = None
+    version: int = 0
+    anchors: Mapping[float, str] = field(default_factory=dict)
 
     def messages(
         self, sample: Sample, response: Response, rubric: str | None = None
@@ -248,8 +266,20 @@ class JudgedMetric(Metric):
     ) -> Sequence[tuple[Message, ...]]:
         """The messages of each call that a verdict on a response takes."""
         if self.calls is None:
-            return (self.messages(sample, response, rubric),)
-        return self.calls(rubric or next(iter(self.rubrics.values()), ""), sample, response)
+            calls: Sequence[tuple[Message, ...]] = (self.messages(sample, response, rubric),)
+        else:
+            text = rubric or next(iter(self.rubrics.values()), "")
+            calls = self.calls(text, sample, response)
+        if not (version := self.version_of(rubric)):
+            return calls
+        return [
+            prompt.of_version(version) if isinstance(prompt, JudgePrompt) else prompt
+            for prompt in calls
+        ]
+
+    def version_of(self, rubric: str | None) -> int:
+        """The version of the rubric of that text, None for the default: 0 for a user's own."""
+        return self.version if rubric is None or rubric in self.rubrics.values() else 0
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -287,17 +317,17 @@ def lookup_for_task(by_key: Mapping[str, T], metric: str, task: str) -> T | None
 
 def rubric_digest(metric: JudgedMetric, rubric: str | None = None) -> str:
     """A digest of what a judge is told of a metric: its rubric (None: the default) and the schema
-    of its judgment. It changes when they do. Of a metric whose prompt cannot be built for an empty
-    sample, the schema alone counts."""
+    of its judgment. It changes when they do, and with the rubric's version. Of a metric whose
+    prompt cannot be built for an empty sample, the schema alone counts."""
     nobody = Sample(id="-", query="-")
     try:
         system = metric.messages(nobody, Response(text="-"), rubric)[0].content
     except Exception:  # it may need what `requires` names
         system = ""
     schema = json.dumps(metric.judgment.model_json_schema(), sort_keys=True)
-    return hashlib.blake2b(
-        f"{system}\n{schema}".encode("utf-8", "surrogatepass"), digest_size=8
-    ).hexdigest()
+    version = metric.version_of(rubric)
+    told = f"{system}\n{schema}" + (f"\n{version}" if version > 1 else "")
+    return hashlib.blake2b(told.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 def score_by_rules(
@@ -367,7 +397,7 @@ def score_by_verdict(
         for name in ("usage", "cost_usd", "saved_usd", "latency_s", "cached", "served_model")
     }
     update["calls"] = 0 if verdict.cached else verdict.calls
-    if score.status == "abstained":
+    if score.status in ("abstained", "not_applicable"):
         update["judgment"] = verdict.judgment.model_dump_json()
     if unverified and score.status != "error":
         kept = json.loads(update.get("judgment") or score.judgment or "{}")
@@ -512,6 +542,8 @@ def _outcome(
         return score
     except Refused as error:
         return _refused(metric, error, judge)
+    except NothingToScoreError as nothing:
+        return Score(metric=metric.name, status="not_applicable", judge=judge, error=str(nothing))
     except Exception as error:
         return failed_score(metric, error, judge)
 

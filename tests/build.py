@@ -13,8 +13,11 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.config.schema import RunConfig
+from memray_eval.judges.call_cache import CachedCall
 from memray_eval.metric import ComputedMetric, Metric, score_by_code
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.assistant.empathy import PARTS
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.stages.judge import judge_record
@@ -63,6 +66,13 @@ def build_score(metric: str = "empathy", value: float | None = 1.0, **fields: An
     """A score of that value, or a failed one without."""
     status = {"status": "scored"} if value is not None else {"status": "error", "error": "gone"}
     return Score.model_validate({"metric": metric, "value": value} | status | fields)
+
+
+def build_call(key: str, **fields: Any) -> CachedCall:
+    """A judge call that was paid."""
+    fixed = {"judge": "openai/gpt-4o", "judgment": '{"n": 1}', "cost_usd": 0.25, "created": 1e9}
+    tokens = {"input_tokens": 9, "output_tokens": 2}
+    return CachedCall.model_validate({"key": key} | fixed | tokens | fields)
 
 
 def build_summary(**fields: Any) -> Summary:
@@ -118,6 +128,22 @@ def judge_metrics(
 ) -> Record:
     """The record with its scores by these judges."""
     return asyncio.run(judge_record(record, metrics, judges, *options))
+
+
+def empathy_verdict(*levels: int, quotes: Sequence[str] = (), **fields: Any) -> dict[str, Any]:
+    """A judge's empathy judgment with these levels of its three parts; the first has the quotes."""
+    parts: dict[str, Any] = {
+        name: {"evidence": [], "reason": "r", "level": level}
+        for name, level in zip(PARTS, levels, strict=True)
+    }
+    parts[PARTS[0]]["evidence"] = [*quotes]
+    rest = {"dismissive_words": [], "empathy_gaps": [], "explanation": "warm"}
+    return parts | rest | fields
+
+
+def cited(*keys: str, evidence: Sequence[KeyCitation] = ()) -> MemoryUtilizationJudgment:
+    """A judgment that the response uses these keys."""
+    return MemoryUtilizationJudgment(evidence=[*evidence], reasoning="r", cited_keys=[*keys])
 
 
 def served_job(out: Path, server: Provider, /, **overrides: Any) -> RunConfig:

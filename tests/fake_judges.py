@@ -1,4 +1,5 @@
-"""A judge without a provider: an adapter that gives scripted replies, and a store in memory."""
+"""Judges for tests: one without a provider, whose adapter gives scripted replies, and one as a run
+builds it; a store in memory, and a clock that sleepers move."""
 
 from __future__ import annotations
 
@@ -8,11 +9,16 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from memray_eval.config.sections import JudgingConfig
 from memray_eval.errors import JudgeError
 from memray_eval.judges.adapter import JudgeSpec, Reply
 from memray_eval.judges.call_cache import CachedCall
+from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.prompt_cache import SharedStart
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
+from memray_eval.ports import Judge
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Message, Usage
 
@@ -99,3 +105,24 @@ def scripted_judge(adapter: ScriptedAdapter, access: Any = None, **spec: Any) ->
 
     policy = CallPolicy(RetryPolicy(tries=2, sleep=no_pause), **(access or {}))
     return StructuredJudge(JudgeSpec(name="a/b", model="b", **spec), adapter, policy, close)
+
+
+def build_judge(name: str, config: JudgingConfig = JudgingConfig(), **services: Any) -> Judge:
+    """The judge of that name, as a run builds it; `closing_clients` around the call closes it."""
+    shared = {"limiter": Limiter(), "member": "a", "say": lambda line: None} | services
+    choice = JudgeAssignment(metric="m", judge=name, why="")
+    ((judge,),) = build_judges({"m": choice}, config, Services(**shared)).values()
+    return judge
+
+
+class Slept:
+    """A clock that only moves when somebody sleeps on it."""
+
+    def __init__(self) -> None:
+        self.delays: list[float] = []
+
+    async def sleep(self, delay_s: float) -> None:
+        self.delays.append(delay_s)
+
+    def clock(self) -> float:
+        return sum(self.delays)

@@ -11,7 +11,6 @@ from contextlib import asynccontextmanager
 from functools import cache, partial
 from typing import Any, TypeVar, cast
 
-import openai
 from pydantic import BaseModel, Field, ValidationError, create_model
 
 from memray_eval.config.environment import server_key
@@ -22,15 +21,15 @@ from memray_eval.judges.limits.admission import CallPermit
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.providers.openai import read_completion
 from memray_eval.judges.structured_judge import CallPolicy
-from memray_eval.provider_http.open_clients import keep_open
-from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
-from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.openai_sdk import (
+    edge_for,
+    open_client,
+    to_http_reply,
+    to_judge_error,
+)
 from memray_eval.provider_http.replies import HttpReply, InvalidReply, valid_text
 from memray_eval.provider_http.retry import RetryPolicy
-from memray_eval.provider_http.transport import client_options
 from memray_eval.types import Frozen, Share
-
-silence_payload_logs()
 
 T = TypeVar("T")
 SPEAKING_MODEL, VOICE = "gpt-4o-mini-tts", "alloy"
@@ -63,14 +62,8 @@ class _Caller:
         """Raises ConfigError without the key."""
         key = server_key(server.base_url, server.api_key_env, purpose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
-        options = client_options(server.timeout_s, most_bytes=MOST_SOUND_BYTES)
-        http = keep_open(openai.DefaultAioHttpClient(**options))
-        self.client = openai.AsyncOpenAI(
-            api_key=key,
-            base_url=server.base_url,
-            timeout=server.timeout_s,
-            max_retries=0,
-            http_client=http,
+        self.client = open_client(
+            key, server.base_url, server.timeout_s, most_bytes=MOST_SOUND_BYTES
         )
 
     async def ask(
@@ -78,10 +71,10 @@ class _Caller:
     ) -> T:
         """Returns the reply, after as many tries as the policy gives. Raises JudgeError."""
 
-        async def attempt(turn: CallPermit) -> T:
+        async def attempt(permit: CallPermit) -> T:
             try:
                 reply = await send()
-                turn.used = spent(reply)
+                permit.used = spent(reply)
             except Exception as error:  # the SDK's, or those of an odd reply
                 raise to_judge_error(self.client, error) from None
             return reply
@@ -101,8 +94,8 @@ class _Caller:
 
     @asynccontextmanager
     async def _admit(self, tokens: float) -> AsyncIterator[CallPermit]:
-        async with self._slots, self._access.admission.turn(tokens) as turn:
-            yield turn
+        async with self._slots, self._access.admission.permit(tokens) as permit:
+            yield permit
 
 
 class OpenAIVoice:

@@ -38,7 +38,6 @@ from memray_eval.analysis.score_table import (
 )
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
-    JURORS,
     RULE_METRIC,
     VERDICT_METRIC,
     Agreement,
@@ -50,6 +49,7 @@ from memray_eval.types import (
     TaskMetric,
     TaskSummary,
     is_estimate,
+    split_jurors,
 )
 
 # Of more distinct ones, lengths are binned by powers of two and depths by 5 percent.
@@ -262,7 +262,7 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
 
 def _count_models(judge: str) -> int:
     """Counts the models that judged a score: 0 if rules estimated it or none was asked."""
-    return 0 if not judge or judge.startswith(RULES) else len(judge.split(JURORS))
+    return 0 if not judge or judge.startswith(RULES) else len(split_jurors(judge))
 
 
 def _summarise_tasks(

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 from memray_eval.metric import Metric, Pooled
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE
-from memray_eval.types import FALLBACKS, JURORS
+from memray_eval.types import FALLBACKS, split_jurors
 
 Codes = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
@@ -216,4 +216,4 @@ def map_names(
 
 def is_fallback(judge: str) -> bool:
     """Whether a rule scored in place of a judge, or of one of several, that failed."""
-    return any(name in FALLBACKS for name in judge.split(JURORS))
+    return any(name in FALLBACKS for name in split_jurors(judge))

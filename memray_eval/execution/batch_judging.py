@@ -33,11 +33,16 @@ from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.rehearsal import NotYet, RehearsedJudge
-from memray_eval.judges.batches.runner import BatchHooks, BatchLane, BatchRunner
+from memray_eval.judges.batches.runner import (
+    BatchHooks,
+    BatchQueue,
+    BatchRunner,
+    NotYet,
+    RehearsedJudge,
+)
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import build_batch_lanes
+from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
@@ -73,7 +78,7 @@ async def pay_in_batches(
         counter.add_line, lambda: counter.stopping() is not None, None, lambda judge: NO_OBSERVER
     )
     connected = replace(connected, parameters=counter)
-    lanes = build_batch_lanes(spec.judges, spec.judging, connected)
+    queues = build_batch_queues(spec.judges, spec.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
     judged = {one.name: one for one in metrics if isinstance(one, JudgedMetric)}
 
@@ -87,7 +92,7 @@ async def pay_in_batches(
         await asyncio.gather(*map(connected.calls.put, calls))
 
     runner = BatchRunner(
-        lanes,
+        queues,
         BatchJournal(folder),
         spec.judging.batch,
         hooks
@@ -98,13 +103,13 @@ async def pay_in_batches(
         ),
         judgment_of=judgment_of,
         keep=keep,
-        money=connected.ledger,
+        budget=connected.budget,
         is_auto=spec.judging.mode == "auto",
         is_detached=plan.is_detached,
     )
-    rehearsal = Rehearsal(plan, folder, metrics, lanes, runner, counter)
+    rehearsal = Rehearsal(plan, folder, metrics, queues, runner, counter)
     is_live = spec.judging.mode == "live"
-    _say_who_stays_live(spec, lanes, counter.add_line)
+    _say_who_stays_live(spec, queues, counter.add_line)
     try:
         await runner.run(None if is_live else rehearsal.run)
     except (BudgetSpent, JudgeStalled) as error:
@@ -128,12 +133,12 @@ def pay_in_batches_here(
 
 
 def _say_who_stays_live(
-    spec: RunSpec, lanes: Sequence[BatchLane], say: Callable[[str], None]
+    spec: RunSpec, queues: Sequence[BatchQueue], say: Callable[[str], None]
 ) -> None:
     asked = {
         name for choice in spec.judges.values() if choice.judge != RULES for name in choice.judges
     }
-    others = sorted(asked - {lane.name for lane in lanes})
+    others = sorted(asked - {queue.name for queue in queues})
     if others and spec.judging.mode != "live":
         say(f"Asked call by call, as they take no batches: {', '.join(others)}.")
 
@@ -146,7 +151,7 @@ class Rehearsal:
         plan: RunPlan,
         folder: RunFolder,
         metrics: Sequence[Metric],
-        lanes: Sequence[BatchLane],
+        queues: Sequence[BatchQueue],
         runner: BatchRunner,
         counter: RunReports,
     ) -> None:
@@ -155,11 +160,15 @@ class Rehearsal:
         # What is read here is read again when it is judged, and counts then
         self._context = StageContext(folder.path, LocalCounter(STAGES, math.inf))
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
-        in_batches = {lane.name: lane for lane in lanes}
+        in_batches = {queue.name: queue for queue in queues}
 
         def rehearsed(name: str, repeat: int) -> Judge:
-            lane = in_batches.get(name)
-            return RehearsedJudge(lane.judge, repeat, runner.note) if lane else _AskedLive(name)
+            queue = in_batches.get(name)
+            return (
+                RehearsedJudge(queue.judge, repeat, runner.add_missing_call)
+                if queue
+                else _AskedLive(name)
+            )
 
         self._judges: Mapping[str, Sequence[Judge]] = {
             key: [rehearsed(name, n) for name in choice.judges for n in repeats]
@@ -258,8 +267,8 @@ async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry
 
     n_cancelled = 0
     async with closing_clients():
-        lanes = build_batch_lanes(plan.spec.judges, plan.spec.judging, no_services())
-        clients = {lane.name: lane.client for lane in lanes}
+        queues = build_batch_queues(plan.spec.judges, plan.spec.judging, no_services())
+        clients = {queue.name: queue.client for queue in queues}
         for entry in entries:
             client = clients.get(entry.judge)
             if client is None or not entry.batch_id:
@@ -270,6 +279,6 @@ async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry
                 print(f"batch {entry.batch_id} is not cancelled: {error}", file=sys.stderr)
             else:
                 n_cancelled += 1
-        for lane in lanes:
-            lane.spool.discard()
+        for queue in queues:
+            queue.spool.discard()
     return n_cancelled

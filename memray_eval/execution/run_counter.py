@@ -296,9 +296,9 @@ class CallReporter:
         self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
 
     def watch(self, judge: str) -> CallObserver:
-        return self._book.of(judge)
+        return self._book.observer_for(judge)
 
     async def report(self) -> None:
         """Tells what is new, and returns when it was heard."""
-        if snapshots := self._book.take():
+        if snapshots := self._book.drain():
             await self._counter.report_calls(self._member, snapshots)

@@ -83,6 +83,7 @@ def build_manifest(
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
+        "rubric_versions": rubric_versions_of(spec),
         "judge_prompts": judge_prompts_of(spec),
         "judge_parameters": judge_parameters_of(spec),
         "parameters_left_out": plan.before.get("parameters_left_out", {})
@@ -155,6 +156,16 @@ def rubrics_of(spec: RunSpec) -> dict[str, str]:
         variant = judged[choice.metric].variant
         rubrics[key] = f"{digest}, {variant}" if variant else digest
     return rubrics
+
+
+def rubric_versions_of(spec: RunSpec) -> dict[str, str]:
+    """The version of every rubric of ours, by the keys of `spec.judges`; a user's own has none."""
+    judged = {metric.name: metric for metric in spec.metrics if isinstance(metric, JudgedMetric)}
+    versions = {
+        key: judged[choice.metric].version_of(choice.rubric.text if choice.rubric else None)
+        for key, choice in spec.judges.items()
+    }
+    return {key: str(version) for key, version in versions.items() if version}
 
 
 def judge_prompts_of(spec: RunSpec) -> dict[str, str]:

@@ -40,7 +40,7 @@ from memray_eval.execution.resume_state import ResumeState
 from memray_eval.execution.stopping import StopRule, StopWatch
 from memray_eval.judges.model_table import JudgeTable
 from memray_eval.judges.router import JudgeAssignment, asked_judges, embedded_model
-from memray_eval.judges.succession import Succession, retiring_lines
+from memray_eval.judges.succession import Roster, Succession
 from memray_eval.metric import RULES, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import no_adaptation
@@ -178,7 +178,7 @@ class RunSpec:
             is_synthetic = choose_synthesis(affect.tts) == "openai"
             names += [f"openai/{affect.tts_model}"] if is_synthetic else []
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
-        return retiring_lines(names, self.judging, self.judge_table, today)
+        return Roster(self.judging, self.judge_table, today).retiring_lines(names)
 
     def engine_of(self, model: str) -> EngineConfig:
         """How this model's engines run."""

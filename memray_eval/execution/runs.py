@@ -42,11 +42,10 @@ from memray_eval.execution.run_manifest import judges_of, with_ended_sessions
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting
-from memray_eval.judges.router import describe_pools
+from memray_eval.judges.router import describe_pools, named_judges
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.run_folder import RunFolder, new_run_id
 from memray_eval.sinks import check_sinks
-from memray_eval.types import JURORS
 
 __all__ = ["RunResult", "check_run_id", "lock_new_folder", "resume", "run"]
 
@@ -195,8 +194,8 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
 
 def _judges_kept(before: Mapping[str, Any]) -> dict[str, list[str]]:
     """The models that judged in earlier sessions, by metric."""
-    names = {key: text.partition(" (")[0] for key, text in before.get("judges", {}).items()}
-    return {metric: judges.split(JURORS) for metric, judges in names.items() if "/" in judges}
+    judges = {key: named_judges(text) for key, text in before.get("judges", {}).items()}
+    return {metric: names for metric, names in judges.items() if any("/" in name for name in names)}
 
 
 def _check_detach(config: RunConfig, detach: bool) -> None:

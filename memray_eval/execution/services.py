@@ -88,7 +88,7 @@ class LocalServices:
             run_id=self._run_id,
             max_in_flight=self.max_in_flight,
             calls=None if self._calls is None else BatchedCalls(self._get_calls, self._put_calls),
-            ledger=None if self._ledger is None else _LocalLedger(self._ledger),
+            budget=self._ledger,
             embedded_url=embedded_url,
             watch=watch,
             secret=self._secret,
@@ -177,26 +177,6 @@ class BatchedCalls:
 def calls_error(action: Literal["read", "written"], reason: object) -> JudgeError:
     """What a call gets whose memory is out of reach."""
     return JudgeError(f"{CALLS} cannot be {action}: {reason}")
-
-
-class _LocalLedger:
-    """The ledger takes batches; the calls of one process come one by one."""
-
-    def __init__(self, ledger: BudgetLedger) -> None:
-        self._ledger = ledger
-
-    async def draw(self, most: Spending) -> int:
-        (ticket,) = await self._ledger.draw([most])
-        return ticket
-
-    async def settle(self, ticket: int, spent: Spending) -> None:
-        await self._ledger.settle([(ticket, spent)])
-
-    async def hold(self, most: Spending, is_made: bool = False) -> bool:
-        return await self._ledger.hold(most, is_made)
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None:
-        await self._ledger.settle_held(held, spent)
 
 
 def check_calls(cache: str, folder: str) -> None:

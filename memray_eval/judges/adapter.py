@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import BaseModel
 
@@ -14,8 +14,12 @@ from memray_eval.config.sections import Provider
 from memray_eval.errors import JudgeError
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.prompt_cache import PromptCache, SharedStart
-from memray_eval.provider_http.parameters import Changes
+from memray_eval.provider_http.parameters import Changes, changed_parameters
+from memray_eval.provider_http.replies import Edge
 from memray_eval.types import Usage
+
+Request: TypeAlias = Mapping[str, Any]  # the part of a request that `prepare` made
+Turns: TypeAlias = Sequence[Mapping[str, str]]
 
 
 class Reply(NamedTuple):
@@ -55,10 +59,7 @@ class ProviderAdapter(Protocol):
         ...
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> Any:
         """Sends the messages, system first, and returns the provider's completion. `start` is for
         the provider's cache."""
@@ -78,10 +79,7 @@ class BatchableAdapter(ProviderAdapter, Protocol):
     """An adapter whose provider takes batches."""
 
     async def batch_request(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """The body that `send` would send."""
         ...
@@ -89,6 +87,36 @@ class BatchableAdapter(ProviderAdapter, Protocol):
     def refusal(self, status: int, body: bytes) -> JudgeError:
         """The error of a status and the provider's words."""
         ...
+
+
+class BodyAdapter:
+    """An adapter whose requests are one JSON body each, made by `body`; the names of `negotiable`
+    parameters are those of the body."""
+
+    assistant_role = "assistant"
+    negotiable: Mapping[str, Any]
+
+    @property
+    def edge(self) -> Edge:
+        raise NotImplementedError
+
+    def body(
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
+    ) -> dict[str, Any]:
+        """A request's whole body."""
+        raise NotImplementedError
+
+    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
+        fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
+        return fixed | changed_parameters(self.negotiable, changes)
+
+    async def batch_request(
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
+    ) -> dict[str, Any]:
+        return self.body(prepared, messages, start)
+
+    def refusal(self, status: int, body: bytes) -> JudgeError:
+        return self.edge.refusal(status, None, body)
 
 
 @dataclass(frozen=True, kw_only=True)

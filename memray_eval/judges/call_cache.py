@@ -121,12 +121,14 @@ def call_key(
     parameters: Mapping[str, Any],
     repeat: int,
     layout: str = "",
+    version: int = 0,
 ) -> str:
     """The identity of a judge call, 32 hex digits: another judge, message, schema, parameter or
     repeat makes another key.
 
     `schema` is what schema_digest made. `layout` names the prompt's and its version, "" for the one
-    that was the only one. Raises TypeError for parameters that are not JSON.
+    that was the only one. `version` is the rubric's: up to 1 it is not counted, for rubrics had
+    none. Raises TypeError for parameters that are not JSON.
     """
     content = [
         judge,
@@ -135,6 +137,8 @@ def call_key(
         dict(parameters),
         repeat,
     ]
+    if version > 1:
+        return _digest([*content, layout, version])
     return _digest([*content, layout] if layout else content)
 
 
@@ -324,8 +328,8 @@ def _prepare(connection: sqlite3.Connection, path: Path, busy_s: float) -> None:
 
 
 def _missing_columns(connection: sqlite3.Connection) -> list[str]:
-    there = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('calls')")}
-    return [name for name in _ADDED if name not in there]
+    names = {name for (name,) in connection.execute("SELECT name FROM pragma_table_info('calls')")}
+    return [name for name in _ADDED if name not in names]
 
 
 def _is_current(connection: sqlite3.Connection, path: Path) -> bool:

@@ -59,20 +59,20 @@ class CallObserver:
         """Around a call's wait for its time slot, and for a judge that is down."""
         return nullcontext()
 
-    def sent(self, is_again: bool) -> None:
+    def on_sent(self, is_again: bool) -> None:
         """A call goes to the provider; `is_again`: it is not the first for its verdict."""
 
-    def ended(
+    def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
         """A call that was sent is over; one that its caller gave up on is `abandoned`. Its cost is
         None if nobody knows it. It is not counted if the provider did not give its tokens, or not
         as numbers that can be."""
 
-    def looked_up(self, is_hit: bool) -> None:
+    def on_lookup(self, is_hit: bool) -> None:
         """A verdict was looked for among the calls that were paid."""
 
-    def settled(self, calls: int, is_failed: bool) -> None:
+    def on_verdict(self, calls: int, is_failed: bool) -> None:
         """A verdict came, or an abstention, or (`is_failed`) neither, after this many calls."""
 
 
@@ -133,13 +133,15 @@ class CallMetrics:
         self._clock = clock
         self._counters: dict[str, _JudgeCounters] = {}
 
-    def of(self, judge: str) -> CallObserver:
+    def observer_for(self, judge: str) -> CallObserver:
         return self._counters.setdefault(judge, _JudgeCounters(self._clock))
 
-    def take(self) -> dict[str, CallMetricsSnapshot]:
+    def drain(self) -> dict[str, CallMetricsSnapshot]:
         """The news by judge; judges without any are left out."""
         return {
-            judge: counters.take() for judge, counters in self._counters.items() if counters.is_news
+            judge: counters.drain()
+            for judge, counters in self._counters.items()
+            if counters.is_news
         }
 
 
@@ -157,29 +159,32 @@ class _JudgeCounters(CallObserver):
         self._outcomes: Counter[str] = Counter()
         self._took: Counter[int] = Counter()
         self._cost_usd, self._waits_s = 0.0, list[float]()
-        self.is_news = bool(self._in_flight or self._waiting)
+
+    @property
+    def is_news(self) -> bool:
+        """True if there is something to read out: what was counted, or is under way."""
+        counted = (self._counts, self._outcomes, self._took, self._waits_s)
+        return bool(any(counted) or self._in_flight or self._waiting)
 
     def follow_limit(self, binding: Callable[[], BindingLimit | None]) -> None:
         self._binding = binding
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        began, self.is_news = self._clock(), True
+        began = self._clock()
         self._waiting += 1
         try:
             yield
         finally:
             self._waiting -= 1
             self._waits_s.append(self._clock() - began)
-            self.is_news = True
 
-    def sent(self, is_again: bool) -> None:
+    def on_sent(self, is_again: bool) -> None:
         self._in_flight += 1
         self._counts["sent"] += 1
         self._counts["retried"] += is_again
-        self.is_news = True
 
-    def ended(
+    def on_ended(
         self, outcome: Outcome, used: CallCost, cost_usd: float | None, is_counted: bool = True
     ) -> None:
         self._in_flight -= 1
@@ -189,18 +194,15 @@ class _JudgeCounters(CallObserver):
             self._counts[kind] += round(tokens)
         self._counts["unpriced_calls"] += cost_usd is None
         self._cost_usd += cost_usd or 0.0
-        self.is_news = True
 
-    def looked_up(self, is_hit: bool) -> None:
+    def on_lookup(self, is_hit: bool) -> None:
         self._counts["cached" if is_hit else "missed"] += 1
-        self.is_news = True
 
-    def settled(self, calls: int, is_failed: bool) -> None:
+    def on_verdict(self, calls: int, is_failed: bool) -> None:
         self._took[calls] += 1
         self._counts["failed"] += is_failed
-        self.is_news = True
 
-    def take(self) -> CallMetricsSnapshot:
+    def drain(self) -> CallMetricsSnapshot:
         calls = Calls(
             **self._counts,
             outcomes=self._outcomes,

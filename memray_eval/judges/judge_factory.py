@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import math
 import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -15,7 +14,6 @@ from typing import Protocol
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig
-from memray_eval.errors import BudgetSpent
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.accounts import (
     cache_of,
@@ -35,7 +33,7 @@ from memray_eval.judges.accounts import (
 )
 from memray_eval.judges.adapter import JudgeSpec, judge_key
 from memray_eval.judges.batches.port import BatchClient
-from memray_eval.judges.batches.runner import BatchLane, MoneyPort
+from memray_eval.judges.batches.runner import BatchQueue
 from memray_eval.judges.batches.spool import Spool, limits_of_batches
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
@@ -45,11 +43,10 @@ from memray_eval.judges.limits.admission import (
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.budget import BudgetPort, Spending, spending_of
 from memray_eval.judges.limits.pool import MemberPool, PoolPatience
 from memray_eval.judges.limits.rate_limiter import CallCost, LimiterPort
 from memray_eval.judges.model_table import JudgeTable, load_table
-from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.judges.prompt_secret import SECRET_BYTES
 from memray_eval.judges.providers.code import code_judge
@@ -80,23 +77,12 @@ IN_FLIGHT = 128  # calls to one judge in one actor, where nothing else says
 MEMBER_FAILURES = 3  # calls in a row that a pool's member fails before it rests
 
 
-class LedgerPort(MoneyPort, Protocol):
-    """The run's budget, near or far. `draw` waits while calls under way may still give back; it
-    gives a ticket to settle with, 0 at the end of the money."""
-
-    async def draw(self, most: Spending) -> int: ...
-
-    async def settle(self, ticket: int, spent: Spending) -> None: ...
-
-
 @dataclass(frozen=True, kw_only=True)
 class Services:
     """What the judges of one actor share with those of others. `member` names the actor, one of
-    `members` of the session `run` of the run `run_id`; `say` takes lines that a person should
-    read; calls that still wait when `is_stopping` are not made; `embedded_url` is where the
-    embedded judge's server answers; `watch` gives who hears of a judge's calls; `secret` is that
-    of the cache folder, by which the nonces of prompts are made, or one of the run; `parameters` is
-    where they learn together what models refuse."""
+    `members` of the session `run` of the run `run_id`; `say` takes lines for a person; calls that
+    wait when `is_stopping` are not made; `watch` gives a judge's observer; `secret` makes the
+    nonces of prompts; by `parameters` they learn together what models refuse."""
 
     limiter: LimiterPort
     member: str
@@ -107,7 +93,7 @@ class Services:
     members: int = 1
     max_in_flight: int = IN_FLIGHT
     calls: CallStore | None = None
-    ledger: LedgerPort | None = None
+    budget: BudgetPort | None = None
     embedded_url: str | None = None
     watch: Callable[[str], CallObserver] = lambda judge: NO_OBSERVER
     secret: bytes = field(default_factory=partial(secrets.token_bytes, SECRET_BYTES), repr=False)
@@ -127,15 +113,15 @@ def build_judges(
     }
 
 
-def build_batch_lanes(
+def build_batch_queues(
     choices: Mapping[str, JudgeAssignment], config: JudgingConfig, services: Services
-) -> list[BatchLane]:
+) -> list[BatchQueue]:
     """The judges that can be asked in batches, each once. Call it on the loop that will use
     them."""
     factory = _JudgeFactory(config, services, load_table(config.models), None)
     juries = [choice.judges for choice in choices.values() if choice.judge != RULES]
     names = dict.fromkeys(name for judges in juries for name in judges)
-    return [lane for name in names if (lane := factory.build_lane(name)) is not None]
+    return [queue for name in names if (queue := factory.build_queue(name)) is not None]
 
 
 class _ProviderBuilder(Protocol):
@@ -171,7 +157,7 @@ class _JudgeFactory:
     def _may_inherit(self, name: str) -> bool:
         """Whether a budget can count what a judge costs that nobody has named."""
         price = price_of(name, self._config, self._table)
-        return self._services.ledger is None or (price is not None and price.is_whole)
+        return self._services.budget is None or (price is not None and price.is_whole)
 
     def _build_repeated(self, name: str, repeat: int) -> Judge:
         return RepeatedJudge(self._build(name), repeat)
@@ -201,7 +187,7 @@ class _JudgeFactory:
         admission = self._build_admission(JudgeEndpoint(name, identity), spec, config)
         return code_judge(spec, self._build_policy(name, admission, config), code)
 
-    def build_lane(self, name: str) -> BatchLane | None:
+    def build_queue(self, name: str) -> BatchQueue | None:
         """The judge in batches; None if it can only be asked call by call."""
         if not takes_batches(name, self._config, self._table):
             return None
@@ -215,7 +201,7 @@ class _JudgeFactory:
 
         limits = limits_of_batches(self._config.batch, provider, name)
         spool = Spool(limits, most_of)
-        return BatchLane(self._build(name), open_client(spec), spec.model, spool)
+        return BatchQueue(self._build(name), open_client(spec), spec.model, spool)
 
     def _build_provider(self, name: str) -> StructuredJudge:
         spec = self._provider_spec(name)
@@ -333,7 +319,6 @@ class _JudgeFactory:
             breaker = breaker.model_copy(update=fewer)
             member = f"{member} {pool}"  # the account may be asked beside its pool, too
             others = f"it rests, and the others of {pool} are asked"
-        ledger = services.ledger
         return AdmissionController(
             endpoint,
             services.limiter,
@@ -349,7 +334,8 @@ class _JudgeFactory:
                 patience_s=config.ceiling_s,
                 in_pool=bool(pool),
             ),
-            budget=None if ledger is None else PricedBudget(ledger, spec.price),
+            budget=services.budget,
+            price=spec.price,
             observer=services.watch(name),
             hooks=RunHooks(say=services.say, is_stopping=services.is_stopping),
         )
@@ -376,24 +362,3 @@ class _JudgeFactory:
         until = time.monotonic() + delay_s
         while (left_s := until - time.monotonic()) > 0 and not self._services.is_stopping():
             await asyncio.sleep(min(left_s, 1.0))
-
-
-class PricedBudget:
-    """The run's budget as one judge draws on it: what tokens cost is the judge's own price."""
-
-    def __init__(self, ledger: LedgerPort, price: Price | None) -> None:
-        self._ledger, self._price = ledger, price
-
-    async def draw(self, most: CallCost) -> int:
-        if not (ticket := await self._ledger.draw(spending_of(most, self._price))):
-            raise BudgetSpent("the next judge call does not fit the budget")
-        return ticket
-
-    async def settle(self, ticket: int, spent: CallCost) -> None:
-        await self._ledger.settle(ticket, spending_of(spent, self._price))
-
-
-def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> Spending:
-    """What a call takes of a budget; one of unknown price its tokens alone."""
-    usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
-    return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))

@@ -60,19 +60,14 @@ class PriceBand(Frozen):
 
 
 class ModelEntry(PriceBand):
-    """One model of a provider: its prices per million tokens with their date (none: not known), and
-    in `bands` those of longer prompts and of other days; the limits of a beginner's account (where
-    a run starts until the provider says better), the parameters it is asked with (null: not sent),
-    and its family ("": told from its name). A model that `thinks` before it answers has a larger
-    limit for both together.
+    """One model of a provider: its prices with their date, and in `bands` those of longer prompts
+    and other days; the limits of a beginner's account, the parameters it is asked with (null: not
+    sent), and its family ("": by its name). One that `thinks` first has a larger output limit.
 
-    It is off from the day `retires` on, and its `successor`, PROVIDER/MODEL, judges in its place.
-    What is no `judge` is here for that day alone.
-
-    A prompt's start is cached from `cache_floor_tokens` on; with `cache_marks` only up to where
-    the request marks it, and writing it is billed. `cache_date` is that of these and of the cache's
-    prices. `takes_batches` says whether the provider's batch API takes the model, and
-    `batch_factor` the share of its prices that are billed there. None: not known."""
+    From the day `retires` on its `successor`, PROVIDER/MODEL, judges in its place; what is no
+    `judge` is here for that day alone. A prompt's start is cached from `cache_floor_tokens` on;
+    with `cache_marks` only up to a mark, and writing it is billed. `batch_factor` is the share of
+    the prices that batches are billed. None: not known."""
 
     bands: tuple[PriceBand, ...] = ()
     price_date: str = "unknown"

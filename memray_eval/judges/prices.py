@@ -11,10 +11,9 @@ class Price(NamedTuple):
     """US dollars per million tokens, and `batch_factor`, the share of them that a batch's calls are
     billed. None: not known.
 
-    Tokens that were read from a prompt cache, or written into it for five minutes or an hour, are
-    reckoned as any other input where their price is not known, and a batch's calls as live ones.
-    Prompts of more than this many tokens have the price that is named with them in `above`, in
-    ascending order; None: it is not known."""
+    Tokens read from a prompt cache or written into it, for five minutes or an hour, cost what other
+    input does if their price is not known, and a batch's calls what live ones do. `above` has the
+    prices of prompts of more than this many tokens, in ascending order."""
 
     input_usd: float = 0.0
     output_usd: float = 0.0
@@ -56,15 +55,15 @@ class Price(NamedTuple):
         write_usd = self.cache_write_1h_usd if is_batch else self.cache_write_usd
         plain = spent.input_tokens - spent.cached_input_tokens - spent.cache_write_tokens
         usd = plain * self.input_usd + spent.output_tokens * self.output_usd
-        usd += spent.cached_input_tokens * _known(self.cached_input_usd, self.input_usd)
-        usd += spent.cache_write_tokens * _known(write_usd, self.input_usd)
+        usd += spent.cached_input_tokens * _or_else(self.cached_input_usd, self.input_usd)
+        usd += spent.cache_write_tokens * _or_else(write_usd, self.input_usd)
         return usd / 1e6
 
     def _share(self, is_batch: bool) -> float:
-        return _known(self.batch_factor, 1.0) if is_batch else 1.0
+        return _or_else(self.batch_factor, 1.0) if is_batch else 1.0
 
 
-def _known(price: float | None, otherwise: float) -> float:
+def _or_else(price: float | None, otherwise: float) -> float:
     return otherwise if price is None else price
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from memray_eval.config.sections import PromptLayout
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -70,10 +70,12 @@ class SharedStart(NamedTuple):
     is_marked: bool
     lasts_1h: bool = False
 
-    @property
-    def is_block_shared(self) -> tuple[bool, ...]:
-        """Of each block, whether it is common."""
-        return tuple(position < self.shared for position in range(len(self.blocks)))
+    def marked(self, mark: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The blocks as parts of a message, each common one with the fields of `mark`."""
+        return [
+            {"type": "text", "text": block, **(mark if position < self.shared else {})}
+            for position, block in enumerate(self.blocks)
+        ]
 
     @property
     def tokens(self) -> float:

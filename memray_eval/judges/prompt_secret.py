@@ -83,10 +83,10 @@ def _new_secret() -> bytes:
     return secrets.token_hex(SECRET_BYTES).encode()
 
 
-def _parse(data: bytes, place: str) -> bytes:
+def _parse(data: bytes, path: str) -> bytes:
     if not _HEX.fullmatch(data):
         raise ConfigError(
-            f"{place} is no secret of judge prompts (64 hex digits); delete it, and "
+            f"{path} is no secret of judge prompts (64 hex digits); delete it, and "
             "another is made: no call is paid again for it"
         )
     return bytes.fromhex(data.decode())

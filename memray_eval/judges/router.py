@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from types import MappingProxyType
@@ -31,15 +30,9 @@ from memray_eval.judges.accounts import (
     price_of,
 )
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, family
-from memray_eval.judges.succession import (
-    Succession,
-    heirs_of,
-    off_since,
-    stand_in,
-    successors_of,
-)
+from memray_eval.judges.succession import Roster, Succession
 from memray_eval.metric import NEEDS_JUDGE, RULES, JudgedMetric, Metric
-from memray_eval.types import Frozen
+from memray_eval.types import Frozen, join_jurors, split_jurors
 
 AUTO = "auto"
 T = TypeVar("T")
@@ -95,7 +88,12 @@ class JudgeAssignment(Frozen):
             details.append(f"rubric {self.asked_by}")
         if self.on_failure != "error" and self.judge != RULES:
             details.append(f"without a verdict {self.on_failure}")
-        return f"{' + '.join(self.judges)} ({'; '.join(details)})"
+        return f"{join_jurors(self.judges)} ({'; '.join(details)})"
+
+
+def named_judges(assignment: str) -> list[str]:
+    """The judges of a JudgeAssignment in words, as manifests have it."""
+    return split_jurors(assignment.partition(" (")[0])
 
 
 def assign_judges(
@@ -243,15 +241,8 @@ def _rubric(metric: JudgedMetric, key: str, named: str | None) -> Rubric | None:
     return Rubric(name=Path(name).name, text=text)
 
 
-@dataclass(frozen=True)
-class _JudgeAssigner:
-    """Chooses judges by what is known of them on one day; models of a `barred` family do not
-    vote."""
-
-    config: JudgingConfig
-    table: JudgeTable
-    today: date
-    barred: Collection[str]
+class _JudgeAssigner(Roster):
+    """Chooses the judges of metrics."""
 
     def jury(self, metric: JudgedMetric, wanted: Jury) -> JudgeAssignment:
         """The judge or the jury of a metric, with those who come after each."""
@@ -259,7 +250,7 @@ class _JudgeAssigner:
             choice = self.judge(metric, wanted)
         else:
             choice = self._several(metric, wanted)
-        heirs = {name: self.heirs(name) for name in choice.judges if name != RULES}
+        heirs = {name: self.heirs_of(name) for name in choice.judges if name != RULES}
         return choice.model_copy(
             update={"heirs": {name: line for name, line in heirs.items() if line}}
         )
@@ -278,9 +269,8 @@ class _JudgeAssigner:
         if unfit := [juror for juror in jurors if juror in (RULES, AUTO)]:
             raise ConfigError(f"judge: {unfit[0]!r} cannot sit on a jury; name models")
         choices = [self.judge(metric, juror) for juror in jurors]
-        names = list(
-            dict.fromkeys(choice.judge for choice in choices)
-        )  # two may have one successor
+        # Two may have one successor
+        names = list(dict.fromkeys(choice.judge for choice in choices))
         left_out = [juror for juror in wanted if juror not in jurors]
         why = f"jury, {self.config.vote}" + (
             f"; without {', '.join(left_out)}, of a candidate's family" if left_out else ""
@@ -298,20 +288,20 @@ class _JudgeAssigner:
             why = "a small local model: it proves the plumbing, not the scores"
             return JudgeAssignment(metric=metric.name, judge=wanted, why=why)
         if wanted != AUTO:
-            judge, successions = stand_in(wanted, self.config, self.table, self.today, self.barred)
+            judge, successions = self.stand_in(wanted)
             check_judge(judge, self.config)
             return JudgeAssignment(
                 metric=metric.name, judge=judge, why="as configured", successions=successions
             )
         for role in (metric.preferred_judge, *self.table.fallback_order):
-            line = [role, *successors_of(role, self.config, self.table)]
-            standing = [name for name in line if self._off_since(name) is None]
+            line = [role, *self.successors_of(role)]
+            standing = [name for name in line if self.off_since(name) is None]
             if not standing or not is_reachable(standing[0], self.config):
                 continue
             why = "preferred"
             if role != metric.preferred_judge:
                 why = f"fallback: no key for {metric.preferred_judge}"
-            since = self._off_since(role)
+            since = self.off_since(role)
             gone = () if since is None else (Succession(role, standing[0], since),)
             return JudgeAssignment(metric=metric.name, judge=standing[0], why=why, successions=gone)
         return JudgeAssignment(
@@ -325,19 +315,13 @@ class _JudgeAssigner:
         if not names or tuple(names) == choice.judges or RULES in (choice.judge, *names):
             return choice
         if not all(
-            is_embedded(name) or (self._off_since(name) is None and is_reachable(name, self.config))
+            is_embedded(name) or (self.off_since(name) is None and is_reachable(name, self.config))
             for name in names
         ):
             return choice
-        heirs = {name: self.heirs(name) for name in names}
+        heirs = {name: self.heirs_of(name) for name in names}
         kept = {"judge": names[0], "others": tuple(names[1:]), "successions": (), "heirs": heirs}
         return choice.model_copy(update=kept)
-
-    def heirs(self, name: str) -> tuple[str, ...]:
-        return heirs_of(name, self.config, self.table, self.today, self.barred)
-
-    def _off_since(self, name: str) -> date | None:
-        return off_since(name, self.config, self.table, self.today)
 
 
 def calls_a_record(choices: Mapping[str, JudgeAssignment], repeats: int) -> int:

@@ -152,8 +152,8 @@ class SegmentLog:
         except OSError as error:
             raise ConfigError(f"cannot list the judge calls in {self.folder}: {error}") from None
         # What a kill left pending ends otherwise.
-        found = [info for info in infos if info.path.endswith(SUFFIX)]
-        return sorted(found, key=lambda info: info.path)
+        segments = [info for info in infos if info.path.endswith(SUFFIX)]
+        return sorted(segments, key=lambda info: info.path)
 
     def _read(self, path: str) -> bytes:
         with self._filesystem.open_input_stream(path, compression="zstd") as stream:

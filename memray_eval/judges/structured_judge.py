@@ -28,13 +28,14 @@ from memray_eval.judges.adapter import (
 from memray_eval.judges.call_cache import CachedCall, call_key, schema_digest
 from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver, Outcome, outcome_of
 from memray_eval.judges.limits.admission import CallPermit
+from memray_eval.judges.limits.pool import MemberPool
 from memray_eval.judges.limits.rate_limiter import CallCost
 from memray_eval.judges.parsing import InvalidVerdict, parse_judgment, reads_text
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import CHARACTERS_A_TOKEN, SharedStart, StartQueue
 from memray_eval.log_once import log_once
 from memray_eval.ports import CURRENT_UNIT, Verdict
-from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, asked_set
+from memray_eval.provider_http.parameters import Attempt, ParameterNegotiator, signature_of
 from memray_eval.provider_http.replies import valid_text
 from memray_eval.provider_http.retry import Retries, RetryPolicy
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
@@ -51,7 +52,7 @@ class AdmissionPort(Protocol):
     """Lets calls through: see judges/limits/admission.py. Of the input, `cached_tokens` are likely
     to come from the provider's cache."""
 
-    def turn(
+    def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AbstractAsyncContextManager[CallPermit]: ...
 
@@ -62,7 +63,7 @@ class NoAdmission:
     """Lets every call through at once."""
 
     @asynccontextmanager
-    async def turn(
+    async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         yield CallPermit(input_tokens, CallCost(input_tokens, 0.0, cached_tokens))
@@ -77,17 +78,6 @@ class CallStore(Protocol):
     async def get(self, key: str) -> CachedCall | None: ...
 
     async def put(self, call: CachedCall) -> None: ...
-
-
-class PoolPort(Protocol):
-    """Chooses an account for a call: see judges/limits/pool.py."""
-
-    def turn(
-        self,
-        enter: Callable[[str], AbstractAsyncContextManager[CallPermit]],
-        start_key: str | None,
-        failed_at: set[str],
-    ) -> AbstractAsyncContextManager[CallPermit]: ...
 
 
 @dataclass(frozen=True)
@@ -152,13 +142,25 @@ class Spent:
         error.set_tokens(self.usage)
         error.cost_usd, error.saved_usd, error.calls = self.cost_usd, self.saved_usd, self.answered
 
+    def verdict(self, judgment: BaseModel, judge: str, **fields: Any) -> Verdict:
+        return Verdict(
+            judgment=judgment,
+            judge=judge,
+            served_model=self.served_model or None,
+            usage=self.usage,
+            cost_usd=self.cost_usd,
+            saved_usd=self.saved_usd,
+            calls=self.answered,
+            **fields,
+        )
+
 
 @dataclass(eq=False)
 class JudgeCall:
-    """One verdict that is asked for: the messages, what calls like it have in common, the layout if
-    it is not the rubric first, and the start for the provider's cache (None: it goes without);
-    `remembered_by` are the messages without a secret nonce. `route` is the account that is asked,
-    one of several in a pool, and `failed_at` those that have failed.
+    """One verdict that is asked for, with the start of its prompt for the provider's cache (None:
+    it goes without); `remembered_by` are the messages without a secret nonce, `version` is the
+    rubric's. `route` is the
+    account that is asked, one of several in a pool, and `failed_at` those that have failed.
 
     Drivers: `run` asks at once, in a pool at the account that it chooses. A batch takes `key`,
     `tokens` and `request()`, and has `StructuredJudge.read_batched` read what comes back."""
@@ -171,6 +173,7 @@ class JudgeCall:
     repeat: int = 0
     layout: str = ""
     start: SharedStart | None = None
+    version: int = 0
     spent: Spent = field(default_factory=Spent)
     failed_at: set[str] = field(default_factory=set)
 
@@ -180,7 +183,7 @@ class JudgeCall:
         self._retries, self._n_invalid = Retries(self._access.policy), 0
         self._attempt: Attempt | None = None
         if (negotiator := self._access.parameters) is not None:
-            self._attempt = negotiator.begin(self.judge.adapter.negotiable, self.judge.asked)
+            self._attempt = Attempt(negotiator, self.judge.adapter.negotiable, self.judge.signature)
 
     @cached_property
     def key(self) -> str:
@@ -192,6 +195,7 @@ class JudgeCall:
             self.judge.adapter.parameters,
             self.repeat,
             self.layout,
+            self.version,
         )
 
     @property
@@ -232,7 +236,7 @@ class JudgeCall:
         if (calls := self._access.calls) is None:
             return None
         call = await calls.get(self.key)
-        observer.looked_up(call is not None)
+        observer.on_lookup(call is not None)
         try:
             return None if call is None else self.judge.recall(call, self.judgment)
         except ValidationError:  # its rules have changed since
@@ -253,41 +257,41 @@ class JudgeCall:
             self.spent.put_on(error)
             _log_failed_call(self.judge.name, error)
             is_failed = not isinstance(error, Refused)
-            self.route.access.observer.settled(self.spent.sent, is_failed=is_failed)
+            self.route.access.observer.on_verdict(self.spent.sent, is_failed=is_failed)
             raise
         finally:
             if self._attempt is not None:
                 await self._attempt.end("failed")
-        self.route.access.observer.settled(self.spent.sent, is_failed=False)
+        self.route.access.observer.on_verdict(self.spent.sent, is_failed=False)
 
     @asynccontextmanager
     async def _admitted(self) -> AsyncIterator[CallPermit]:
         """Waits until the call may go; in a pool, at the account that is chosen."""
         start_key = None if self.start is None else self.start.key
-        turn = (
-            self._turn_at(self.judge.name)
+        permission = (
+            self._permit_at(self.judge.name)
             if self.judge.pool is None
-            else self.judge.pool.turn(self._turn_at, start_key, self.failed_at)
+            else self.judge.pool.permit_at_member(self._permit_at, start_key, self.failed_at)
         )
-        async with turn as permit, self._retries.timed():
+        async with permission as permit, self._retries.timed():
             with self._observed():
                 yield permit
 
     @asynccontextmanager
-    async def _turn_at(self, account: str) -> AsyncIterator[CallPermit]:
-        """The call's turn at one account: behind the one that brings its start into the cache
+    async def _permit_at(self, account: str) -> AsyncIterator[CallPermit]:
+        """The call's permit at one account: behind the one that brings its start into the cache
         there."""
         self.route = self.judge.routes[account]
         admission = self.route.access.admission
         if self.start is None:
-            async with admission.turn(self.tokens) as permit:
+            async with admission.permit(self.tokens) as permit:
                 yield permit
             return
         key = self.start.key if self.judge.pool is None else f"{self.start.key} {account}"
         async with self.judge.starts.follow(key) as start:
             cached, answered = self.start.tokens if start.is_cached else 0.0, self.spent.answered
             try:
-                async with admission.turn(self.tokens, cached) as permit:
+                async with admission.permit(self.tokens, cached) as permit:
                     yield permit
             finally:
                 if self.spent.answered > answered:
@@ -297,7 +301,7 @@ class JudgeCall:
     def _observed(self) -> Iterator[None]:
         """Around a call: the observer hears that it was sent, and its outcome."""
         observer, spent = self.route.access.observer, self.spent
-        observer.sent(is_again=spent.sent > 0)
+        observer.on_sent(is_again=spent.sent > 0)
         spent.sent += 1
         before, uncounted, paid_usd = spent.usage, spent.uncounted, spent.cost_usd
         outcome: Outcome = "abandoned"
@@ -314,7 +318,7 @@ class JudgeCall:
             used = spent.usage - before
             cost_usd = None if used.unpriced_calls else spent.cost_usd - paid_usd
             is_counted = spent.uncounted == uncounted
-            observer.ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
+            observer.on_ended(outcome, CallCost.from_usage(used), cost_usd, is_counted=is_counted)
 
     async def _send(self, permit: CallPermit) -> Reply:
         """One request. Raises JudgeError, also over an odd reply, which may be paid for."""
@@ -358,16 +362,8 @@ class JudgeCall:
     def _verdict(self, judgment: BaseModel | None) -> Verdict:
         if judgment is None:
             raise Refused("the judge or its content filter declined")
-        return Verdict(
-            judgment=judgment,
-            judge=self.judge.name,
-            served_model=self.spent.served_model or None,
-            usage=self.spent.usage,
-            cost_usd=self.spent.cost_usd,
-            saved_usd=self.spent.saved_usd,
-            latency_s=time.perf_counter() - self._began,
-            calls=self.spent.answered,
-        )
+        latency_s = time.perf_counter() - self._began
+        return self.spent.verdict(judgment, self.judge.name, latency_s=latency_s)
 
     async def _ask_again(self, invalid: InvalidVerdict) -> None:
         """Adds what was wrong to the messages. After REASKS times a judgment that could have been
@@ -419,10 +415,10 @@ class StructuredJudge:
     ) -> None:
         self.name, self.identity, self.aclose = spec.name, spec.remembered_by, close
         self.adapter, self.price, self.access = adapter, spec.price, access
-        self.pool: PoolPort | None = None
+        self.pool: MemberPool | None = None
         self.routes: Mapping[str, StructuredJudge] = {spec.name: self}
         self.starts = StartQueue()
-        self.asked = asked_set(adapter.negotiable) if access.parameters else frozenset[str]()
+        self.signature = signature_of(adapter.negotiable) if access.parameters else frozenset[str]()
         self._cache = spec.cache
         self._prepared: dict[tuple[type[BaseModel], str], Prepared] = {}
         self._under_way: dict[str, asyncio.Future[None]] = {}
@@ -432,7 +428,7 @@ class StructuredJudge:
         cls,
         spec: JudgeSpec,
         members: Sequence[StructuredJudge],
-        pool: PoolPort,
+        pool: MemberPool,
         access: CallPolicy,
     ) -> StructuredJudge:
         """One judge of several that ask the same model by the same protocol; `pool` says for each
@@ -474,7 +470,8 @@ class StructuredJudge:
         system = valid[0].content if valid[0].role == "system" else ""
         prepared = self._prepare(judgment, system, shared_first=False)
         sent = [message.model_dump() for message in valid]
-        return JudgeCall(self, judgment, sent, valid, prepared, repeat)
+        version = messages.version if isinstance(messages, JudgePrompt) else 0
+        return JudgeCall(self, judgment, sent, valid, prepared, repeat, version=version)
 
     def _call_shared_first(
         self, prompt: JudgePrompt, judgment: type[BaseModel], repeat: int, is_batch: bool
@@ -491,7 +488,17 @@ class StructuredJudge:
             )
         prepared = self._prepare(judgment, laid.system, shared_first=True)
         sent = [message.model_dump() for message in laid.messages]
-        return JudgeCall(self, judgment, sent, laid.question, prepared, repeat, SHARED_FIRST, start)
+        return JudgeCall(
+            self,
+            judgment,
+            sent,
+            laid.question,
+            prepared,
+            repeat,
+            SHARED_FIRST,
+            start,
+            prompt.version,
+        )
 
     def _prepare(self, judgment: type[BaseModel], system: str, *, shared_first: bool) -> Prepared:
         if (judgment, system) not in self._prepared:
@@ -520,25 +527,18 @@ class StructuredJudge:
         """The verdict of a paid call: it costs nothing, but if it was paid in a batch of this run,
         in the one score that counts it. Raises Refused if it brought none."""
         pays = bool(call.paid_for) and call.paid_for == f"{self.access.run} {CURRENT_UNIT.get()}"
-        usage = Usage.of(call) if pays else Usage()
-        cost_usd = call.cost_usd if pays else 0.0
-        saved_usd = 0.0 if self.price is None else self.price.saved_on(usage, is_batch=True)
+        spent = Spent(answered=int(pays), served_model=call.served_model)
+        if pays:
+            spent.usage, spent.cost_usd = Usage.of(call), call.cost_usd
+            if self.price is not None:
+                spent.saved_usd = self.price.saved_on(spent.usage, is_batch=True)
         if call.judgment is None:
             unreadable = ", or said nothing that could be read" * reads_text(judgment)
             refused = Refused(f"the judge or its content filter declined{unreadable}")
-            refused.set_tokens(usage)
-            refused.cost_usd, refused.saved_usd, refused.calls = cost_usd, saved_usd, int(pays)
+            spent.put_on(refused)
             raise refused
-        return Verdict(
-            judgment=judgment.model_validate_json(call.judgment),
-            judge=self.name,
-            served_model=call.served_model or None,
-            usage=usage,
-            cost_usd=cost_usd,
-            saved_usd=saved_usd,
-            cached=not pays,
-            calls=int(pays),
-        )
+        filled = judgment.model_validate_json(call.judgment)
+        return spent.verdict(filled, self.name, cached=not pays)
 
     def as_paid(
         self, key: str, judgment: BaseModel | None, spent: Spent, paid_for: str = ""
@@ -620,10 +620,10 @@ def _log_failed_call(judge: str, error: JudgeError) -> None:
 def _known_cost(reply: Reply, estimate: CallCost) -> CallCost:
     """The tokens that limiter and budget count: the estimate for those that the provider did not
     give."""
-    known = CallCost.from_usage(reply.usage)
+    cost = CallCost.from_usage(reply.usage)
     if reply.is_counted:
-        return known
-    return known._replace(
-        input_tokens=known.input_tokens or estimate.input_tokens,
-        output_tokens=known.output_tokens or estimate.output_tokens,
+        return cost
+    return cost._replace(
+        input_tokens=cost.input_tokens or estimate.input_tokens,
+        output_tokens=cost.output_tokens or estimate.output_tokens,
     )

@@ -4,6 +4,7 @@ want of a verdict."""
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import date, timedelta
 from typing import NamedTuple
 
@@ -43,85 +44,77 @@ class Succession(NamedTuple):
         return f"{self.role} is off since {self.since}: {self.judge} judges in its place"
 
 
-def off_since(name: str, config: JudgingConfig, table: JudgeTable, today: date) -> date | None:
-    """The day since which a provider has a judge's model no more; None: it has, as far as is known.
-    A server of one's own says itself what it has."""
-    day = None if is_embedded(name) else entry_of(name, config, table).retires
-    return None if day is None or day > today or own_server(name, config) is not None else day
+@dataclass(frozen=True)
+class Roster:
+    """Who can judge on one day, by the config and the table; nobody of a `barred` family steps
+    in."""
 
+    config: JudgingConfig
+    table: JudgeTable
+    today: date
+    barred: Collection[str] = ()
 
-def successors_of(name: str, config: JudgingConfig, table: JudgeTable) -> list[str]:
-    """Who comes after a judge's model, on the same account where the provider is the same."""
-    account, model = name.partition("/")[0], model_name(name, config)
-    provider = f"{model.partition('/')[0]}/"
-    line = table.successors(name if name in table.models else model)
-    return [
-        f"{account}/{heir.removeprefix(provider)}" if heir.startswith(provider) else heir
-        for heir in line
-    ]
+    def off_since(self, name: str) -> date | None:
+        """The day since which a provider has a judge's model no more; None: it has, as far as is
+        known. A server of one's own says itself what it has."""
+        day = None if is_embedded(name) else entry_of(name, self.config, self.table).retires
+        is_off = day is not None and day <= self.today and own_server(name, self.config) is None
+        return day if is_off else None
 
+    def successors_of(self, name: str) -> list[str]:
+        """Who comes after a judge's model, on the same account if the provider is the same."""
+        account, model = name.partition("/")[0], model_name(name, self.config)
+        provider = f"{model.partition('/')[0]}/"
+        line = self.table.successors(name if name in self.table.models else model)
+        return [
+            f"{account}/{heir.removeprefix(provider)}" if heir.startswith(provider) else heir
+            for heir in line
+        ]
 
-def heirs_of(
-    name: str,
-    config: JudgingConfig,
-    table: JudgeTable,
-    today: date,
-    barred: Collection[str] = (),
-) -> tuple[str, ...]:
-    """Who can be asked, in this order, where a judge of the table is no more: its successors, then
-    the fallback order with theirs, without those of a `barred` family. Nobody stands in for a model
-    that the table does not know: its name may be a slip."""
-    if is_embedded(name) or entry_of(name, config, table) == ModelEntry():
-        return ()
-    line = successors_of(name, config, table)
-    for other in table.fallback_order:
-        line += [other, *successors_of(other, config, table)]
-    return tuple(
-        heir
-        for heir in dict.fromkeys(line)
-        if heir != name
-        and family(heir) not in barred
-        and off_since(heir, config, table, today) is None
-        and is_reachable(heir, config)
-    )
+    def heirs_of(self, name: str) -> tuple[str, ...]:
+        """Who can be asked, in this order, if a judge of the table is no more: its successors, then
+        the fallback order with theirs. Nobody stands in for a model that the table does not know:
+        its name may be a slip."""
+        if is_embedded(name) or entry_of(name, self.config, self.table) == ModelEntry():
+            return ()
+        line = self.successors_of(name)
+        for other in self.table.fallback_order:
+            line += [other, *self.successors_of(other)]
+        return tuple(
+            heir
+            for heir in dict.fromkeys(line)
+            if heir != name
+            and family(heir) not in self.barred
+            and self.off_since(heir) is None
+            and is_reachable(heir, self.config)
+        )
 
-
-def stand_in(
-    name: str,
-    config: JudgingConfig,
-    table: JudgeTable,
-    today: date,
-    barred: Collection[str] = (),
-) -> tuple[str, tuple[Succession, ...]]:
-    """The judge that is asked for a named one: itself, or where that is off the first of its heirs.
-    Raises ConfigError if there is none."""
-    if is_embedded(name) or (since := off_since(name, config, table, today)) is None:
-        return name, ()
-    heirs = heirs_of(name, config, table, today, barred)
-    if not heirs:
-        line = ", ".join(successors_of(name, config, table)) or "none is known"
+    def stand_in(self, name: str) -> tuple[str, tuple[Succession, ...]]:
+        """The judge that is asked for a named one: itself, or if that is off the first of its
+        heirs. Raises ConfigError if there is none."""
+        if is_embedded(name) or (since := self.off_since(name)) is None:
+            return name, ()
+        if heirs := self.heirs_of(name):
+            return heirs[0], (Succession(name, heirs[0], since),)
+        line = ", ".join(self.successors_of(name)) or "none is known"
         raise ConfigError(
             f"judge {name} is off since {since}, and no key of a successor ({line}) or of the "
             "fallback order is set; name another judge"
         )
-    return heirs[0], (Succession(name, heirs[0], since),)
 
-
-def retiring_lines(
-    names: Iterable[str], config: JudgingConfig, table: JudgeTable, today: date
-) -> list[str]:
-    """A line for each model that its provider switches off within RETIRES_SOON, or has."""
-    lines = []
-    for name in dict.fromkeys(names):
-        entry = ModelEntry() if is_embedded(name) else entry_of(name, config, table)
-        if entry.retires is None or entry.retires - today > RETIRES_SOON:
-            continue
-        after = f"its successor: {entry.successor or 'unknown'}"
-        when = f"is off since {entry.retires}"
-        if (left := entry.retires - today) > timedelta():
-            when = f"retires on {entry.retires}, in {left.days} days"
-        lines.append(f"{name} {when}; {after}")
-    return lines
+    def retiring_lines(self, names: Iterable[str]) -> list[str]:
+        """A line for each model that its provider switches off within RETIRES_SOON, or has."""
+        lines = []
+        for name in dict.fromkeys(names):
+            entry = ModelEntry() if is_embedded(name) else entry_of(name, self.config, self.table)
+            if entry.retires is None or entry.retires - self.today > RETIRES_SOON:
+                continue
+            after = f"its successor: {entry.successor or 'unknown'}"
+            when = f"is off since {entry.retires}"
+            if (left := entry.retires - self.today) > timedelta():
+                when = f"retires on {entry.retires}, in {left.days} days"
+            lines.append(f"{name} {when}; {after}")
+        return lines
 
 
 class GoneModels:

@@ -1,15 +1,21 @@
 """What each metric is, in words: a line for a list, a page for one metric, a table in Markdown. All
-of it comes from the metric and the docstring of its file."""
+of it comes from the metric, the docstring of its file, and measured.yaml."""
 
 from __future__ import annotations
 
+import importlib.resources
 import re
 from collections.abc import Iterable, Iterator
+from datetime import date
+from functools import cache
 from inspect import getdoc
 from textwrap import dedent, wrap
 
+from pydantic import TypeAdapter
+
+from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.metric import JudgedMetric, Metric
-from memray_eval.types import Response, Sample
+from memray_eval.types import Frozen, Response, Sample
 
 WIDTH = 80
 # Where in our sources a thing stands
@@ -22,6 +28,53 @@ _KINDS = {
     "embedded": "computed from embeddings",
     "computed": "computed",
 }
+
+
+class MeasuredAgreement(Frozen):
+    """How far a judge agreed with people on `n` labels, by a version of a metric's rubric: `value`
+    is what `figure` names, with its interval, and `command` measures it again."""
+
+    metric: str
+    rubric_version: int
+    judge: str
+    data: str
+    n: int
+    figure: str
+    value: float
+    low: float
+    high: float
+    date: date
+    command: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.figure} {self.value:.2f} ({self.low:.2f} to {self.high:.2f}) with {self.judge} "
+            f"on {self.n} labels of {self.data}, by version {self.rubric_version} of the rubric, "
+            f"{self.date}: {self.command}"
+        )
+
+
+@cache
+def _all_measured() -> tuple[MeasuredAgreement, ...]:
+    file = importlib.resources.files("memray_eval.metrics") / "measured.yaml"
+    return TypeAdapter(tuple[MeasuredAgreement, ...]).validate_python(
+        parse_yaml(file.read_text("utf-8"))
+    )
+
+
+def measured_agreement(metric: str) -> list[MeasuredAgreement]:
+    """The measurements of measured.yaml for a metric, the newest first."""
+    mine = (entry for entry in _all_measured() if entry.metric == metric)
+    return sorted(mine, key=lambda entry: entry.date, reverse=True)
+
+
+def agreement_in_words(metric: str) -> list[str]:
+    return [*map(str, measured_agreement(metric))] or ["not measured"]
+
+
+def anchors_of(metric: JudgedMetric) -> list[tuple[str, str]]:
+    """Each level that the metric says the look of, the best first, and what it says."""
+    return [(f"{level:g}", metric.anchors[level]) for level in sorted(metric.anchors, reverse=True)]
 
 
 def split_docstring(text: str | None) -> tuple[str, str]:
@@ -74,6 +127,13 @@ def page_lines(metric: Metric) -> Iterator[str]:
         yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
         if metric.estimate and (doc := getdoc(metric.estimate.rules)):
             yield from _without_source(doc).split("\n")
+        yield ""
+        for line in agreement_in_words(metric.name):
+            yield from _wrapped(f"Judge's agreement with people: {line}", "")
+        if metric.anchors:
+            yield from ("", "What a score looks like:")
+            for level, text in anchors_of(metric):
+                yield from _wrapped(f"{level}: {text}", "  ", "     ")
         yield from _rubric_lines(metric)
 
 
@@ -121,7 +181,9 @@ def _figure_in_words(metric: Metric) -> str:
 def _rubric_lines(metric: JudgedMetric) -> Iterator[str]:
     nobody = Sample(id="-", query="-", memory={"-": "-"})
     for name in metric.rubrics or ("",):
-        yield from ("", f"What a judge is told{f' ({name})' if name else ''}:")
+        words = [name, f"version {metric.version}" if metric.version else ""]
+        listed = ", ".join(filter(None, words))
+        yield from ("", f"What a judge is told{f' ({listed})' if listed else ''}:")
         try:
             messages = metric.messages(nobody, Response(text="-"), metric.rubrics.get(name))
         except Exception:  # a user's own may need what its sample has

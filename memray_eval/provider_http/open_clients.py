@@ -1,12 +1,18 @@
-"""Which HTTP clients are open: on Ray they end with their process, in one process someone must
-close them."""
+"""The HTTP clients of the providers' packages: which are open, and what the packages log.
+
+On Ray clients end with their process; in one process someone must close them."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from typing import Protocol, TypeVar
+
+# With OPENAI_LOG=debug and its kin they write whole requests to stderr, and a worker's stderr is a
+# file under Ray's temporary folder that others may read.
+_LOGGERS = "openai anthropic google_genai instructor httpx httpx2 httpcore httpcore2".split()
 
 
 class Client(Protocol):
@@ -35,3 +41,10 @@ async def closing_clients() -> AsyncIterator[None]:
         _open.reset(before)
         for client in clients:
             await client.aclose()
+
+
+def silence_payload_logs() -> None:
+    """Lets the providers' packages log warnings and errors only, which hold no prompt, reply or
+    key. Call it after their import, which reads the environment."""
+    for name in _LOGGERS:
+        logging.getLogger(name).setLevel(logging.WARNING)

@@ -1,5 +1,5 @@
-"""What the openai SDK returns and raises, in this project's types: for judges, candidates and
-embeddings alike."""
+"""The openai SDK for judges, candidates, embeddings and speech: its clients, and what it returns
+and raises in this project's types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,27 @@ from typing import Any
 import openai
 
 from memray_eval.errors import JudgeError
+from memray_eval.provider_http.open_clients import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import Edge, HttpReply
+from memray_eval.provider_http.transport import client_options
+
+silence_payload_logs()
+
+
+def open_client(
+    key: str, base_url: str | None, timeout_s: float, *, max_retries: int = 0, **transport: Any
+) -> openai.AsyncOpenAI:
+    """A client whose replies are bounded: see `client_options`. Without retries of the SDK's own it
+    sends over aiohttp, for half the CPU of a call over httpx2."""
+    make = openai.DefaultAsyncHttpxClient if max_retries else openai.DefaultAioHttpClient
+    http = keep_open(make(**client_options(timeout_s, **transport)))
+    return openai.AsyncOpenAI(
+        api_key=key,
+        base_url=base_url,
+        timeout=timeout_s,
+        max_retries=max_retries,
+        http_client=http,
+    )
 
 
 def edge_for(client: openai.AsyncOpenAI) -> Edge:
@@ -22,11 +42,4 @@ def to_http_reply(response: Any) -> HttpReply:
 
 def to_judge_error(client: openai.AsyncOpenAI, error: BaseException) -> JudgeError:
     """Whatever the SDK raised, as ours; ours as they are."""
-    if isinstance(error, JudgeError):
-        return error
-    if isinstance(error, openai.APIStatusError):
-        answer = error.response
-        return edge_for(client).refusal(
-            error.status_code, answer.headers.get("retry-after"), answer.content
-        )
-    return edge_for(client).lost(error)
+    return edge_for(client).translate(error, openai.APIStatusError)

@@ -1,5 +1,5 @@
-"""Which parameters a model takes: what a server refuses by name is left out from then on, or goes
-by the other name that it asks for. A run finds that out once: see ParameterBook."""
+"""Parameters that a model takes: what a server refuses by name is left out from then on, or goes by
+the other name that it asks for. A run finds that out once: see ParameterBook."""
 
 from __future__ import annotations
 
@@ -73,12 +73,12 @@ _AFTER = (
 
 
 class Step(NamedTuple):
-    """What a worker asks or tells of `target`, a model at its address: a `call` with the parameters
-    `asked` is to go; it was refused, and goes on with `changes`; it was taken; or it failed in
+    """What a worker asks or tells of `target`, a model at its address: a `call` with this
+    `signature` is to go; it was refused, and goes on with `changes`; it was taken; or it failed in
     another way."""
 
     target: str
-    asked: frozenset[str] = frozenset()
+    signature: frozenset[str] = frozenset()
     call: str = ""
     event: Literal["asks", "refused", "taken", "failed"] = "failed"
     changes: Mapping[str, str] = {}  # it travels between processes
@@ -119,35 +119,35 @@ class ParameterBook:
 
     def take(self, step: Step) -> Standing:
         """Takes a step. Of calls that ask, one goes as long as it is refused, and then the next."""
-        known = self._targets[step.target]
+        target = self._targets[step.target]
         if step.event == "asks":
-            is_taken = any(step.asked <= taken for taken in known.taken)
-            if is_taken or known.finder:
-                may_go = is_taken or self._clock() > known.held_until
-                return Standing(dict(known.changes), may_go)
-            known.finder, known.held_until = step.call, self._clock() + HOLD_S
-            return Standing(dict(known.changes), True, True)
+            is_taken = any(step.signature <= taken for taken in target.taken)
+            if is_taken or target.finder:
+                may_go = is_taken or self._clock() > target.held_until
+                return Standing(dict(target.changes), may_go)
+            target.finder, target.held_until = step.call, self._clock() + HOLD_S
+            return Standing(dict(target.changes), True, True)
         for name, other in step.changes.items():
-            before = known.changes.get(name)
+            before = target.changes.get(name)
             # Two workers may have learnt opposite names of a limit
-            known.changes[name] = other if before in (None, other) else LEFT_OUT
-            if known.changes[name] != before:
-                self._say(_describe_change(step.target, name, known.changes[name]))
+            target.changes[name] = other if before in (None, other) else LEFT_OUT
+            if target.changes[name] != before:
+                self._say(_describe_change(step.target, name, target.changes[name]))
         if step.event == "taken":
-            known.taken.append(step.asked)
-        if known.finder == step.call:
-            known.finder = step.call if step.event == "refused" else ""
-            known.held_until = self._clock() + HOLD_S
-        return Standing(dict(known.changes))
+            target.taken.append(step.signature)
+        if target.finder == step.call:
+            target.finder = step.call if step.event == "refused" else ""
+            target.held_until = self._clock() + HOLD_S
+        return Standing(dict(target.changes))
 
     def known(self) -> dict[str, dict[str, str]]:
-        """By model and address, what is left out or goes by another name, for the manifest."""
-        return {target: one.changes for target, one in self._targets.items() if one.changes}
+        """What is left out or goes by another name, for the manifest."""
+        return {name: target.changes for name, target in self._targets.items() if target.changes}
 
-    def restore(self, known: Mapping[str, Changes]) -> None:
+    def restore(self, changes_by_target: Mapping[str, Changes]) -> None:
         """Takes what an earlier session found out."""
-        for target, changes in known.items():
-            self._targets[target].changes.update(changes)
+        for name, changes in changes_by_target.items():
+            self._targets[name].changes.update(changes)
 
 
 class LocalParameters:
@@ -161,19 +161,22 @@ class LocalParameters:
 
 
 class Attempt:
-    """A call whose parameters are negotiated: `asked` tells calls with others apart."""
+    """A call whose parameters are negotiated: `signature` tells calls with others apart."""
 
     def __init__(
-        self, negotiator: ParameterNegotiator, parameters: Mapping[str, Any], asked: frozenset[str]
+        self,
+        negotiator: ParameterNegotiator,
+        parameters: Mapping[str, Any],
+        signature: frozenset[str],
     ) -> None:
-        self._negotiator, self._parameters, self._asked = negotiator, parameters, asked
+        self._negotiator, self._parameters, self._signature = negotiator, parameters, signature
         self.changes, self.finds_out, self._name = negotiator.changes, "", ""
         self._n_left = 2 * len(parameters) + len(LIMITS)  # refusals, after which it ends
 
     async def start(self) -> None:
         """Waits until the request may go."""
         if self._n_left and not self.finds_out:
-            name, is_first = await self._negotiator.wait_to_go(self._asked)
+            name, is_first = await self._negotiator.wait_to_go(self._signature)
             self._name = name or self._name
             self.finds_out = name if is_first else ""
 
@@ -188,7 +191,7 @@ class Attempt:
         if not self._n_left or not (changes := find_change(error, sent, self.changes)):
             return False
         self._n_left -= 1
-        await self._negotiator.tell("refused", self._asked, self._name, changes)
+        await self._negotiator.tell("refused", self._signature, self._name, changes)
         return True
 
     async def end(self, event: Literal["taken", "failed"]) -> None:
@@ -196,7 +199,7 @@ class Attempt:
         for another reason and is tried again later."""
         if self.finds_out:
             call, self.finds_out = self.finds_out, ""
-            await self._negotiator.tell(event, self._asked, call)
+            await self._negotiator.tell(event, self._signature, call)
 
 
 class ParameterNegotiator:
@@ -209,19 +212,16 @@ class ParameterNegotiator:
         self._taken, self._learnt_at = set[frozenset[str]](), -math.inf
         self._asking, self._name, self._numbers = asyncio.Lock(), uuid4().hex, count()
 
-    def begin(self, parameters: Mapping[str, Any], asked: frozenset[str]) -> Attempt:
-        return Attempt(self, parameters, asked)
-
     async def ask(
         self,
         parameters: Mapping[str, Any],
-        asked: frozenset[str],
+        signature: frozenset[str],
         call: Callable[[Attempt], Awaitable[T]],
     ) -> T:
         """What `call` returns, which says of its attempt when the server has answered. It is called
         again as long as the server refuses a parameter that it was sent, with that one left out:
         once for each name, so it ends."""
-        attempt = self.begin(parameters, asked)
+        attempt = Attempt(self, parameters, signature)
         try:
             while True:
                 await attempt.start()
@@ -242,41 +242,43 @@ class ParameterNegotiator:
 
     async def note(self, error: JudgeError, parameters: Mapping[str, Any]) -> None:
         """Learns from the refusal of a request that is no call."""
-        if found := find_change(error, changed_parameters(parameters, self.changes), self.changes):
-            await self.tell("refused", changes=found)
+        sent = changed_parameters(parameters, self.changes)
+        if changes := find_change(error, sent, self.changes):
+            await self.tell("refused", changes=changes)
 
     async def tell(
         self,
         event: Literal["refused", "taken", "failed"],
-        asked: frozenset[str] = frozenset(),
+        signature: frozenset[str] = frozenset(),
         call: str = "",
         changes: Changes = MappingProxyType({}),
     ) -> None:
         if event == "taken":
-            self._taken.add(asked)
-        known = await self._port.negotiate(Step(self._target, asked, call, event, dict(changes)))
-        self.changes = {**self.changes, **changes, **known.changes}
+            self._taken.add(signature)
+        step = Step(self._target, signature, call, event, dict(changes))
+        standing = await self._port.negotiate(step)
+        self.changes = {**self.changes, **changes, **standing.changes}
 
-    async def wait_to_go(self, asked: frozenset[str]) -> tuple[str, bool]:
+    async def wait_to_go(self, signature: frozenset[str]) -> tuple[str, bool]:
         """Waits until a call may go. Returns its name, and if it finds out for others which
         parameters are taken."""
-        if asked in self._taken:
+        if signature in self._taken:
             return "", False
         call = f"{self._name} {next(self._numbers)}"
         async with self._asking:  # one call of this worker asks at a time
-            while asked not in self._taken:
-                standing = await self._port.negotiate(Step(self._target, asked, call, "asks"))
+            while signature not in self._taken:
+                standing = await self._port.negotiate(Step(self._target, signature, call, "asks"))
                 self.changes = {**self.changes, **standing.changes}
                 if standing.finds_out:
                     return call, True
                 if standing.may_go:
-                    self._taken.add(asked)
+                    self._taken.add(signature)
                     break
                 await asyncio.sleep(POLL_S)
         return call, False
 
 
-def asked_set(parameters: Mapping[str, Any]) -> frozenset[str]:
+def signature_of(parameters: Mapping[str, Any]) -> frozenset[str]:
     """What tells calls with other parameters apart, where a server may take one and not another."""
     return frozenset(
         name if name in _ANY_VALUE else _with_value(name, value)
@@ -288,8 +290,8 @@ def changed_parameters(parameters: Mapping[str, Any], changes: Changes) -> dict[
     """The parameters without those that are left out, by the names that the server takes."""
     out: dict[str, Any] = {}
     for name, value in parameters.items():
-        names, one = [name], _with_value(name, value) if changes else ""
-        while names[-1] and (other := changes.get(names[-1], changes.get(one))) is not None:
+        names, valued = [name], _with_value(name, value) if changes else ""
+        while names[-1] and (other := changes.get(names[-1], changes.get(valued))) is not None:
             names.append(LEFT_OUT if other in names else other)
         if names[-1]:
             out[names[-1]] = value
@@ -316,58 +318,55 @@ def find_change(error: JudgeError, sent: Mapping[str, Any], changes: Changes) ->
 
 
 def _refused(error: JudgeError, sent: Mapping[str, Any]) -> str | None:
-    said = _parse(error.words)
-    texts = list(_texts(said))
+    content = _parse(error.words)
+    texts = list(_texts(content))
     if any(_TOO_LONG.search(text) for text in texts):
         return None
-    places = [error.param] if error.param.lower() not in ("", "none", "null") else []
-    places += list(_locations(said))
-    places += [part for text in texts for found in _LOC.findall(text) for part in found.split(",")]
-    for place in places:
-        parts = re.split(r"[.\[\]'\"\s]+", place.strip(" '\""))
-        if own := next((name for part in parts for name in sent if _is_name(part, name)), None):
+    paths = [error.param] if error.param.lower() not in ("", "none", "null") else []
+    paths += list(_locations(content))
+    paths += [part for text in texts for match in _LOC.findall(text) for part in match.split(",")]
+    for path in paths:
+        parts = re.split(r"[.\[\]'\"\s]+", path.strip(" '\""))
+        if own := next((name for part in parts for name in sent if _names(part, name)), None):
             return own
-    if places:  # it names what is none of ours
+    if paths:  # it names what is none of ours
         return None
-    for text in texts:
-        if (name := _named_in(text, sent)) is not None:
-            return name
-    return None
+    return next((name for text in texts if (name := _named_in(text, sent)) is not None), None)
 
 
 def _named_in(text: str, sent: Mapping[str, Any]) -> str | None:
     """The parameter that a message objects to: the first that it names, quoted before others; of
     two that exclude each other the last one."""
     text = _ADVICE.split(_ECHO.sub("", text[:MOST_CHARACTERS]))[0]
-    found = [
+    hits = [
         (spelt != name, rank, match.start(), -len(spelt), name)
         for name in sent
         for spelt, patterns in _patterns(name)
         for rank, pattern in enumerate(patterns)
         if (match := pattern.search(text))
     ]
-    if not found:
+    if not hits:
         return None
-    is_either = _EITHER.search(text) and len({name for *_, name in found}) > 1
-    return (max(found, key=lambda one: one[2]) if is_either else min(found))[-1]
+    is_either = _EITHER.search(text) and len({name for *_, name in hits}) > 1
+    return (max(hits, key=lambda hit: hit[2]) if is_either else min(hits))[-1]
 
 
 @cache
-def _patterns(name: str) -> tuple[tuple[str, tuple[re.Pattern[str], ...]], ...]:
+def _patterns(name: str) -> list[tuple[str, tuple[re.Pattern[str], ...]]]:
     """How a message may name a parameter or call it: quoted, or bare; one that is a word of English
-    only in a place where a name stands."""
-    made = []
+    only where a name is expected."""
+    patterns = []
     for spelt in (name, *_ALIASES.get(name, ())):
         word = r"[ _.-]?".join(map(re.escape, re.split(r"[_.]", spelt)))
         alone = rf"(?<![A-Za-z0-9_.]){word}(?![A-Za-z0-9_])"
         quoted = rf"[`'\"\[]{word}(?=[`'\"\].:=, ])"
         bare = alone if re.search(r"[_.]", spelt) else rf"{_BEFORE}{alone}|{alone}{_AFTER}"
-        both = tuple(re.compile(one, re.IGNORECASE) for one in (quoted, bare))
-        made.append((spelt, both))
-    return tuple(made)
+        ranked = tuple(re.compile(pattern, re.IGNORECASE) for pattern in (quoted, bare))
+        patterns.append((spelt, ranked))
+    return patterns
 
 
-def _is_name(part: str, name: str) -> bool:
+def _names(part: str, name: str) -> bool:
     bare = re.sub(r"[^a-z0-9]", "", part.lower())
     return bool(bare) and any(
         bare == re.sub(r"[^a-z0-9]", "", spelt.lower()) for spelt in (name, *_ALIASES.get(name, ()))
@@ -381,33 +380,33 @@ def _parse(words: str) -> Any:
         return words
 
 
-def _texts(said: Any, depth: int = 0) -> Iterator[str]:
+def _texts(content: Any, depth: int = 0) -> Iterator[str]:
     """The messages of an error object, those of gateways within others too, without what they
     repeat of the request."""
-    if isinstance(said, str):
-        within = _parse(said[said.find("{") :]) if "{" in said and depth < 4 else said
-        if isinstance(within, dict):
-            yield from _texts(within, depth + 1)
-        yield said
-    elif isinstance(said, Mapping) and depth < 8:
-        for key, value in said.items():
+    if isinstance(content, str):
+        inner = _parse(content[content.find("{") :]) if "{" in content and depth < 4 else content
+        if isinstance(inner, dict):
+            yield from _texts(inner, depth + 1)
+        yield content
+    elif isinstance(content, Mapping) and depth < 8:
+        for key, value in content.items():
             if key not in ("input", "ctx", "url", "type", "code", "status", "loc", "param", "body"):
                 yield from _texts(value, depth + 1)
-    elif isinstance(said, list) and depth < 8:
-        for one in said:
-            yield from _texts(one, depth + 1)
+    elif isinstance(content, list) and depth < 8:
+        for item in content:
+            yield from _texts(item, depth + 1)
 
 
-def _locations(said: Any, depth: int = 0) -> Iterator[str]:
+def _locations(content: Any, depth: int = 0) -> Iterator[str]:
     """Where pydantic's and FastAPI's errors point, such as body, temperature."""
-    if isinstance(said, Mapping) and depth < 8:
-        if isinstance(said.get("loc"), list):
-            yield ".".join(map(str, said["loc"]))
+    if isinstance(content, Mapping) and depth < 8:
+        if isinstance(content.get("loc"), list):
+            yield ".".join(map(str, content["loc"]))
         for key in ("error", "detail", "message", "errors"):
-            yield from _locations(said.get(key), depth + 1)
-    elif isinstance(said, list) and depth < 8:
-        for one in said:
-            yield from _locations(one, depth + 1)
+            yield from _locations(content.get(key), depth + 1)
+    elif isinstance(content, list) and depth < 8:
+        for item in content:
+            yield from _locations(item, depth + 1)
 
 
 def _with_value(name: str, value: Any) -> str:

@@ -54,14 +54,8 @@ _STATUS_OF = (
 # Of a used-up quota, which is no rate limit
 PAYMENT_REQUIRED = 402
 _QUOTA_CODES = frozenset(
-    {
-        "insufficient_quota",
-        "billing_hard_limit_reached",
-        "billing_not_active",
-        "billing_error",
-        "insufficient_credits",
-        "insufficient_balance",
-    }
+    "insufficient_quota billing_hard_limit_reached billing_not_active billing_error "
+    "insufficient_credits insufficient_balance".split()
 )
 
 
@@ -78,13 +72,15 @@ class ErrorDetails(NamedTuple):
     excerpt: str = ""
     param: str = ""
 
+    def put_on(self, error: JudgeError, status: int) -> JudgeError:
+        error.status, error.code, error.kind = status, self.code, self.kind
+        error.param = self.param
+        return error
+
     def __str__(self) -> str:
-        named = [
-            f"{name} {value}" for name, value in (("code", self.code), ("type", self.kind)) if value
-        ]
-        return (f" ({', '.join(named)})" if named else "") + (
-            f"{SAID}{self.excerpt}" if self.excerpt else ""
-        )
+        named = [f"code {self.code}"] * bool(self.code) + [f"type {self.kind}"] * bool(self.kind)
+        words = f" ({', '.join(named)})" if named else ""
+        return words + (f"{SAID}{self.excerpt}" if self.excerpt else "")
 
 
 class HttpReply(NamedTuple):
@@ -96,49 +92,36 @@ class HttpReply(NamedTuple):
 
 class Counted(NamedTuple):
     """The tokens of a call. What the provider did not tell, or not in whole numbers from 0 to
-    MOST_TOKENS, is 0 in `usage`, and the call is not `known`."""
+    MOST_TOKENS, is 0 in `usage`, and the usage is not `is_whole`."""
 
     usage: Usage
-    known: bool
+    is_whole: bool
 
 
 def error_of_status(
-    status: int, retry_after: str | None, details: ErrorDetails = ErrorDetails()
+    status: int, retry_after: str | None, content: Mapping[str, Any], details: ErrorDetails
 ) -> JudgeError:
-    """The error of an HTTP status."""
+    """The error of an HTTP status and of the error object that came with it: a used-up quota is no
+    rate limit, and a gateway's page knows nothing of models."""
     error: JudgeError
-    if status == 429:
-        error = Throttled(
-            f"429: too many requests{details}", retry_after_s=parse_retry_after(retry_after)
-        )
+    if (quota := quota_error(status, content)) is not None:
+        error = quota
+    elif status == 429:
+        wait_s = parse_retry_after(retry_after)
+        error = Throttled(f"429: too many requests{details}", retry_after_s=wait_s)
     elif "model_not_found" in (details.code, details.kind):
         error = UnknownModel(f"{status}: the provider has no such model{details}")
     elif status in (401, 403):
         error = Unauthorised(f"{status}: the key is wrong or may not use this model{details}")
+    elif status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
+        error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
     elif status == 404:
         error = UnknownModel(f"404: the provider has no such model{details}")
     elif status == 408 or status >= 500:
         error = Unavailable(f"the provider answered {status}{details}")
     else:
         error = JudgeError(f"the provider answered {status}{details}")
-    error.status, error.code, error.kind = status, details.code, details.kind
-    error.param = details.param
-    return error
-
-
-def _error_of(
-    status: int, retry_after: str | None, content: Mapping[str, Any], details: ErrorDetails
-) -> JudgeError:
-    """The error of a status and of what the provider said: a used-up quota is no rate limit, and a
-    gateway's page knows nothing of models."""
-    error: JudgeError | None = quota_error(status, content)
-    if status == 404 and not content.keys() & {"message", "code", "type", "status", "error"}:
-        error = WrongAddress(f"404: the address answers, but not as a provider does{details}")
-    if error is None:
-        return error_of_status(status, retry_after, details)
-    error.status, error.code, error.kind = status, details.code, details.kind
-    error.param = details.param
-    return error
+    return details.put_on(error, status)
 
 
 def _with_words(error: JudgeError, status: int | None, body: bytes | str) -> JudgeError:
@@ -169,6 +152,17 @@ class Edge:
             f"the call to {self.host} could not be made: {type(error).__name__}"
         )
 
+    def translate(self, error: BaseException, with_response: type[Any]) -> JudgeError:
+        """Whatever an SDK raised, as ours; ours as they are. Its errors `with_response` hold one
+        whose status it does not take for success."""
+        if isinstance(error, JudgeError):
+            return error
+        if isinstance(error, with_response):
+            response = error.response
+            retry_after = response.headers.get("retry-after")
+            return self.refusal(response.status_code, retry_after, response.content)
+        return self.lost(error)
+
     def refusal(self, status: int, retry_after: str | None, body: bytes | str) -> JudgeError:
         """The error of a reply whose status an SDK does not take for success."""
         if status < 300:
@@ -180,7 +174,7 @@ class Edge:
             content = _error_in(_parse(body))
         except InvalidReply:
             content = {}
-        error = _error_of(status, retry_after, content, self._details(content, body))
+        error = error_of_status(status, retry_after, content, self._details(content, body))
         return _with_words(error, status, body)
 
     def object(self, reply: HttpReply) -> dict[str, Any]:
@@ -199,12 +193,12 @@ class Edge:
                 raise InvalidReply(f"the body is {kind_of(content)}")
         details = self._details(error, reply.body)
         status = _status_of(error)
-        raised = Unreadable("") if status is None else _error_of(status, None, error, details)
+        raised: JudgeError = Unreadable("")
+        if status is not None:
+            raised = error_of_status(status, None, error, details)
         if not isinstance(raised, QuotaExhausted):
             raised.args = (f"{self.host} answered {reply.status}, but with an error{details}",)
-        raised.status, raised.code, raised.kind = reply.status, details.code, details.kind
-        raised.param = details.param
-        raise _with_words(raised, status, reply.body)
+        raise _with_words(details.put_on(raised, reply.status), status, reply.body)
 
     @contextmanager
     def reading(self, reply: HttpReply, usage: Usage | None = None) -> Iterator[None]:
@@ -279,25 +273,25 @@ def read_usage(usage: Any, fields: TokenFields) -> Counted:
     """The tokens of a usage object. One whose cached and written tokens are more than its input is
     not known: it contradicts itself."""
     content = usage if isinstance(usage, Mapping) else {}
-    sums, known = [], True
+    sums, is_whole = [], True
     for names, is_needed in zip(fields, (True, True, False, False), strict=True):
         counts = []
         for index, name in enumerate(names):
             value = _value_at(content, name)
             is_missing = value is None and not (is_needed and index == 0)
             counts.append(0 if is_missing else token_count(value))
-        known = known and None not in counts
+        is_whole = is_whole and None not in counts
         sums.append(sum(count or 0 for count in counts) if None not in counts else 0)
     inputs, outputs, cached, written = sums
     if cached + written > inputs:
-        known, cached, written = False, 0, 0
+        is_whole, cached, written = False, 0, 0
     total = Usage(
         input_tokens=inputs,
         output_tokens=outputs,
         cached_input_tokens=cached,
         cache_write_tokens=written,
     )
-    return Counted(total, known)
+    return Counted(total, is_whole)
 
 
 def _value_at(content: Mapping[str, Any], name: str) -> Any:
@@ -368,18 +362,16 @@ def name_in(holder: Mapping[str, Any], name: str) -> str:
 
 def kind_of(value: Any) -> str:
     """What a JSON value is, as an error says it."""
-    if value is None:
-        return "null"
-    for kind, name in (
-        (bool, "a boolean"),
-        (str, "a text"),
-        (int | float, "a number"),
-        (list, "a list"),
-        (dict, "an object"),
-    ):
-        if isinstance(value, kind):
-            return name
-    return type(value).__name__
+    names = {
+        type(None): "null",
+        bool: "a boolean",
+        str: "a text",
+        int: "a number",
+        float: "a number",
+        list: "a list",
+        dict: "an object",
+    }
+    return names.get(type(value), type(value).__name__)
 
 
 def _missing_or(holder: Mapping[str, Any], name: str) -> str:

@@ -1,10 +1,6 @@
-"""What lies below the providers' SDKs: HTTP replies that are bounded, and lost connections that say
-what happened.
-
-The SDKs send over httpx2, most of them over aiohttp below it, and raise the errors of either. What
-really happened stands at the end of an exception's chain, so that is where `connection_error`
-looks; the class that an SDK raises may say something else (over aiohttp a connection that was
-closed comes as a time-out)."""
+"""Below the providers' SDKs: HTTP replies that are bounded, and lost connections that say what
+happened. That is at the end of an exception's chain; the class that an SDK raises may say something
+else (over aiohttp a connection that was closed comes as a time-out)."""
 
 from __future__ import annotations
 
@@ -173,8 +169,10 @@ _CAUSES: tuple[tuple[Callable[[BaseException], bool], str], ...] = (
         _is(httpx2.RemoteProtocolError, aiohttp.ClientResponseError),
         "no answer: {host} closed the connection, or sent no HTTP",
     ),
-    (_is(TimeoutError), "no answer: {host} did not answer in time (timed out)"),
-    (_is(httpx2.TimeoutException), "no answer: {host} did not answer in time (timed out)"),
+    (
+        _is(TimeoutError, httpx2.TimeoutException),
+        "no answer: {host} did not answer in time (timed out)",
+    ),
     (
         _is(httpx2.TransportError, aiohttp.ClientError, OSError),
         "no answer: the connection to {host} was lost ({detail})",

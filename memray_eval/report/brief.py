@@ -27,7 +27,14 @@ from memray_eval.report.sections import (
     wrap_text,
 )
 from memray_eval.text_processing.printable import escape_controls
-from memray_eval.types import FALLBACKS, JURORS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
+from memray_eval.types import (
+    FALLBACKS,
+    WITHOUT_CALL,
+    MetricSummary,
+    Summary,
+    is_estimate,
+    split_jurors,
+)
 
 CAUSES_SHOWN, NOTE_LINES = 3, 4
 _DIFFERS = "*"
@@ -220,7 +227,7 @@ def _who_judged(metrics: Sequence[MetricSummary]) -> str:
 def describe_temperatures(summary: Summary) -> list[str]:
     """The temperature of the judges of the figures: once if it is the same for all."""
     judges = {
-        name for metric in summary.metrics for jury in metric.judges for name in jury.split(JURORS)
+        name for metric in summary.metrics for jury in metric.judges for name in split_jurors(jury)
     }
     of_judge = {name: at for name, at in summary.temperatures.items() if name in judges}
     if not of_judge:

@@ -18,7 +18,6 @@ from memray_eval.report.sections import (
 from memray_eval.types import (
     DISAGREEMENTS,
     FALLBACKS,
-    JURORS,
     RULE_METRIC,
     VERDICT_METRIC,
     WITHOUT_CALL,
@@ -29,6 +28,7 @@ from memray_eval.types import (
     TaskMetric,
     TaskSummary,
     is_estimate,
+    split_jurors,
 )
 
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
@@ -85,7 +85,7 @@ def judge_label(summary: Summary, candidate: str | None = None) -> str:
     if len(judges) > 1:
         return "judges"
     (name,) = judges
-    return "jury" if JURORS in name else name.rpartition("/")[2][:_JUDGE_WIDTH]
+    return "jury" if len(split_jurors(name)) > 1 else name.rpartition("/")[2][:_JUDGE_WIDTH]
 
 
 def disagreements_line(summary: Summary) -> str:

@@ -32,7 +32,6 @@ from memray_eval.metric import (
 from memray_eval.ports import CURRENT_UNIT, Judge, Verdict
 from memray_eval.text_processing.judge_prompts import is_long_start
 from memray_eval.types import (
-    JURORS,
     ComputedScore,
     Frozen,
     Message,
@@ -41,6 +40,7 @@ from memray_eval.types import (
     Score,
     Usage,
     dumps,
+    join_jurors,
 )
 
 # "metric" or "metric/task" -> its judges. A judged metric without one is scored by its estimate; if
@@ -321,8 +321,8 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
     gave = [score for score in scores if score.value is not None]
     models = [name or "" for _, name in dict.fromkeys((s.judge, s.served_model) for s in gave)]
     named = {
-        "judge": JURORS.join(dict.fromkeys(score.judge for score in gave)),
-        "served_model": JURORS.join(models) if all(models) else None,
+        "judge": join_jurors(dict.fromkeys(score.judge for score in gave)),
+        "served_model": join_jurors(models) if all(models) else None,
     }
     return verdict.model_copy(
         update={**spent, **named, "parts": parts, "judgment": dumps(judgment)}
@@ -355,7 +355,7 @@ async def _ask_each(
     return Verdict(
         judgment=metric.join([verdict.judgment for verdict in verdicts]),
         judge=verdicts[0].judge,
-        served_model=JURORS.join(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
+        served_model=join_jurors(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
         or None,
         usage=usage,
         cost_usd=cost_usd,

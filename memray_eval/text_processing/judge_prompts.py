@@ -83,21 +83,29 @@ class LaidOut(NamedTuple):
 class JudgePrompt(tuple[Message, ...]):
     """A judge call as its two messages with the rubric first, and what they are made of, for who
     asks a provider whose cache pays off. `readers` is how many calls of a run begin with what this
-    one shares, itself among them."""
+    one shares, itself among them; `version` is the rubric's, 0 for one that has none."""
 
     rubric: str
     sections: Mapping[str, str]
     readers: int
+    version: int
 
     def __new__(cls, rubric: str, sections: Mapping[str, str]) -> JudgePrompt:
         prompt = super().__new__(cls, _rubric_first(rubric, sections))
-        prompt.rubric, prompt.sections, prompt.readers = rubric, sections, 1
+        prompt.rubric, prompt.sections, prompt.readers, prompt.version = rubric, sections, 1, 0
         return prompt
 
     def read_by(self, readers: int) -> JudgePrompt:
         """The same, begun by so many calls."""
+        return self._with(readers=readers)
+
+    def of_version(self, version: int) -> JudgePrompt:
+        """The same, by a rubric of this version."""
+        return self._with(version=version)
+
+    def _with(self, **changes: int) -> JudgePrompt:
         prompt = tuple.__new__(JudgePrompt, self)
-        prompt.rubric, prompt.sections, prompt.readers = self.rubric, self.sections, readers
+        vars(prompt).update(vars(self) | changes)
         return prompt
 
     @property

@@ -37,7 +37,6 @@ from memray_eval.types.samples import (
 )
 from memray_eval.types.scores import (
     FALLBACKS,
-    JURORS,
     RULES,
     RULES_ON_EMPTY,
     RULES_ON_NO_ANSWER,
@@ -47,6 +46,8 @@ from memray_eval.types.scores import (
     Score,
     Status,
     is_estimate,
+    join_jurors,
+    split_jurors,
     unit_id,
 )
 from memray_eval.types.summaries import (
@@ -90,7 +91,6 @@ __all__ = [
     "EXISTING",
     "FAILURES",
     "FALLBACKS",
-    "JURORS",
     "PAIR",
     "PAIRS",
     "RETRIED",
@@ -154,7 +154,9 @@ __all__ = [
     "Usage",
     "dumps",
     "is_estimate",
+    "join_jurors",
     "key_conflicts",
     "pair_of",
+    "split_jurors",
     "unit_id",
 ]

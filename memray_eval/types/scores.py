@@ -24,7 +24,7 @@ FALLBACKS: Mapping[str, str] = {
     "default": "set to the default",
 }
 
-JURORS = " + "  # between their names in a score's `judge`
+_BETWEEN_JURORS = " + "  # in a score's `judge`, which is stored
 
 # the judge of an empty response: no model is asked
 RULES_ON_EMPTY = f"{RULES} (empty response)"
@@ -33,6 +33,16 @@ RULES_ON_NO_ANSWER = f"{RULES} (no answer)"
 WITHOUT_CALL = frozenset({RULES_ON_EMPTY, RULES_ON_NO_ANSWER})
 
 Status = Literal["scored", "abstained", "not_applicable", "error", "no_answer"]
+
+
+def join_jurors(names: Iterable[str]) -> str:
+    """The stored form of the names of a jury's judges, or of their models."""
+    return _BETWEEN_JURORS.join(names)
+
+
+def split_jurors(judge: str) -> list[str]:
+    """The names that `join_jurors` put together."""
+    return judge.split(_BETWEEN_JURORS)
 
 
 def is_estimate(judge: str) -> bool:

@@ -22,10 +22,9 @@ from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
 from memray_eval.execution.services import LocalServices
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
-from memray_eval.judges.batches.rehearsal import RehearsedJudge
-from memray_eval.judges.batches.runner import BatchHooks, BatchRunner
+from memray_eval.judges.batches.runner import BatchHooks, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import Services, build_batch_lanes
+from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.ports import CURRENT_UNIT
@@ -400,16 +399,16 @@ async def run_batches(
     )
     connected = services.connect(lines.append, lambda: False, None, lambda name: NO_OBSERVER)
     choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
-    (lane,) = lanes = build_batch_lanes(choices, judging, connected)
+    (queue,) = queues = build_batch_queues(choices, judging, connected)
     runner = BatchRunner(
-        lanes,
+        queues,
         BatchJournal(RunFolder(str(folder / "run"))),
         judging.batch,
         BatchHooks(say=lines.append, now=lambda: clock.now, sleep=clock.sleep),
         judgment_of=lambda metric: Rating,
         keep=lambda calls: _keep(connected, calls),
     )
-    rehearsed = RehearsedJudge(lane.judge, 0, runner.note)
+    rehearsed = RehearsedJudge(queue.judge, 0, runner.add_missing_call)
 
     async def fill() -> None:
         for number in range(CALLS):
@@ -418,7 +417,7 @@ async def run_batches(
                 await rehearsed.judge(question(number), Rating)
 
     await runner.run(fill)
-    return lane.judge, services
+    return queue.judge, services
 
 
 def _nothing() -> Any:

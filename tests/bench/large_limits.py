@@ -247,7 +247,7 @@ class Member:
 
     async def _call(self, rough: float) -> None:
         chance, began = self._chance, self._now()
-        async with self._gate.turn(rough) as permit:
+        async with self._gate.permit(rough) as permit:
             used = CallCost(rough * chance.uniform(0.8, 1.2), chance.expovariate(1 / ROUGH_OUTPUT))
             at, tokens = self._now(), used.tokens
             is_refused = self._window is not None and not self._window.admits(at, tokens)

@@ -39,7 +39,7 @@ FIRST_BIAS = 0.4  # log-odds for the answer that is shown first
 
 
 def always_first(body: dict[str, Any]) -> str:
-    return json.dumps({"reason": "It stands first.", "preferred": "first"})
+    return json.dumps({"evidence": [], "reason": "It stands first.", "preferred": "first"})
 
 
 def judge_always_first(folder: Path, questions: int, names: Sequence[str]) -> PairwiseReport:

@@ -22,6 +22,7 @@ from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
 from memray_eval.execution.runs import RunResult, run
 from memray_eval.models.embedded_model import resolve_model
+from tests.build import empathy_verdict
 from tests.clusters.fake_engine import fake_engine
 from tests.clusters.observing import (
     Group,
@@ -34,14 +35,7 @@ from tests.clusters.observing import (
 from tests.conftest import REPOSITORY, SAMPLES
 from tests.servers.provider import serving
 
-EMPATHY = {
-    "empathy_score": 4,
-    "warmth_level": "high",
-    "validation_present": True,
-    "supportive_elements": ["that sounds hard"],
-    "empathy_gaps": [],
-    "explanation": "warm",
-}
+EMPATHY = empathy_verdict(2, 1, 0, quotes=["that sounds hard"])
 
 
 @dataclass(frozen=True)

@@ -10,18 +10,12 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
+from tests.build import empathy_verdict
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]
 ANSWER = "I hear you, and that sounds hard. Rest more, and ask your doctor about it."
-EMPATHY = {
-    "empathy_score": 4,
-    "warmth_level": "high",
-    "validation_present": True,
-    "supportive_elements": ["that sounds hard", "we are all with you"],
-    "empathy_gaps": [],
-    "explanation": "warm",
-}
+QUOTES = ("that sounds hard", "we are all with you")
 
 
 def reply(body: dict[str, Any]) -> str | Answer | Fault:
@@ -29,8 +23,8 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     names."""
     if body.get("stream"):
         return ANSWER
-    if "empathy_score" in json.dumps(body["response_format"]):
-        return json.dumps(EMPATHY)
+    if "dismissive_words" in json.dumps(body["response_format"]):
+        return json.dumps(empathy_verdict(2, 1, 0, quotes=QUOTES))
     return Fault(400)  # by 404 the model would be gone, and asked no more
 
 
@@ -106,9 +100,8 @@ def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> No
     def by_model(body: dict[str, Any]) -> str | Answer | Fault:
         if body.get("stream"):
             return ANSWER
-        return json.dumps(
-            EMPATHY | {"empathy_score": {"kind": 5, "stern": 2, "calm": 4}[body["model"]]}
-        )
+        levels = {"kind": (2, 2, 1), "stern": (0, 0, 0), "calm": (2, 1, 0)}[body["model"]]
+        return json.dumps(empathy_verdict(*levels, quotes=QUOTES))
 
     with serving(by_model) as server:
         judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}

@@ -31,7 +31,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
             if "Which boats were laid up" in asked
             else "<think>who?</think>It was done by Iver Dahl."
         )
-    return json.dumps({"reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
+    return json.dumps({"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
 
 
 @pytest.fixture

@@ -31,7 +31,7 @@ def prefer_longer(body: dict[str, Any]) -> str:
     said = "first" if len(shown["FIRST"]) > len(shown["SECOND"]) else "second"
     if len(shown["FIRST"]) == len(shown["SECOND"]):
         said = "tie"
-    return json.dumps({"reason": "It says more.", "preferred": said})
+    return json.dumps({"evidence": [], "reason": "It says more.", "preferred": said})
 
 
 @pytest.fixture

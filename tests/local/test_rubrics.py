@@ -59,7 +59,7 @@ def summary_text(done: RunResult) -> str:
 
 
 def correct(body: dict[str, Any]) -> str | Answer | Fault:
-    return json.dumps({"reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
+    return json.dumps({"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.9})
 
 
 def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: Path) -> None:
@@ -117,6 +117,10 @@ def test_tasks_are_judged_by_their_own_judges_and_rubrics(given: Job, tmp_path: 
     assert manifest["judges"] == names
     # The rules' digest is that of the metric's usual rubric
     assert len(set(manifest["rubrics"].values())) == 2
+    assert {*manifest["rubric_versions"].values()} == {"2"}
+    assert manifest["rubrics"].keys() - manifest["rubric_versions"].keys() == {
+        "semantic_correctness/passkey"
+    }
     assert all(f"  {key}: {name}" in "\n".join(said) for key, name in names.items())
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges) == (1.0, {"openai/own": 2, "openai/usual": 2, "rules": 2})

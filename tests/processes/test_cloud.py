@@ -36,7 +36,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.storage.paths import locate, write_whole
 from memray_eval.types import Record
-from tests.build import judging_job, write_responses
+from tests.build import build_call, judging_job, write_responses
 from tests.conftest import REPOSITORY
 from tests.processes.killing import (
     CALLS,
@@ -51,7 +51,6 @@ from tests.processes.killing import (
 )
 from tests.servers.process import ServerProcess, serving_process
 from tests.servers.s3 import KEY, SECRET, S3Server, interpreter, serving_s3
-from tests.unit.judges.test_paid_calls import made
 
 pytestmark = pytest.mark.skipif(
     interpreter() is None, reason="no moto: name a Python that has it in MEMRAY_EVAL_MOTO"
@@ -161,7 +160,7 @@ def test_paid_calls_are_written_together_and_merged(open_s3: S3Server, tmp_path:
 
     async def actor(calls: PaidCalls, number: int) -> None:
         for call in range(n_calls):
-            await calls.put([made(f"{number}-{call}")])
+            await calls.put([build_call(f"{number}-{call}")])
 
     async def main(calls: PaidCalls) -> int:
         before = open_s3.calls()["PUT"]
@@ -197,8 +196,8 @@ def test_a_key_that_may_not_write_is_told_for_each_call(
     async def main(calls: PaidCalls) -> None:
         for key in "ab":
             with pytest.raises(ConfigError, match=r"s3://.*/refused: access denied"):
-                await calls.put([made(key)])
-        assert await calls.get(["a", "c"]) == [made("a"), None]
+                await calls.put([build_call(key)])
+        assert await calls.get(["a", "c"]) == [build_call("a"), None]
 
     cache = CallCache(tmp_path / "calls", is_scratch=True)
     with contextlib.closing(PaidCalls(cache, SegmentLog(f"{ROOT}/refused"))) as calls:

@@ -148,16 +148,16 @@ class BatchApis:
             web.delete("/v1/files/{id}", self.delete_file),
             web.post("/v1/batches", self.openai_submit),
             web.get("/v1/batches", _either(self.openai_list, self.google_list)),
-            web.get("/v1/batches/{id:[^:]+}", _either(self.openai_batch, self.google_batch)),
-            web.post("/v1/batches/{id}/cancel", self.openai_cancel),
+            web.get("/v1/batches/{id:[^:]+}", _either(self.shown("openai"), self.shown("google"))),
+            web.post("/v1/batches/{id}/cancel", self.cancelled("openai")),
             web.post("/v1/messages/batches", self.anthropic_submit),
             web.get("/v1/messages/batches", self.anthropic_list),
-            web.get(item, self.anthropic_batch),
+            web.get(item, self.shown("anthropic")),
             web.get(f"{item}/results", self.anthropic_results),
-            web.post(f"{item}/cancel", self.anthropic_cancel),
+            web.post(f"{item}/cancel", self.cancelled("anthropic")),
             web.post("/upload/v1/files", self.google_upload),
             web.get("/v1/files/{id:[^:]+}:download", self.google_download),
-            web.post("/v1/batches/{id:[^:]+}:cancel", self.google_cancel),
+            web.post("/v1/batches/{id:[^:]+}:cancel", self.cancelled("google")),
             web.post("/v1/models/{model:[^:]+}:batchGenerateContent", self.google_submit),
             web.get("/_batches", self.tell),
             web.post("/_batches", self.script),
@@ -233,7 +233,7 @@ class BatchApis:
         name: str = "",
         input_file: str = "",
         failure: str = "",
-    ) -> FakeBatch | web.Response:
+    ) -> web.Response:
         tokens = sum(len(json.dumps(body)) for _, body in calls) // 4
         if (refused := self._refusal(provider, tokens)) is not None:
             return refused
@@ -258,7 +258,34 @@ class BatchApis:
         self.batches[batch.id] = batch
         if course.submit_lost:
             await _break(request)
-        return batch
+        return web.json_response(self._view(batch))
+
+    def _find(self, provider: str, request: web.Request) -> FakeBatch | None:
+        prefix = "batches/" if provider == "google" else ""
+        return self.batches.get(prefix + request.match_info["id"])
+
+    def _view(self, batch: FakeBatch) -> dict[str, Any]:
+        if batch.provider == "anthropic":
+            return _anthropic_view(batch, self.provider.root)
+        return (_openai_view if batch.provider == "openai" else _google_view)(batch)
+
+    def shown(self, provider: str) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            if (batch := self._find(provider, request)) is None:
+                return _error(provider, 404, "no such batch")
+            await self._look(batch)
+            return web.json_response(self._view(batch))
+
+        return handle
+
+    def cancelled(self, provider: str) -> Handler:
+        async def handle(request: web.Request) -> web.Response:
+            if (batch := self._find(provider, request)) is None:
+                return _error(provider, 404, "no such batch")
+            batch.cancelled = True
+            return web.json_response({} if provider == "google" else self._view(batch))
+
+        return handle
 
     async def _look(self, batch: FakeBatch) -> None:
         """Moves a batch on: it is looked at."""
@@ -391,25 +418,12 @@ class BatchApis:
         elif any((line["method"], line["url"]) != ("POST", payload["endpoint"]) for line in lines):
             failure = "invalid_url"
         name = json.dumps(payload.get("metadata") or {})
-        taken = await self._make(
+        return await self._make(
             request, "openai", calls, name=name, input_file=file.id, failure=failure
         )
-        return taken if isinstance(taken, web.Response) else web.json_response(_openai_view(taken))
 
     async def openai_list(self, request: web.Request) -> web.Response:
-        return _page(request, [_openai_view(item) for item in self._of("openai")])
-
-    async def openai_batch(self, request: web.Request) -> web.Response:
-        batch = self.batches.get(request.match_info["id"])
-        if batch is None:
-            return _error("openai", 404, "no such batch")
-        await self._look(batch)
-        return web.json_response(_openai_view(batch))
-
-    async def openai_cancel(self, request: web.Request) -> web.Response:
-        batch = self.batches[request.match_info["id"]]
-        batch.cancelled = True
-        return web.json_response(_openai_view(batch))
+        return _page(request, list(map(self._view, self._of("openai"))))
 
     # Anthropic
 
@@ -424,15 +438,12 @@ class BatchApis:
         if not requests or len(requests) > self.most_lines:
             return _error("anthropic", 400, "too few or too many requests")
         calls = [(item["custom_id"], item["params"]) for item in requests]
-        taken = await self._make(request, "anthropic", calls)
-        if isinstance(taken, web.Response):
-            return taken
-        return web.json_response(_anthropic_view(taken, self.provider.root))
+        return await self._make(request, "anthropic", calls)
 
     async def anthropic_list(self, request: web.Request) -> web.Response:
         for item in self._of("anthropic"):
             await self._look(item)
-        views = [_anthropic_view(item, self.provider.root) for item in self._of("anthropic")]
+        views = list(map(self._view, self._of("anthropic")))
         limit, after = int(request.query.get("limit", 20)), request.query.get("after_id")
         start = 1 + [view["id"] for view in views].index(after) if after else 0
         page = views[start : start + limit]
@@ -440,23 +451,11 @@ class BatchApis:
         ends = {"first_id": page[0]["id"], "last_id": page[-1]["id"]} if page else {}
         return web.json_response({"data": page, "has_more": has_more, **ends})
 
-    async def anthropic_batch(self, request: web.Request) -> web.Response:
-        batch = self.batches.get(request.match_info["id"])
-        if batch is None:
-            return _error("anthropic", 404, "no such batch")
-        await self._look(batch)
-        return web.json_response(_anthropic_view(batch, self.provider.root))
-
     async def anthropic_results(self, request: web.Request) -> web.StreamResponse:
         batch = self.batches.get(request.match_info["id"])
         if batch is None or not batch.end or batch.course.results_gone:
             return _error("anthropic", 404, "no results")
         return await _stream(request, [*batch.results[0], *batch.results[1]])
-
-    async def anthropic_cancel(self, request: web.Request) -> web.Response:
-        batch = self.batches[request.match_info["id"]]
-        batch.cancelled = True
-        return web.json_response(_anthropic_view(batch, self.provider.root))
 
     # Google
 
@@ -503,24 +502,10 @@ class BatchApis:
         lines = [json.loads(line) for line in file.data.splitlines()]
         calls = [(line["key"], {"model": model} | line["request"]) for line in lines]
         name = payload["displayName"]
-        taken = await self._make(request, "google", calls, name=name, input_file=file.id)
-        return taken if isinstance(taken, web.Response) else web.json_response(_google_view(taken))
+        return await self._make(request, "google", calls, name=name, input_file=file.id)
 
     async def google_list(self, request: web.Request) -> web.Response:
-        return web.json_response(
-            {"operations": [_google_view(item) for item in self._of("google")]}
-        )
-
-    async def google_batch(self, request: web.Request) -> web.Response:
-        batch = self.batches.get("batches/" + request.match_info["id"])
-        if batch is None:
-            return _error("google", 404, "no such batch")
-        await self._look(batch)
-        return web.json_response(_google_view(batch))
-
-    async def google_cancel(self, request: web.Request) -> web.Response:
-        self.batches["batches/" + request.match_info["id"]].cancelled = True
-        return web.json_response({})
+        return web.json_response({"operations": list(map(self._view, self._of("google")))})
 
     def _of(self, provider: str) -> Iterator[FakeBatch]:
         """The newest first."""

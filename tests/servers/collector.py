@@ -16,16 +16,22 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
     ExportLogsServiceRequest,
     ExportLogsServiceResponse,
 )
 
-from tests.servers.raw import Raw
-
 PROTOBUF = "application/x-protobuf"
+
+
+class Raw(NamedTuple):
+    """A reply as it goes over the wire."""
+
+    body: bytes
+    status: int = 200
+    kind: str = "application/json"
 
 
 @dataclass

@@ -1,15 +1,14 @@
 """The provider of tests/servers/provider.py as a process of its own, so that it shares no
 interpreter lock with its clients.
 
-    python -m tests.servers.process --latency-s 0.2 --requests-per-min 6000 --storm 7,0.02,0.05,0,0.01,0.02
+    python -m tests.servers.process '{"latency_s": 0.2, "storm": [7, 0.02, 0.05, 0, 0.01, 0.02]}'
 
 prints its port and serves until it is ended. It answers judges by their schema and every other
 request with some words. GET /_stats says what it counted (with ?full=1 also by digest, and every
-arrival), POST /_reset forgets it, POST /_set changes settings."""  # noqa: E501
+arrival), POST /_reset forgets it, POST /_set changes settings."""
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import dataclasses
 import http.client
@@ -35,8 +34,8 @@ REPOSITORY = Path(__file__).parents[2]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How the process serves; each is a flag (--latency-s), a keyword of `serving_process`, and a
-    key of POST /_set. `storm` holds the figures of STORM, in that order; those left out are 0.
+    """How the process serves: keywords of `serving_process`, and keys of the command's argument and
+    of POST /_set. `storm` holds the figures of STORM, in that order; those left out are 0.
     `words`: the length of an answer without a schema."""
 
     latency_s: float = 0.0
@@ -79,17 +78,6 @@ class Settings:
         }
         wait = None if self.retry_after_s is None else f"{self.retry_after_s:g}"
         return Storm(reply=calm, hang_s=self.hang_s, retry_after=wait, **rates)
-
-    def flags(self) -> list[str]:
-        """The command line that says these settings."""
-        out = []
-        for name, value in dataclasses.asdict(self).items():
-            flag = name.replace("_", "-")
-            if isinstance(value, bool):
-                out.append(f"--{flag}" if value else f"--no-{flag}")
-            elif value not in (None, ()):
-                out.append(f"--{flag}={','.join(map(str, value)) if name == 'storm' else value}")
-        return out
 
 
 class Served:
@@ -211,14 +199,8 @@ class ServerProcess:
 def serving_process(port: int = 0, **settings: Any) -> Iterator[ServerProcess]:
     """Runs the server as a process until the block ends (or this process does). `settings`: the
     fields of Settings. A fixed port lets a later server take an earlier one's place."""
-    program = [
-        sys.executable,
-        "-m",
-        "tests.servers.process",
-        f"--port={port}",
-        "--until-stdin-closes",
-    ]
-    program += Settings(**settings).flags()
+    serves = json.dumps(dataclasses.asdict(Settings(**settings)))
+    program = [sys.executable, "-m", "tests.servers.process", serves, str(port)]
     pipe = subprocess.PIPE
     with subprocess.Popen(program, cwd=REPOSITORY, text=True, stdin=pipe, stdout=pipe) as process:
         try:
@@ -233,44 +215,24 @@ def serving_process(port: int = 0, **settings: Any) -> Iterator[ServerProcess]:
             process.terminate()
 
 
-async def serve(settings: Settings, port: int, until_stdin_closes: bool) -> None:
-    """Serves until SIGTERM or SIGINT, or until nobody holds the other end of its standard input.
-    What is in flight is lost."""
+async def serve(settings: Settings, port: int | None) -> None:
+    """Serves until SIGTERM or SIGINT, or, at a port that the program names, until nobody holds the
+    other end of its standard input. What is in flight is lost."""
     ended, loop = asyncio.Event(), asyncio.get_running_loop()
     served = Served(settings)
-    await start(served.provider, port, served.routes())
+    await start(served.provider, port or 0, served.routes())
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, ended.set)
-    if until_stdin_closes:
+    if port is not None:
         loop.add_reader(sys.stdin.fileno(), ended.set)
     print(served.provider.port, flush=True)
     await ended.wait()
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--port", type=int, default=0, help="0: any free one")
-    parser.add_argument("--until-stdin-closes", action="store_true")
-    for setting in fields(Settings):
-        flag = f"--{setting.name.replace('_', '-')}"
-        if setting.name == "storm":
-            parser.add_argument(
-                flag,
-                type=lambda text: tuple(map(float, text.split(","))),
-                default=(),
-                metavar=",".join(STORM),
-            )
-        elif isinstance(setting.default, bool):
-            parser.add_argument(
-                flag, action=argparse.BooleanOptionalAction, default=setting.default
-            )
-        else:
-            parser.add_argument(
-                flag, type=int if setting.name == "words" else float, default=setting.default
-            )
-    options = vars(parser.parse_args())
-    port, until_stdin_closes = options.pop("port"), options.pop("until_stdin_closes")
-    asyncio.run(serve(Settings(**options), port, until_stdin_closes))
+    settings = json.loads(sys.argv[1]) if len(sys.argv) > 1 else {}
+    port = int(sys.argv[2]) if len(sys.argv) > 2 else None
+    asyncio.run(serve(Settings(**settings), port))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, TypeAlias
 
 from memray_eval.errors import (
@@ -25,7 +26,7 @@ from memray_eval.errors import (
 from tests.servers.provider import Raw
 
 SECRET = "sk-test-secret-0123456789"
-HALF, MOST_INT = "\ud83d", 2**64
+HALF, MOST_INT, CACHED = "\ud83d", 2**64, "cached_tokens"
 MISSING: Any = object()
 Expected: TypeAlias = type[JudgeError] | None
 Cases: TypeAlias = dict[str, tuple[Raw, Expected]]
@@ -128,224 +129,125 @@ def changed(whole: Any, path: tuple[Any, ...], value: Any) -> Any:
     return copy
 
 
-def variants(
-    whole: Any, path: tuple[Any, ...], values: Mapping[str, tuple[Any, Expected]]
+def at(
+    whole: Any,
+    path: tuple[Any, ...],
+    expected: Expected,
+    wrap: Callable[[Any], Raw] = raw,
+    **values: Any,
 ) -> Cases:
+    """The JSON value with each of these at a place in it, all expected to come to the same."""
     place = ".".join(map(str, path))
     return {
-        f"{place} {name}": (raw(changed(whole, path, value)), expected)
-        for name, (value, expected) in values.items()
+        f"{place} {name}": (wrap(changed(whole, path, value)), expected)
+        for name, value in values.items()
     }
-
-
-def all_of(expected: Expected, **values: Any) -> dict[str, tuple[Any, Expected]]:
-    return {name: (value, expected) for name, value in values.items()}
 
 
 def counts(whole: Any, usage: str, figure: str) -> Cases:
     """A good completion whose tokens cannot be counted."""
     odd = {"empty": {}, "null": None, "missing": MISSING, "text": "many", "list": [1, 2]}
-    figures = {
-        "negative": -5,
-        "over_64_bits": MOST_INT,
-        "half": 1.5,
-        "text": "10",
-        "true": True,
-        "NaN": float("nan"),
-    }
-    return variants(whole, (usage,), all_of(None, **odd)) | variants(
-        whole, (usage, figure), all_of(None, **figures)
-    )
+    figures = {"negative": -5, "over_64_bits": MOST_INT, "half": 1.5, "text": "10", "true": True}
+    odd_figures = at(whole, (usage, figure), None, **figures, NaN=float("nan"))
+    return at(whole, (usage,), None, **odd) | odd_figures
+
+
+ODD: dict[str, Any] = {"null": None, "missing": MISSING, "text": "none", "number": 7}
+
+
+def with_half(text: str) -> dict[str, Any]:
+    """The text with half of a character in it."""
+    return {"with half a character": text.replace("fine", f"fine {HALF}")}
 
 
 def openai_cases(text: str) -> Cases:
-    good = {
-        "id": "c",
-        "object": "chat.completion",
-        "created": 0,
-        "model": "m",
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": text, "refusal": None},
-                "finish_reason": "stop",
-            }
-        ],
-        "usage": {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15},
-    }
+    spent = {"prompt_tokens": 10, "completion_tokens": 5, "total_tokens": 15}
+    written = {"role": "assistant", "content": text, "refusal": None}
+    choice = {"index": 0, "message": written, "finish_reason": "stop"}
+    good = {"id": "c", "object": "chat.completion", "created": 0, "model": "m"}
+    good |= {"choices": [choice], "usage": spent}
+    of = partial(at, good)
     message = ("choices", 0, "message")
-    odd = dict(null=None, missing=MISSING, text="none", number=7)
+    content, refusal, finish = (*message, "content"), (*message, "refusal"), ("finish_reason",)
+    lists = {"of_null": [None], "of_text": ["x"], "of_lists": [[]]}
+    thought = [{"type": "thinking", "thinking": []}, {"type": "text", "text": text}]
+    body = json.dumps(good).encode()
     return {
         **BODIES,
-        **variants(
-            good,
-            ("choices",),
-            all_of(
-                Unreadable, empty=[], **odd, object={}, of_null=[None], of_text=["x"], of_lists=[[]]
-            ),
-        ),
-        **variants(good, message, all_of(Unreadable, **odd, list=[1], false=False)),
-        **variants(
-            good,
-            (*message, "content"),
-            all_of(
-                Unreadable, list=[[text]], parts=[{"type": "text", "text": 3}], object={}, number=3
-            ),
-        ),
-        **variants(
-            good,
-            (*message, "content"),
-            {
-                "of parts": (
-                    [{"type": "thinking", "thinking": []}, {"type": "text", "text": text}],
-                    None,
-                )
-            },
-        ),
-        **variants(
-            good,
-            (*message, "content"),
-            all_of(Malformed, null=None, missing=MISSING, half_alone=HALF),
-        ),
-        **variants(
-            good,
-            (*message, "content"),
-            {"with half a character": (text.replace("fine", f"fine {HALF}"), None)},
-        ),
-        **variants(
-            good,
-            (*message, "refusal"),
-            all_of(Unreadable, list=["no"]) | all_of(Refused, half=f"no {HALF}"),
-        ),
-        **variants(
-            good,
-            ("choices", 0, "finish_reason"),
-            all_of(Unreadable, number=1, list=[]) | all_of(None, null=None),
-        ),
+        **of(("choices",), Unreadable, empty=[], **ODD, object={}, **lists),
+        **of(message, Unreadable, **ODD, list=[1], false=False),
+        **of(content, Unreadable, list=[[text]], parts=[{"type": "text", "text": 3}]),
+        **of(content, Unreadable, object={}, number=3),
+        **of(content, None, of_parts=thought, **with_half(text)),
+        **of(content, Malformed, null=None, missing=MISSING, half_alone=HALF),
+        **of(refusal, Unreadable, list=["no"]),
+        **of(refusal, Refused, half=f"no {HALF}"),
+        **of(("choices", 0, *finish), Unreadable, number=1, list=[]),
+        **of(("choices", 0, *finish), None, null=None),
+        **of(content, None, half_written_out=text.replace("fine", r"fine \ud83d")),
         **counts(good, "usage", "prompt_tokens"),
         **counts(good, "usage", "completion_tokens"),
-        "good, with a mark at its start": (Raw(b"\xef\xbb\xbf" + json.dumps(good).encode()), None),
-        "good, packed": (
-            Raw(gzip.compress(json.dumps(good).encode()), headers={"content-encoding": "gzip"}),
-            None,
-        ),
-        "good, half a character written out": (
-            raw(changed(good, (*message, "content"), text.replace("fine", r"fine \ud83d"))),
-            None,
-        ),
+        **of(("usage", "prompt_tokens_details"), None, null=None, text="x", many={CACHED: 11}),
+        "good, with a mark at its start": (Raw(b"\xef\xbb\xbf" + body), None),
+        "good, packed": (Raw(gzip.compress(body), headers={"content-encoding": "gzip"}), None),
         "good": (raw(good), None),
     }
 
 
 def anthropic_cases(text: str) -> Cases:
-    block = {"type": "text", "text": text}
-    good = {
-        "id": "m",
-        "type": "message",
-        "role": "assistant",
-        "model": "m",
-        "content": [block],
-        "stop_reason": "end_turn",
-        "stop_sequence": None,
-        "usage": {"input_tokens": 10, "output_tokens": 5},
-    }
-    odd = dict(null=None, missing=MISSING, text="none", number=7)
+    good = {"id": "m", "type": "message", "role": "assistant", "model": "m"}
+    good |= {"content": [{"type": "text", "text": text}], "stop_reason": "end_turn"}
+    good |= {"stop_sequence": None, "usage": {"input_tokens": 10, "output_tokens": 5}}
+    of = partial(at, good)
+    written = ("content", 0, "text")
+    lists = {"of_null": [None], "of_text": ["x"], "of_lists": [[]]}
+    failed = {"type": "error", "error": {"type": "api_error", "message": "no"}}
     return {
         **BODIES,
-        "an error, Anthropic's way": (
-            raw({"type": "error", "error": {"type": "api_error", "message": "no"}}),
-            Unavailable,
-        ),
+        "an error, Anthropic's way": (raw(failed), Unavailable),
         "an error of nothing": (raw({"type": "error"}), Unreadable),
-        **variants(
-            good,
-            ("content",),
-            all_of(Unreadable, **odd, object={}, of_null=[None], of_text=["x"], of_lists=[[]]),
-        ),
-        **variants(
-            good, ("content",), all_of(Malformed, empty=[], of_others=[{"type": "tool_use"}])
-        ),
-        **variants(
-            good, ("content", 0, "text"), all_of(Unreadable, list=[text], object={}, number=3)
-        ),
-        **variants(
-            good,
-            ("content", 0, "text"),
-            all_of(Malformed, null=None, missing=MISSING, half_alone=HALF),
-        ),
-        **variants(
-            good,
-            ("content", 0, "text"),
-            {"with half a character": (text.replace("fine", f"fine {HALF}"), None)},
-        ),
-        **variants(
-            good, ("content", 0, "type"), all_of(Malformed, null=None, missing=MISSING, number=1)
-        ),
-        **variants(
-            good,
-            ("stop_reason",),
-            all_of(Unreadable, number=1, list=[]) | all_of(None, null=None, missing=MISSING),
-        ),
+        **of(("content",), Unreadable, **ODD, object={}, **lists),
+        **of(("content",), Malformed, empty=[], of_others=[{"type": "tool_use"}]),
+        **of(written, Unreadable, list=[text], object={}, number=3),
+        **of(written, Malformed, null=None, missing=MISSING, half_alone=HALF),
+        **of(written, None, **with_half(text)),
+        **of(("content", 0, "type"), Malformed, null=None, missing=MISSING, number=1),
+        **of(("stop_reason",), Unreadable, number=1, list=[]),
+        **of(("stop_reason",), None, null=None, missing=MISSING),
         **counts(good, "usage", "input_tokens"),
         **counts(good, "usage", "output_tokens"),
+        **of(("usage", "cache_read_input_tokens"), None, text="many"),
         "good": (raw(good), None),
     }
 
 
 def google_cases(text: str) -> Cases:
-    good = {
-        "candidates": [
-            {
-                "content": {"role": "model", "parts": [{"text": text}]},
-                "finishReason": "STOP",
-                "index": 0,
-            }
-        ],
-        "usageMetadata": {
-            "promptTokenCount": 10,
-            "candidatesTokenCount": 5,
-            "thoughtsTokenCount": 1,
-        },
-    }
+    written = {"role": "model", "parts": [{"text": text}]}
+    spent = {"promptTokenCount": 10, "candidatesTokenCount": 5, "thoughtsTokenCount": 1}
+    candidate = {"content": written, "finishReason": "STOP", "index": 0}
+    good = {"candidates": [candidate], "usageMetadata": spent}
+    of = partial(at, good)
     content = ("candidates", 0, "content")
-    odd = dict(missing=MISSING, text="none", number=7)
-    half = {"with half a character": (text.replace("fine", f"fine {HALF}"), None)}
+    parts, reason = (*content, "parts"), ("candidates", 0, "finishReason")
+    lists = {"of_null": [None], "of_objects": [{}]}
     return {
         **BODIES,
         "an error, Google's way": (error(code=400, status="FAILED_PRECONDITION"), JudgeError),
         "blocked": (raw({"promptFeedback": {"blockReason": "SAFETY"}}), Refused),
         "blocked for no reason": (raw({"promptFeedback": {}}), Unreadable),
         "blocked by a list": (raw({"promptFeedback": {"blockReason": ["SAFETY"]}}), Unreadable),
-        **variants(
-            good,
-            ("candidates",),
-            all_of(
-                Unreadable, empty=[], null=None, **odd, object={}, of_null=[None], of_objects=[{}]
-            ),
-        ),
-        **variants(good, content, all_of(Unreadable, text="none", number=7, list=[1])),
-        **variants(good, content, all_of(Malformed, null=None, missing=MISSING, empty={})),
-        **variants(
-            good,
-            (*content, "parts"),
-            all_of(Unreadable, text="none", number=7, of_null=[None], of_text=["x"]),
-        ),
-        **variants(
-            good, (*content, "parts"), all_of(Malformed, null=None, empty=[], of_empty=[{}])
-        ),
-        **variants(
-            good,
-            (*content, "parts", 0, "text"),
-            all_of(Unreadable, list=[text], object={}, number=3),
-        ),
-        **variants(good, (*content, "parts", 0, "text"), half),
-        **variants(
-            good,
-            ("candidates", 0, "finishReason"),
-            all_of(Unreadable, number=1) | all_of(None, null=None, novel="NOVEL"),
-        ),
+        **of(("candidates",), Unreadable, empty=[], **ODD, object={}, **lists),
+        **of(content, Unreadable, text="none", number=7, list=[1]),
+        **of(content, Malformed, null=None, missing=MISSING, empty={}),
+        **of(parts, Unreadable, text="none", number=7, of_null=[None], of_text=["x"]),
+        **of(parts, Malformed, null=None, empty=[], of_empty=[{}]),
+        **of((*parts, 0, "text"), Unreadable, list=[text], object={}, number=3),
+        **of((*parts, 0, "text"), None, **with_half(text)),
+        **of(reason, Unreadable, number=1),
+        **of(reason, None, null=None, novel="NOVEL"),
         **counts(good, "usageMetadata", "promptTokenCount"),
         **counts(good, "usageMetadata", "thoughtsTokenCount"),
+        **of(("usageMetadata", "cachedContentTokenCount"), None, negative=-1, more=11),
         "good": (raw(good), None),
     }
 
@@ -378,34 +280,21 @@ def stream_cases() -> Cases:
     def with_second(event: Any) -> Raw:
         return _events(first, event, stop, last, DONE)
 
-    def at(path: tuple[Any, ...], expected: Expected, **values: Any) -> Cases:
-        place = ".".join(map(str, path))
-        return {
-            f"{place} {name}": (with_second(changed(second, path, value)), expected)
-            for name, value in values.items()
-        }
+    at_second = partial(at, second, wrap=with_second)
+    content = ("choices", 0, "delta", "content")
 
     def usage(value: Any) -> tuple[Raw, Expected]:
         return _events(first, second, stop, changed(last, ("usage",), value), DONE), None
 
-    halves = [
-        changed(second, ("choices", 0, "delta", "content"), half)
-        for half in (" Bergen\ud83d", "\ude00")
-    ]
+    halves = [changed(second, content, half) for half in (" Bergen\ud83d", "\ude00")]
     packed = (
         b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in (first, second, stop, last))
         + DONE
     )
     gzipped = {"content-encoding": "gzip"}
-    whole = {
-        "choices": [
-            {
-                "index": 0,
-                "message": {"role": "assistant", "content": "In Bergen"},
-                "finish_reason": "stop",
-            }
-        ]
-    }
+    message = {"role": "assistant", "content": "In Bergen"}
+    whole = {"choices": [{"index": 0, "message": message, "finish_reason": "stop"}]}
+    lists = {"of_null": [None], "of_text": ["x"]}
     return {
         **BODIES,
         "a completion that does not stream": (raw(whole), None),
@@ -434,48 +323,22 @@ def stream_cases() -> Cases:
         "an error event": (with_second(b'event: error\ndata: {"message": "down"}\n\n'), Unreadable),
         "a line of 9 MB": (_events(b"data: " + b"x" * 9_000_000), JudgeError),
         "an answer of 9 MB": (
-            _events(*[changed(second, ("choices", 0, "delta", "content"), "x" * 900_000)] * 10),
+            _events(*[changed(second, content, "x" * 900_000)] * 10),
             JudgeError,
         ),
-        **at(
-            ("choices",),
-            Unreadable,
-            null=None,
-            missing=MISSING,
-            text="x",
-            number=1,
-            object={},
-            of_null=[None],
-            of_text=["x"],
-        ),
-        **at(("choices", 0, "delta"), Unreadable, null=None, text="x", list=[], number=1),
-        **at(
-            ("choices", 0, "delta", "content"), Unreadable, list=[1], object={}, number=1, true=True
-        ),
-        **at(("choices", 0, "finish_reason"), Unreadable, number=1, list=[]),
-        "a list of parts": (
-            with_second(
-                changed(
-                    second,
-                    ("choices", 0, "delta", "content"),
-                    [{"type": "text", "text": " Bergen"}],
-                )
-            ),
-            None,
-        ),
-        "half a character": (
-            with_second(changed(second, ("choices", 0, "delta", "content"), f" Bergen{HALF}")),
-            None,
-        ),
+        **at_second(("choices",), Unreadable, **ODD, object={}, **lists),
+        **at_second(("choices", 0, "delta"), Unreadable, null=None, text="x", list=[], number=1),
+        **at_second(content, Unreadable, list=[1], object={}, number=1, true=True),
+        **at_second(content, None, parts=[{"type": "text", "text": " Bergen"}]),
+        **at_second(("choices", 0, "finish_reason"), Unreadable, number=1, list=[]),
+        "half a character": (with_second(changed(second, content, f" Bergen{HALF}")), None),
         "a character in two halves": (_events(first, *halves, stop, last, DONE), None),
         "a delta that is missing": (
             _events(first, second, {**head, "choices": [{"index": 0}]}, stop, DONE),
             None,
         ),
         "content null": (
-            _events(
-                first, changed(first, ("choices", 0, "delta", "content"), None), second, stop, DONE
-            ),
+            _events(first, changed(first, content, None), second, stop, DONE),
             None,
         ),
         "comments between": (
@@ -507,68 +370,26 @@ def stream_cases() -> Cases:
 def embedding_cases() -> Cases:
     """Replies to a call for the embeddings of two texts."""
     entry = {"object": "embedding", "index": 0, "embedding": [3.0, 4.0]}
-    good = {
-        "object": "list",
-        "model": "m",
-        "data": [entry, {**entry, "index": 1}],
-        "usage": {"prompt_tokens": 2},
-    }
-    odd = dict(null=None, missing=MISSING, text="x!", number=7)
+    other, nan, infinite = {**entry, "index": 1}, float("nan"), float("inf")
+    good = {"object": "list", "model": "m", "data": [entry, other], "usage": {"prompt_tokens": 2}}
+    of = partial(at, good)
+    odd = {**ODD, "text": "x!"}
     second, numbers = ("data", 1), ("data", 1, "embedding")
+    sizes = {"of_one": [entry], "of_three": [entry] * 3}
+    indices = {"same": 0, "beyond": 2, "negative": -1, "true": True, "half": 0.5}
+    lists = {"of_text": ["1", "2"], "of_null": [None, None], "of_lists": [[1.0], [2.0]]}
+    figures = {"NaN": [nan, 1.0], "infinite": [infinite, 1.0], "huge": [10**400, 1]}
+    odd_base64 = {"short_base64": "AAAA", "base64_NaN": "AADAfwAAwH8="}
+    fine = {"largest": [1e308, 1e308], "zero": [0.0, 0.0], "integers": [3, 4]}
     return {
         **BODIES,
-        **variants(
-            good,
-            ("data",),
-            all_of(Unreadable, empty=[], **odd, object={}, of_one=[entry], of_three=[entry] * 3),
-        ),
-        **variants(
-            good, second, all_of(Unreadable, null=None, text="x", list=[], number=7, empty={})
-        ),
-        **variants(
-            good,
-            (*second, "index"),
-            all_of(Unreadable, **odd, same=0, beyond=2, negative=-1, true=True, half=0.5),
-        ),
-        **variants(
-            good,
-            numbers,
-            all_of(Unreadable, **odd, empty=[], object={}, longer=[1.0, 2.0, 3.0], shorter=[1.0]),
-        ),
-        **variants(
-            good,
-            numbers,
-            all_of(Unreadable, of_text=["1", "2"], of_null=[None, None], of_lists=[[1.0], [2.0]]),
-        ),
-        **variants(
-            good,
-            numbers,
-            all_of(
-                Unreadable, NaN=[float("nan"), 1.0], infinite=[float("inf"), 1.0], huge=[10**400, 1]
-            ),
-        ),
-        **variants(
-            good,
-            numbers,
-            all_of(
-                Unreadable,
-                of_booleans=[True, False],
-                short_base64="AAAA",
-                base64_NaN="AADAfwAAwH8=",
-            ),
-        ),
-        **variants(
-            good,
-            numbers,
-            all_of(
-                None, largest=[1e308, 1e308], zero=[0.0, 0.0], whole=[3, 4], base64="AABAQAAAgEA="
-            ),
-        ),
-        "usage text": (raw(changed(good, ("usage",), "x")), None),
-        "usage missing": (raw(changed(good, ("usage",), MISSING)), None),
-        "the other way round": (
-            raw(changed(good, ("data",), [{**entry, "index": 1}, entry])),
-            None,
-        ),
+        **of(("data",), Unreadable, empty=[], **odd, object={}, **sizes),
+        **of(second, Unreadable, null=None, text="x", list=[], number=7, empty={}),
+        **of((*second, "index"), Unreadable, **odd, **indices),
+        **of(numbers, Unreadable, **odd, empty=[], object={}, longer=[1.0] * 3, shorter=[1.0]),
+        **of(numbers, Unreadable, **lists, **figures, of_booleans=[True, False], **odd_base64),
+        **of(numbers, None, **fine, base64="AABAQAAAgEA="),
+        **of(("usage",), None, text="x", missing=MISSING),
+        **of(("data",), None, the_other_way_round=[other, entry]),
         "good": (raw(good), None),
     }

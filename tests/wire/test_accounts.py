@@ -6,27 +6,18 @@ import asyncio
 import time
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.config.environment import key_digest, server_address
 from memray_eval.config.sections import JudgingConfig, Provider, RateLimits
-from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
 from memray_eval.ports import Judge
-from memray_eval.types import Message
+from memray_eval.provider_http.open_clients import closing_clients
+from tests.fake_judges import build_judge
 from tests.servers.provider import Limits, serving
+from tests.wire.test_environment import MESSAGES, Rating
 
-MESSAGES = (
-    Message(role="system", content="The rubric."),
-    Message(role="user", content="What is said?"),
-)
 KEYS = {"FIRST_KEY": "sk-first-0123456789", "SECOND_KEY": "sk-second-0123456789"}
 PER_MIN, CALLS = 60, 16
-
-
-class Rating(BaseModel):
-    score: int
 
 
 def judge_on(variable: str, base_url: str, limiter: Limiter) -> Judge:
@@ -35,11 +26,7 @@ def judge_on(variable: str, base_url: str, limiter: Limiter) -> Judge:
         api_key_envs={"openai": variable},
         limits={"openai/m": RateLimits(requests_per_min=PER_MIN)},
     )
-    services = Services(limiter=limiter, member=variable, run=variable, say=lambda line: None)
-    ((one,),) = build_judges(
-        {"m": JudgeAssignment(metric="m", judge="openai/m", why="")}, config, services
-    ).values()
-    return one
+    return build_judge("openai/m", config, limiter=limiter, member=variable, run=variable)
 
 
 @pytest.mark.parametrize("variables", [("FIRST_KEY", "SECOND_KEY"), ("FIRST_KEY", "FIRST_KEY")])
@@ -54,15 +41,13 @@ def test_two_accounts_have_a_pace_each_and_one_account_has_one(
 
     async def ask_all(base_url: str) -> tuple[float, list[str]]:
         limiter = Limiter()
-        judges = [judge_on(variable, base_url, limiter) for variable in variables]
-        began = time.monotonic()
-        await asyncio.gather(
-            *(judge.judge(MESSAGES, Rating) for judge in judges for _ in range(CALLS // 2))
-        )
-        took_s = time.monotonic() - began
-        for judge in judges:
-            await judge._judges[0]._judge.aclose()  # type: ignore[attr-defined]
-        return took_s, list(limiter.limits_by_judge())
+        async with closing_clients():
+            judges = [judge_on(variable, base_url, limiter) for variable in variables]
+            began = time.monotonic()
+            await asyncio.gather(
+                *(judge.judge(MESSAGES, Rating) for judge in judges for _ in range(CALLS // 2))
+            )
+            return time.monotonic() - began, list(limiter.limits_by_judge())
 
     with serving(lambda body: '{"score": 1}', limits=limits, by_key=True) as server:
         took_s, known = asyncio.run(ask_all(server.base_url))

@@ -18,7 +18,3 @@ def test_an_outcome(case: Case) -> None:
     assert found == (case.batches, case.batched, case.live, case.paid_again), told
     assert played.hours <= case.hours, told
     assert not any(entry.is_open for entry in played.entries), told
-
-
-def test_there_are_enough_of_them() -> None:
-    assert len(CASES) >= 25

@@ -12,7 +12,7 @@ from memray_eval.config.sections import Budget
 from memray_eval.execution.services import LocalServices
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import build_batch_lanes
+from memray_eval.judges.judge_factory import build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.provider_http.open_clients import closing_clients
@@ -37,14 +37,14 @@ def test_a_call_of_a_batch_is_the_live_one(
             connected = services.connect(print, lambda: False, None, lambda name: NO_OBSERVER)
             judge = MODELS[provider]
             choices = {METRIC: JudgeAssignment(metric=METRIC, judge=judge, why="asked")}
-            (lane,) = build_batch_lanes(choices, judging, connected)
-            call = lane.judge.call(question(1), Rating, is_batch=True)
+            (queue,) = build_batch_queues(choices, judging, connected)
+            call = queue.judge.call(question(1), Rating, is_batch=True)
             body = await call.request()
-            await lane.judge.judge(question(1), Rating)
+            await queue.judge.judge(question(1), Rating)
             assert (await call.recall()) is not None  # one key for both
             await services.end()
-            lane.spool.discard()
-            return body, lane.client
+            queue.spool.discard()
+            return body, queue.client
 
     with serving(judgment_reply) as server:
         body, client = asyncio.run(ask(server))

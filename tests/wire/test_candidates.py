@@ -10,7 +10,8 @@ import pytest
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.types import Candidate, Message, Prompt, Response, Stream
+from memray_eval.provider_http.open_clients import closing_clients
+from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.provider import Answer, Provider, Raw, serving
 
 PROMPT = Prompt(
@@ -18,14 +19,20 @@ PROMPT = Prompt(
 )
 
 
+def ask(server: Provider, times: int = 1, prompt: Prompt = PROMPT, **fields: Any) -> list[Response]:
+    candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url, **fields)
+
+    async def generate() -> list[Response]:
+        async with closing_clients():
+            generator = OpenAIGenerator(candidate, ServerConfig())
+            return [await generator.generate(prompt, candidate) for _ in range(times)]
+
+    return asyncio.run(generate())
+
+
 def asked(prompt: Prompt, reply: str) -> tuple[Response, dict[str, Any]]:
-    with serving(lambda body: Answer(reply), keep_requests=True) as server:
-        candidate = Candidate(name="c", model="m", backend="openai", base_url=server.base_url)
-
-        async def ask() -> Response:
-            return await OpenAIGenerator(candidate, ServerConfig()).generate(prompt, candidate)
-
-        return asyncio.run(ask()), server.requests[0]
+    with serving(lambda body: Answer(reply)) as server:
+        return ask(server, prompt=prompt)[0], server.requests[0]
 
 
 def test_a_chat_prompt_goes_to_the_chat_completions() -> None:
@@ -59,24 +66,9 @@ def whole(text: str) -> Raw:
     return Raw((body[:9], body[9:]))
 
 
-def ask_twice(server: Provider, stream: Stream = "auto") -> list[Response]:
-    candidate = Candidate(
-        name="c", model="m", backend="openai", base_url=server.base_url, stream=stream
-    )
-
-    async def ask() -> list[Response]:
-        generator = OpenAIGenerator(candidate, ServerConfig())
-        try:
-            return [await generator.generate(PROMPT, candidate) for _ in range(2)]
-        finally:
-            await generator._client.close()
-
-    return asyncio.run(ask())
-
-
 def test_a_server_that_answers_as_a_whole_is_understood() -> None:
-    with serving(lambda body: whole("In Bergen"), keep_requests=True) as server:
-        for response in ask_twice(server):
+    with serving(lambda body: whole("In Bergen")) as server:
+        for response in ask(server, 2):
             assert (response.text, response.error) == ("In Bergen", None)
             assert (response.prompt_tokens, response.output_tokens) == (5, 2)
             assert response.ttft_s is None  # nobody saw the first token
@@ -90,16 +82,16 @@ def test_a_server_that_refuses_to_stream_is_asked_without() -> None:
             return Raw(json.dumps(error).encode(), status=400)
         return Answer("In Bergen")
 
-    with serving(reply, keep_requests=True) as server:
-        assert [one.text for one in ask_twice(server)] == ["In Bergen"] * 2
+    with serving(reply) as server:
+        assert [one.text for one in ask(server, 2)] == ["In Bergen"] * 2
         assert [bool(body.get("stream")) for body in server.requests] == [True, False, False]
     with serving(reply) as server:
-        assert "stream is not supported" in str(ask_twice(server, stream=True)[0].error)
+        assert "stream is not supported" in str(ask(server, 2, stream=True)[0].error)
 
 
 def test_stream_false_never_asks_for_one() -> None:
-    with serving(lambda body: Answer("In Bergen"), keep_requests=True) as server:
-        assert [one.text for one in ask_twice(server, stream=False)] == ["In Bergen"] * 2
+    with serving(lambda body: Answer("In Bergen")) as server:
+        assert [one.text for one in ask(server, 2, stream=False)] == ["In Bergen"] * 2
         assert not any("stream" in body for body in server.requests)
 
 
@@ -108,7 +100,7 @@ def test_stream_false_never_asks_for_one() -> None:
 def test_thinking_in_a_field_of_its_own_is_no_text(field: str, stream: bool) -> None:
     answer = Answer("In Bergen", model="m-2026", thinking="The west.", thinking_in=field)
     with serving(lambda body: answer) as server:
-        for response in ask_twice(server, stream=stream):
+        for response in ask(server, 2, stream=stream):
             assert (response.text, response.thinking, response.thinking_blocks, response.raw) == (
                 "In Bergen",
                 "The west.",
@@ -122,7 +114,7 @@ def test_thinking_in_a_field_of_its_own_is_no_text(field: str, stream: bool) -> 
 def test_a_reply_that_names_no_model_is_an_answer(name: Any) -> None:
     body = {"model": name, "choices": [{"message": {"content": "In Bergen"}}]}
     with serving(lambda _: Raw(json.dumps(body).encode())) as server:
-        for response in ask_twice(server):
+        for response in ask(server, 2):
             assert (response.text, response.error, response.served_model) == (
                 "In Bergen",
                 None,

@@ -11,12 +11,12 @@ from pydantic import BaseModel
 
 from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import JudgingConfig, RateLimits
-from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.judge_factory import Services, build_judges
+from memray_eval.errors import JudgeStalled, QuotaExhausted
 from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
+from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.types import Message
-from tests.servers.provider import Provider, serving
+from tests.fake_judges import MemoryStore, build_judge
+from tests.servers.provider import Fault, Provider, serving
 
 MESSAGES = (
     Message(role="system", content="The rubric."),
@@ -33,28 +33,13 @@ class Rating(BaseModel):
     score: int
 
 
-class Store:
-    def __init__(self) -> None:
-        self.calls: dict[str, CachedCall] = {}
-
-    async def get(self, key: str) -> CachedCall | None:
-        return self.calls.get(key)
-
-    async def put(self, call: CachedCall) -> None:
-        self.calls[call.key] = call
-
-
-async def asked(judge: str, config: JudgingConfig, store: Store) -> tuple[bool, RateLimits]:
+async def asked(judge: str, config: JudgingConfig, store: MemoryStore) -> tuple[bool, RateLimits]:
     """Whether the verdict was remembered, and what the limiter takes for the judge's limits."""
     limiter = Limiter()
-    services = Services(limiter=limiter, member="a", say=lambda line: None, calls=store)
-    ((one,),) = build_judges(
-        {"m": JudgeAssignment(metric="m", judge=judge, why="")}, config, services
-    ).values()
-    try:
-        verdict = await one.judge(MESSAGES, Rating)
-    finally:
-        await one._judges[0]._judge.aclose()
+    async with closing_clients():
+        verdict = await build_judge(judge, config, limiter=limiter, calls=store).judge(
+            MESSAGES, Rating
+        )
     return verdict.cached, next(iter(limiter.limits_by_judge().values()), RateLimits())
 
 
@@ -77,7 +62,7 @@ def url_of(provider: str, server: Provider) -> str:
 def test_a_server_of_the_environment_is_ones_own(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    judge, store, variable = JUDGES[provider], Store(), BASE_URL_VARIABLES[provider]
+    judge, store, variable = JUDGES[provider], MemoryStore(), BASE_URL_VARIABLES[provider]
     with (
         serving(lambda body: '{"score": 1}') as first,
         serving(lambda body: '{"score": 1}') as second,
@@ -88,9 +73,9 @@ def test_a_server_of_the_environment_is_ones_own(
                 "each server has its own verdicts"
             )
         assert (len(first.requests), len(second.requests)) == (1, 1)
-        assert asyncio.run(asked(judge, JudgingConfig(), Store()))[1] == RateLimits()
+        assert asyncio.run(asked(judge, JudgingConfig(), MemoryStore()))[1] == RateLimits()
         firm = JudgingConfig(limits={judge: RateLimits(requests_per_min=600)})
-        assert asyncio.run(asked(judge, firm, Store()))[1] == RateLimits(requests_per_min=600)
+        assert asyncio.run(asked(judge, firm, MemoryStore()))[1] == RateLimits(requests_per_min=600)
 
 
 @pytest.mark.parametrize("provider", JUDGES)
@@ -101,9 +86,32 @@ def test_the_key_beside_it_is_sent_and_judging_base_urls_go_first(
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-beside")
     with serving(lambda body: '{"score": 1}') as named, serving(lambda body: '{"score": 1}') as own:
         monkeypatch.setenv(BASE_URL_VARIABLES[provider], url_of(provider, named))
-        asyncio.run(asked(judge, JudgingConfig(), Store()))
+        asyncio.run(asked(judge, JudgingConfig(), MemoryStore()))
         assert "sk-beside" in str(named.headers[0])
         asyncio.run(
-            asked(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), Store())
+            asked(judge, JudgingConfig(base_urls={provider: url_of(provider, own)}), MemoryStore())
         )
         assert (len(named.requests), len(own.requests)) == (1, 1)
+
+
+@pytest.mark.parametrize("provider", JUDGES)
+def test_a_used_up_quota_is_told_from_a_rate_limit(
+    provider: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
+    said = list[str]()
+
+    async def ask_many(config: JudgingConfig) -> list[Any]:
+        async with closing_clients():
+            judge = build_judge(JUDGES[provider], config, say=said.append)
+            calls = (judge.judge(MESSAGES, Rating) for _ in range(12))
+            return await asyncio.gather(*calls, return_exceptions=True)
+
+    with serving(lambda body: Fault(429, code="insufficient_quota")) as server:
+        config = JudgingConfig(base_urls={provider: url_of(provider, server)})
+        ends = asyncio.run(ask_many(config))
+        assert len(server.requests) <= 12, "nothing is tried again"
+    assert {type(end) for end in ends} == {QuotaExhausted, JudgeStalled}
+    assert isinstance(ends[0], QuotaExhausted)
+    assert all("429 insufficient_quota: the account's quota" in str(end) for end in ends)
+    assert any("3 calls in a row failed (429 insufficient_quota" in line for line in said)

@@ -32,8 +32,9 @@ from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
 from memray_eval.judges.providers.openai import openai_judge
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.provider_http.retry import RetryPolicy
+from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
 from memray_eval.types import Message
+from tests.fake_judges import Slept
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 SECRET = "sk-test-secret"
@@ -52,19 +53,6 @@ class Rating(BaseModel):
 
 GOOD = json.dumps({"score": 4, "explanation": "fine words", "quotes": ["a"]})
 BAD = json.dumps({"score": 9, "explanation": "too high"})
-
-
-class Slept:
-    """A clock that only moves when somebody sleeps on it."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    async def sleep(self, delay_s: float) -> None:
-        self.delays.append(delay_s)
-
-    def clock(self) -> float:
-        return sum(self.delays)
 
 
 def build(wire: str, server: Provider, policy: RetryPolicy, **spec: Any) -> StructuredJudge:
@@ -286,9 +274,8 @@ def test_a_call_that_never_ends_is_ended_at_the_ceiling() -> None:
 
 
 def test_retry_after_is_read_as_seconds_and_as_a_date() -> None:
-    from memray_eval.provider_http.retry import parse_retry_after
-
     assert parse_retry_after("1.5") == 1.5
     assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=990.0) == 10.0
     assert parse_retry_after(formatdate(1000.0, usegmt=True), now_s=2000.0) == 0.0
-    assert [parse_retry_after(value) for value in (None, "soon", "")] == [None, None, None]
+    assert [parse_retry_after(value) for value in (None, "soon", "", "nan")] == [None] * 4
+    assert (parse_retry_after("-5"), parse_retry_after("inf")) == (0.0, float("inf"))

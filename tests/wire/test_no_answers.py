@@ -11,6 +11,7 @@ import pytest
 
 from memray_eval.config.sections import ServerConfig
 from memray_eval.models.openai_generator import OpenAIGenerator
+from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.stages.generate import generate
 from memray_eval.types import Candidate, Message, Prompt, Response
 from tests.servers.no_answers import SERVERS, THOUGHTS, reply_with
@@ -21,17 +22,15 @@ SHAPES = pytest.mark.parametrize("streams", [False, True])
 
 
 def ask(reply: Reply, **fields: Any) -> tuple[Response, list[dict[str, Any]]]:
-    with serving(reply, keep_requests=True) as server:
+    with serving(reply) as server:
         candidate = Candidate(
             name="c", model="m", backend="openai", base_url=server.base_url, **fields
         )
 
         async def answer() -> Response:
-            generator = OpenAIGenerator(candidate, ServerConfig())
-            try:
+            async with closing_clients():
+                generator = OpenAIGenerator(candidate, ServerConfig())
                 return await generate(PROMPT, candidate, None, generator)
-            finally:
-                await generator._client.close()
 
         return asyncio.run(answer()), list(server.requests)
 

@@ -26,7 +26,6 @@ from memray_eval.errors import (
     cause_of,
 )
 from memray_eval.judges.adapter import JudgeSpec
-from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallMetrics
 from memray_eval.judges.providers.anthropic import anthropic_judge
 from memray_eval.judges.providers.google import google_judge
@@ -37,6 +36,7 @@ from memray_eval.models.embeddings import OpenAIEmbedder
 from memray_eval.models.openai_generator import OpenAIGenerator
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.fake_judges import MemoryStore, Slept
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, Raw, serving, tone_wav
 from tests.wire.odd_replies import (
@@ -67,32 +67,6 @@ class Rating(BaseModel):
 
     score: int = Field(ge=1, le=5)
     explanation: str
-
-
-class Slept:
-    """A clock that only moves when somebody sleeps on it; every call has its own."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    async def sleep(self, delay_s: float) -> None:
-        self.delays.append(delay_s)
-
-    def clock(self) -> float:
-        return sum(self.delays)
-
-
-class Kept:
-    """Calls that are remembered, in a dict."""
-
-    def __init__(self) -> None:
-        self.calls: dict[str, CachedCall] = {}
-
-    async def get(self, key: str) -> CachedCall | None:
-        return self.calls.get(key)
-
-    async def put(self, call: CachedCall) -> None:
-        self.calls[call.key] = call
 
 
 @pytest.fixture(autouse=True)
@@ -149,14 +123,16 @@ def check_text(name: str, text: str) -> None:
 
 @pytest.mark.parametrize("wire", BUILDERS)
 def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
-    cases, kept, book = TABLES[wire], Kept(), CallMetrics()
+    cases, kept, book = TABLES[wire], MemoryStore(), CallMetrics()
     assert len(cases) >= 60
 
     async def run(server: Provider) -> dict[str, Any]:
         slept = Slept()
         policy = RetryPolicy(tries=2, ceiling_s=1e9, sleep=slept.sleep, clock=slept.clock)
         short = RetryPolicy(tries=2, ceiling_s=0.01)
-        judge = judge_at(wire, server, CallPolicy(policy, calls=kept, observer=book.of("j")))
+        judge = judge_at(
+            wire, server, CallPolicy(policy, calls=kept, observer=book.observer_for("j"))
+        )
         throttled = judge_at(wire, server, CallPolicy(short, calls=kept))
 
         async def ask(name: str) -> Any:
@@ -182,6 +158,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
             assert outcome.judgment.score == 4
             outcome.judgment.explanation.encode()
             assert 0 <= outcome.usage.input_tokens + outcome.usage.output_tokens <= 100
+            assert not outcome.usage.cached_input_tokens, name
             continue
         if "429" in name or "rate limit" in name:
             assert isinstance(outcome, JudgeError), (name, outcome)
@@ -198,7 +175,7 @@ def test_no_reply_to_a_judge_escapes_its_unit(wire: str) -> None:
         expected is None and "usage" in name.lower() for name, (_, expected) in cases.items()
     )
     # Thoughts that were not counted may be missing
-    assert book.take()["j"].calls.uncounted >= uncounted - 2
+    assert book.drain()["j"].calls.uncounted >= uncounted - 2
 
 
 def test_an_error_tells_status_code_type_and_the_first_200_characters() -> None:
@@ -295,9 +272,7 @@ def test_no_stream_of_a_candidate_escapes_its_unit() -> None:
     async def run(server: Provider) -> dict[str, Any]:
         candidate = candidate_at(server.base_url)
         generator = OpenAIGenerator(candidate, ServerConfig(timeout_s=1.0))
-        generator._client.max_retries = (
-            0  # what the SDK tries again is its own matter; it would take its time here
-        )
+        generator._client.max_retries = 0  # the SDK's own tries would take their time here
 
         async def ask(name: str) -> Response:
             prompt = Prompt(
@@ -504,7 +479,7 @@ def test_lost_connections_say_what_happened_and_where(reason: str) -> None:
 
 def test_a_google_error_is_no_refusal_and_is_not_remembered() -> None:
     kept, left = (
-        Kept(),
+        MemoryStore(),
         [error(code=400, status="FAILED_PRECONDITION"), raw({"candidates": []}), GOOD],
     )
 

@@ -10,20 +10,17 @@ import random
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.config.sections import JudgingConfig, NamedServer, ServerConfig
 from memray_eval.errors import JudgeError
-from memray_eval.judges.judge_factory import Services, build_judges
-from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
 from memray_eval.models.openai_generator import OpenAIGenerator
-from memray_eval.ports import Judge
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.provider_http.parameters import LocalParameters
 from memray_eval.types import Candidate, Message, Prompt, Response
+from tests.fake_judges import build_judge
 from tests.servers.provider import Provider, serving
 from tests.servers.refusals import RefusingServer
+from tests.wire.test_environment import Rating
 
 PROMPT = Prompt(
     messages=(Message(role="user", content="Where does it rain?"),), max_tokens=7, stop=("\n",)
@@ -33,10 +30,6 @@ SIX = ("temperature", "top_p", "seed", "max_tokens", "stop", "top_k")
 GOOGLE = ("temperature", "topP", "seed", "maxOutputTokens", "stopSequences", "thinkingConfig")
 ANTHROPIC = ("temperature", "top_p", "seed", "stop_sequences", "top_k", "thinking")
 VERDICT = json.dumps({"score": 4})
-
-
-class Rating(BaseModel):
-    score: int
 
 
 def subsets(names: tuple[str, ...], seed: str) -> list[tuple[str, ...]]:
@@ -150,21 +143,12 @@ def judge_config(kind: str, server: Provider, **judging: Any) -> JudgingConfig:
 
 
 def verdicts(config: JudgingConfig, workers: int = 2, calls: int = 3) -> list[Any]:
-    choice = JudgeAssignment(metric="x", judge="at/m", why="as configured")
     message = (Message(role="user", content="How good is it?"),)
 
     async def ask() -> list[Any]:
         book = LocalParameters()
         async with closing_clients():
-
-            def build() -> Judge:
-                services = Services(
-                    limiter=Limiter(), member="m", say=lambda line: None, parameters=book
-                )
-                (judge,) = build_judges({"x": choice}, config, services)["x"]
-                return judge
-
-            judges = [build() for _ in range(workers)]
+            judges = [build_judge("at/m", config, parameters=book) for _ in range(workers)]
             return await asyncio.gather(
                 *(one.judge(message, Rating) for one in judges for _ in range(calls)),
                 return_exceptions=True,

@@ -10,27 +10,20 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
 
 from memray_eval.config.environment import BASE_URL_VARIABLES
 from memray_eval.config.sections import BreakerConfig, JudgePrice, JudgingConfig, NamedServer
 from memray_eval.errors import JudgeError, Unauthorised
 from memray_eval.judges.call_metrics import CallMetrics
-from memray_eval.judges.judge_factory import Services, build_judges
-from memray_eval.judges.limits.rate_limiter import Limiter
-from memray_eval.judges.router import JudgeAssignment
 from memray_eval.ports import Verdict
 from memray_eval.provider_http.open_clients import closing_clients
 from memray_eval.types import Message
+from tests.fake_judges import MemoryStore, build_judge
 from tests.servers.provider import Fault, Limits, Provider, serving
-from tests.wire.test_environment import Store
+from tests.wire.test_environment import Rating
 
 QUICK = BreakerConfig(probe_s=0.2, longest_probe_s=0.5)
 RATED = '{"score": 1}'
-
-
-class Rating(BaseModel):
-    score: int
 
 
 @pytest.fixture(autouse=True)
@@ -45,7 +38,11 @@ class Asking:
     """A pool's judge in one actor: what it is asked, hears and counts."""
 
     def __init__(
-        self, urls: dict[str, str], judge: str = "both/m", store: Store | None = None, **more: Any
+        self,
+        urls: dict[str, str],
+        judge: str = "both/m",
+        store: MemoryStore | None = None,
+        **more: Any,
     ) -> None:
         account = more.pop("account", {})
         servers: dict[str, Any] = {
@@ -59,15 +56,8 @@ class Asking:
     async def __aenter__(self) -> Asking:
         self._clients = closing_clients()
         await self._clients.__aenter__()
-        services = Services(
-            limiter=Limiter(),
-            member="a",
-            say=self.said.append,
-            calls=self.store,
-            watch=self.metrics.of,
-        )
-        choice = JudgeAssignment(metric="m", judge=self.judge, why="")
-        ((self.asked,),) = build_judges({"m": choice}, self.config, services).values()
+        shared = {"calls": self.store, "watch": self.metrics.observer_for}
+        self.asked = build_judge(self.judge, self.config, say=self.said.append, **shared)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -175,7 +165,7 @@ def test_a_storm_of_5xx_at_one_member(west: Provider) -> None:
 
 def test_verdicts_are_the_models_whoever_gave_them(west: Provider) -> None:
     """Another member, or a pool of other members, finds them; a server by itself is another."""
-    store = Store()
+    store = MemoryStore()
 
     async def main(urls: dict[str, str], judge: str = "both/m") -> Verdict:
         async with Asking(urls, judge, store) as asking:
@@ -204,7 +194,7 @@ def test_costs_are_those_of_the_member_that_was_asked(west: Provider) -> None:
 
     with serving(lambda body: RATED, 0.02) as east:
         asking, verdicts = asyncio.run(main({"east": east.base_url, "west": west.base_url}))
-    told = {name: one.calls for name, one in asking.metrics.take().items()}
+    told = {name: one.calls for name, one in asking.metrics.drain().items()}
     assert (told["east/m"].sent, told["west/m"].sent) == (len(east.requests), len(west.requests))
     assert min(told["east/m"].sent, told["west/m"].sent) >= 10
     east_usd, west_usd = told["east/m"].cost_usd, told["west/m"].cost_usd

@@ -4,17 +4,14 @@ counts its tokens, and that the local server keeps to the published rules."""
 from __future__ import annotations
 
 import asyncio
-import json
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from memray_eval.judges.adapter import Reply
 from memray_eval.judges.prices import Price
 from memray_eval.judges.prompt_cache import PromptCache
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.replies import HttpReply
 from memray_eval.provider_http.retry import RetryPolicy
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Usage
@@ -135,55 +132,6 @@ def test_a_batch_keeps_its_starts_for_an_hour() -> None:
     with serving(lambda body: GOOD) as server:
         body = asyncio.run(made(server))
     assert body["messages"][0]["content"][1]["cache_control"] == {"type": "ephemeral", "ttl": "1h"}
-
-
-@pytest.mark.parametrize(
-    ("wire", "usage"),
-    [
-        ("openai", {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": None}),
-        ("openai", {"prompt_tokens": 9, "completion_tokens": 1, "prompt_tokens_details": "odd"}),
-        (
-            "openai",
-            {
-                "prompt_tokens": 9,
-                "completion_tokens": 1,
-                "prompt_tokens_details": {"cached_tokens": 10},
-            },
-        ),
-        (
-            "anthropic",
-            {"input_tokens": 9, "output_tokens": 1, "cache_read_input_tokens": "many"},
-        ),
-        (
-            "google",
-            {"promptTokenCount": 9, "candidatesTokenCount": 1, "cachedContentTokenCount": -1},
-        ),
-    ],
-)
-def test_odd_counts_of_a_cache_are_no_counts(wire: str, usage: dict[str, Any]) -> None:
-    async def read(server: Provider) -> Reply:
-        judge = build(wire, server, RetryPolicy())
-        await judge.aclose()
-        return judge.adapter.read(completion(wire, usage))
-
-    with serving(lambda body: GOOD) as server:
-        reply = asyncio.run(read(server))
-    assert reply.usage.cached_input_tokens == 0
-    assert reply.is_counted == (usage.get("prompt_tokens_details", 0) is None)
-
-
-def completion(wire: str, usage: dict[str, Any]) -> HttpReply:
-    choice = {"message": {"content": GOOD}, "finish_reason": "stop"}
-    block = {"type": "text", "text": GOOD}
-    body = {
-        "openai": {"choices": [choice], "usage": usage},
-        "anthropic": {"content": [block], "stop_reason": "end_turn", "usage": usage},
-        "google": {
-            "candidates": [{"content": {"parts": [{"text": GOOD}]}, "finishReason": "STOP"}],
-            "usageMetadata": usage,
-        },
-    }[wire]
-    return HttpReply(200, json.dumps(body))
 
 
 def anthropic_body(*blocks: tuple[str, str | None], system: str = "s" * 400) -> dict[str, Any]:

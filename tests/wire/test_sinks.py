@@ -13,8 +13,7 @@ from memray_eval.sinks import otlp
 from memray_eval.sinks.otlp import OtlpSink
 from memray_eval.sinks.otlp_address import find_address
 from tests.runs import plain_records, write_run
-from tests.servers.collector import Collector, collecting
-from tests.servers.raw import Raw
+from tests.servers.collector import Collector, Raw, collecting
 
 UNITS = 30
 EVENTS = 4 * UNITS  # every unit of tests.runs has four scores

@@ -27,6 +27,7 @@ from memray_eval.affect.text_to_speech import AudioStore
 from memray_eval.errors import ConfigError
 from memray_eval.judges.structured_judge import CallPolicy
 from memray_eval.provider_http.retry import RetryPolicy
+from tests.fake_judges import Slept
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving, tone_wav
 
@@ -34,19 +35,6 @@ SECRET = "sk-test-secret"
 TEXTS = ("I could not sleep at all.", "What should I do this week?")
 JOY = json.dumps({label: 0.6 if label == "joy" else 0.1 for label in EKMAN.labels})
 Script = Callable[[dict[str, Any]], str | Answer | Fault]
-
-
-class Slept:
-    """A clock that only moves when somebody sleeps on it."""
-
-    def __init__(self) -> None:
-        self.delays: list[float] = []
-
-    async def sleep(self, delay_s: float) -> None:
-        self.delays.append(delay_s)
-
-    def clock(self) -> float:
-        return sum(self.delays)
 
 
 @pytest.fixture(autouse=True)

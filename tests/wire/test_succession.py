@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import date
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -18,9 +18,11 @@ from memray_eval.judges.model_table import load_table
 from memray_eval.judges.router import assign_judges
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
+from memray_eval.provider_http.open_clients import closing_clients
+from tests.fake_judges import MemoryStore
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Raw, serving
-from tests.wire.test_environment import MESSAGES, Rating, Store, url_of
+from tests.wire.test_environment import MESSAGES, Rating, url_of
 
 DAY = date(2026, 11, 25)
 SUCCESSIONS = {
@@ -38,22 +40,27 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def ask(
-    judge: Any, config: JudgingConfig, said: list[str], times: int = 1, store: Store | None = None
+    judge: Any,
+    config: JudgingConfig,
+    said: list[str],
+    times: int = 1,
+    store: MemoryStore | None = None,
 ) -> list[Any]:
     """What each of a metric's judges answers, so many times one after the other."""
     request = JudgeRequest(judge=judge, judging=config)
     choices = assign_judges(pick(["empathy"]), request, load_table(None), (), DAY)
     services = Services(limiter=Limiter(), member="a", say=said.append, calls=store)
-    (jury,) = build_judges(choices, config, services).values()
-    ends, jurors = list[Any](), cast(list[Any], jury)
-    for turn in range(times):
-        messages = [one.model_copy(update={"content": f"{one.content} {turn}"}) for one in MESSAGES]
-        ends += await asyncio.gather(
-            *(one.judge(messages, Rating) for one in jury), return_exceptions=True
-        )
-    built = {id(each._judge): each for one in jurors for each in one._judges[0]._built.values()}
-    for repeated in built.values():
-        await repeated._judge.aclose()
+    ends = list[Any]()
+    async with closing_clients():
+        (jury,) = build_judges(choices, config, services).values()
+        for number in range(times):
+            messages = [
+                message.model_copy(update={"content": f"{message.content} {number}"})
+                for message in MESSAGES
+            ]
+            ends += await asyncio.gather(
+                *(juror.judge(messages, Rating) for juror in jury), return_exceptions=True
+            )
     return ends
 
 
@@ -62,7 +69,7 @@ def test_the_successor_of_a_model_that_is_no_more_judges(
     provider: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(f"{provider.upper()}_API_KEY", "sk-test")
-    (role, successor), said, store = SUCCESSIONS[provider], list[str](), Store()
+    (role, successor), said, store = SUCCESSIONS[provider], list[str](), MemoryStore()
     with serving(judgment_reply, retired=frozenset({role.partition("/")[2]})) as server:
         config = JudgingConfig(base_urls={provider: url_of(provider, server)})
         ends = asyncio.run(ask(role, config, said, times=3, store=store))

@@ -46,7 +46,7 @@ def find_warnings(
     yield from _differing_settings("judges", "judges", sides, compared)
     yield from _differing_judges(sides, compared)
     yield from _differing_models(sides)
-    yield from _differing_settings("rubric digests", "rubrics", sides, compared)
+    yield from _differing_rubrics(sides, compared)
     yield from _differing_layouts(sides)
     if not is_chosen and (apart := sorted(set(base.scores.values) ^ set(other.scores.values))):
         yield f"metrics that only one of {names} has are not compared: {', '.join(apart)}"
@@ -91,6 +91,22 @@ def _differing_settings(
         if name.partition("/")[0] in compared and len(set(values.values())) > 1:
             listed = ", ".join(f"{value} in {letter}" for letter, value in values.items())
             yield f"{name}: different {what}: {listed}"
+
+
+def _differing_rubrics(sides: Mapping[str, Side], compared: Sequence[str]) -> Iterator[str]:
+    """Warns of each metric, or metric/task, whose rubrics differ, by version and digest; a user's
+    own rubric has a digest alone."""
+    manifests = {letter: side.manifest for letter, side in sides.items()}
+    digests = {letter: each.get("rubrics") or {} for letter, each in manifests.items()}
+    for name in dict.fromkeys(name for each in digests.values() for name in each):
+        by_side = {letter: each.get(name, "none") for letter, each in digests.items()}
+        if name.partition("/")[0] not in compared or len(set(by_side.values())) == 1:
+            continue
+        shown = []
+        for letter, digest in by_side.items():
+            version = (manifests[letter].get("rubric_versions") or {}).get(name)
+            shown.append(f"{f'version {version}, ' if version else ''}digest {digest} in {letter}")
+        yield f"{name}: different rubrics: {'; '.join(shown)}"
 
 
 def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:

@@ -26,7 +26,7 @@ from memray_eval.execution.services import check_calls
 from memray_eval.judges.accounts import is_embedded, may_bill
 from memray_eval.judges.router import unpriced
 from memray_eval.metric import RULES
-from memray_eval.types import JURORS
+from memray_eval.types import join_jurors
 
 ASK_USD = 10.0  # above this a run without a budget asks
 
@@ -113,7 +113,7 @@ def check_calibrations(spec: RunSpec) -> None:
             by_metric.setdefault(one.metric, []).append(one)
     for metric, known in by_metric.items():
         choice = spec.judges.get(metric)
-        asked = "" if choice is None else JURORS.join(choice.judges)
+        asked = "" if choice is None else join_jurors(choice.judges)
         # Rules name their embedding model too, and the embedded judge's model is known later
         named = [
             one

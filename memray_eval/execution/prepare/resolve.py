@@ -29,7 +29,7 @@ from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
 from memray_eval.judges.model_table import JudgeTable, load_table
 from memray_eval.judges.router import JudgeAssignment, assign_judges
-from memray_eval.judges.succession import heirs_of, stand_in
+from memray_eval.judges.succession import Roster
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
@@ -78,7 +78,7 @@ def resolve(
     metrics = () if generate_only else pick(names, options)
     metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
     table, day = load_table(judging.models), today or date.today()
-    stand_ins = [stand_in(name, judging, table, day) for name in judging.fallbacks]
+    stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
     request = config.judge_request.model_copy(update={"judging": judging})
     spec = RunSpec(
@@ -217,9 +217,10 @@ def _affect_judges(
             "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
             "embedded"
         )
-    judge, gone = stand_in(affect.judge, judging, table, today)
+    roster = Roster(judging, table, today)
+    judge, gone = roster.stand_in(affect.judge)
     check_judge(judge, judging)
-    why, heirs = "reads emotion or traits", {judge: heirs_of(judge, judging, table, today)}
+    why, heirs = "reads emotion or traits", {judge: roster.heirs_of(judge)}
     return {
         AFFECT: JudgeAssignment(metric=AFFECT, judge=judge, why=why, successions=gone, heirs=heirs)
     }

@@ -14,7 +14,7 @@ from memray_eval.execution.run_manifest import (
     rubrics_of,
 )
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.types import JURORS
+from memray_eval.judges.router import named_judges
 
 
 def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
@@ -45,7 +45,7 @@ def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
     for another reason, as the judge is told now: scores name who gave them."""
     then, now = dict(before["judges"]), judges_of(spec)
     for key in spec.judges.keys() & then.keys():
-        choice, names = spec.judges[key], then[key].partition(" (")[0].split(JURORS)
+        choice, names = spec.judges[key], named_judges(then[key])
         heirs = {one.role: one.judge for one in choice.successions}
         is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
             choice.judges

@@ -33,7 +33,7 @@ from memray_eval.execution.spending import SpendingBook
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
-from memray_eval.judges.limits.budget import BudgetLedger, Spending
+from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import (
     HORIZON_S,
     Grant,
@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 NAMESPACE = "memray_eval"
 # it outlives runs: another number when what it is asked, or answers, changes
-LIMITER = "memray_eval_limiter_7"
+LIMITER = "memray_eval_limiter_8"
 HEAD = "node:__internal_head__"  # a resource of the head node, by Ray itself
 LEAVE_S = 5.0
 CALLS_ACTOR = f"{CALLS} (CallsActor)"
@@ -106,17 +106,14 @@ class LedgerActor:
         save = self._book.write if self._book is not None else None
         self._budget = BudgetLedger(budget, spent, save=save)
 
-    async def draw(self, calls: list[Spending]) -> list[int]:
-        return await self._budget.draw(calls)
+    async def reserve(self, most: Spending, claim: Claim) -> int:
+        return await self._budget.reserve(most, claim)
 
-    async def settle(self, ended: list[tuple[int, Spending]]) -> None:
-        await self._budget.settle(ended)
+    async def reserve_all(self, calls: list[Spending]) -> list[int]:
+        return await self._budget.reserve_all(calls)
 
-    async def hold(self, most: Spending, is_made: bool = False) -> bool:
-        return await self._budget.hold(most, is_made)
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None:
-        await self._budget.settle_held(held, spent)
+    async def settle_all(self, ended: list[tuple[int, Spending]]) -> None:
+        await self._budget.settle_all(ended)
 
     async def spent(self) -> Spending:
         return self._budget.spent()
@@ -161,7 +158,7 @@ class RayServices:
             members=self.members,
             max_in_flight=self.max_in_flight,
             calls=BatchedCalls(self._get_calls, self._put_calls) if self.calls else None,
-            ledger=_RemoteLedger(self.ledger) if self.ledger is not None else None,
+            budget=_RemoteBudget(self.ledger) if self.ledger is not None else None,
             embedded_url=embedded_url,
             watch=watch,
         )
@@ -282,33 +279,31 @@ class _RemoteLimiter:
         return standing
 
 
-class _RemoteLedger:
-    """Draws and settles in batches. A draw that waits for money holds up those after it, as it
+class _RemoteBudget:
+    """Calls reserve and settle together. One that waits for money holds up those after it, as it
     would at the ledger, and no settlement."""
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
-        self.draw = Batcher[Spending, int](self._draw)
-        self._settles = Batcher[tuple[int, Spending], None](self._settle)
+        self._reservations = Batcher[Spending, int](self._reserve_all)
+        self._settlements = Batcher[tuple[int, Spending], None](self._settle_all)
+
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int:
+        if claim == "call":
+            return await self._reservations(most)
+        with services_needed(LEDGER):
+            return int(await self._handle.reserve.remote(most, claim))
 
     async def settle(self, ticket: int, spent: Spending) -> None:
-        await self._settles((ticket, spent))
+        await self._settlements((ticket, spent))
 
-    async def hold(self, most: Spending, is_made: bool = False) -> bool:
+    async def _reserve_all(self, calls: list[Spending]) -> list[int]:
         with services_needed(LEDGER):
-            return bool(await self._handle.hold.remote(most, is_made))
+            return list(await self._handle.reserve_all.remote(calls))
 
-    async def settle_held(self, held: Spending, spent: Spending) -> None:
+    async def _settle_all(self, ended: list[tuple[int, Spending]]) -> list[None]:
         with services_needed(LEDGER):
-            await self._handle.settle_held.remote(held, spent)
-
-    async def _draw(self, calls: list[Spending]) -> list[int]:
-        with services_needed(LEDGER):
-            return list(await self._handle.draw.remote(calls))
-
-    async def _settle(self, ended: list[tuple[int, Spending]]) -> list[None]:
-        with services_needed(LEDGER):
-            await self._handle.settle.remote(ended)
+            await self._handle.settle_all.remote(ended)
         return [None] * len(ended)
 
 

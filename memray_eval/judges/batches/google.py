@@ -5,35 +5,30 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from functools import partial
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-import httpx2
 from google import genai
 from google.genai import errors, types
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import JudgeSpec, judge_key
+from memray_eval.judges.adapter import JudgeSpec
+from memray_eval.judges.batches.journal import BatchEntry
 from memray_eval.judges.batches.port import (
+    PAGE,
     RESULT_BYTES,
     TRANSFER_S,
+    BatchClient,
     BatchResult,
     BatchStatus,
     FoundBatch,
-    SentBatch,
     odd_answer,
-    read_objects,
-    scratch_file,
     to_line,
 )
-from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.judges.providers.google import open_client
 from memray_eval.provider_http.replies import Edge
-from memray_eval.provider_http.transport import client_options
 
-_ADDRESS = "https://generativelanguage.googleapis.com"
-PAGE = 100
 MOST_LISTED = 5_000
 _ENDS: Mapping[str, Any] = {
     "SUCCEEDED": "completed",
@@ -47,8 +42,8 @@ _PASSING = {4: 504, 8: 429, 13: 500, 14: 503}
 T = TypeVar("T")
 
 
-class GoogleBatches:
-    provider, has_files = "google", True
+class GoogleBatches(BatchClient):
+    provider = "google"
 
     def __init__(self, client: genai.Client, edge: Edge) -> None:
         self._client, self._edge = client, edge
@@ -62,47 +57,49 @@ class GoogleBatches:
             mime_type="application/jsonl",
             http_options=types.HttpOptions(timeout=int(TRANSFER_S * 1000)),
         )
-        resource = await self._asked(
-            lambda: self._client.aio.files.upload(file=path, config=config)
-        )
+        resource = await self._ask(lambda: self._client.aio.files.upload(file=path, config=config))
         return self._name_of(resource)
 
-    async def find_upload(self, sent: SentBatch) -> str:
-        async def search() -> str:
-            listed = 0
-            async for file in await self._client.aio.files.list(config={"page_size": PAGE}):
-                if file.display_name == sent.tag and file.size_bytes == sent.n_bytes:
-                    return self._name_of(file)
-                if (listed := listed + 1) >= MOST_LISTED:
-                    break
-            return ""
+    async def find_upload(self, entry: BatchEntry) -> str:
+        def is_it(file: Any) -> bool:
+            return bool(file.display_name == entry.tag and file.size_bytes == entry.n_bytes)
 
-        return await self._asked(search)
+        return await self._find_first(self._client.aio.files.list, is_it)
 
-    async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
+    async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
         batches = self._client.aio.batches
-        config = types.CreateBatchJobConfig(display_name=sent.tag)
-        resource = await self._asked(
-            lambda: batches.create(model=sent.model, src=file_id, config=config)
+        config = types.CreateBatchJobConfig(display_name=entry.tag)
+        resource = await self._ask(
+            lambda: batches.create(model=entry.model, src=file_id, config=config)
         )
         return self._name_of(resource)
 
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
+        self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
-        async def search() -> FoundBatch:
-            listed = 0
-            async for job in await self._client.aio.batches.list(config={"page_size": PAGE}):
-                if job.display_name == sent.tag:
-                    return FoundBatch(self._name_of(job))
-                if (listed := listed + 1) >= MOST_LISTED:
-                    break
-            return FoundBatch()
+        batches = self._client.aio.batches.list
+        return FoundBatch(
+            await self._find_first(batches, lambda job: job.display_name == entry.tag)
+        )
 
-        return await self._asked(search)
+    async def _find_first(
+        self, list_all: Callable[..., Awaitable[Any]], is_it: Callable[[Any], bool]
+    ) -> str:
+        """The name of the first resource in a list that is it; "" if none is."""
+
+        async def search() -> str:
+            n_listed = 0
+            async for resource in await list_all(config={"page_size": PAGE}):
+                if is_it(resource):
+                    return self._name_of(resource)
+                if (n_listed := n_listed + 1) >= MOST_LISTED:
+                    break
+            return ""
+
+        return await self._ask(search)
 
     async def status(self, batch_id: str) -> BatchStatus:
-        job = await self._asked(lambda: self._client.aio.batches.get(name=batch_id))
+        job = await self._ask(lambda: self._client.aio.batches.get(name=batch_id))
         # The SDK names them JOB_STATE_..., or as they came if it knows none
         state = str(job.state.value if job.state is not None else "")
         end = _ENDS.get(state.rpartition("STATE_")[2], "")
@@ -115,27 +112,22 @@ class GoogleBatches:
             files=(file,) if file else (),
         )
 
-    async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
-        for name in status.files:
-            with scratch_file() as path:
-                files = self._client.aio.files
-                await self._asked(partial(files.download, file=name, destination=path))
-                for line in read_objects(path):
-                    if (result := _result_of(line)) is not None:
-                        yield result
-
     async def cancel(self, batch_id: str) -> None:
-        await self._asked(lambda: self._client.aio.batches.cancel(name=batch_id))
+        await self._ask(lambda: self._client.aio.batches.cancel(name=batch_id))
 
     async def delete_upload(self, file_id: str) -> None:
-        await self._asked(lambda: self._client.aio.files.delete(name=file_id))
+        await self._ask(lambda: self._client.aio.files.delete(name=file_id))
+
+    async def _download(self, name: str, path: Path) -> None:
+        files = self._client.aio.files
+        await self._ask(lambda: files.download(file=name, destination=path))
 
     def _name_of(self, resource: Any) -> str:
         if not isinstance(resource.name, str) or not resource.name:
             raise odd_answer(self._edge.host, "it names no id")
         return resource.name
 
-    async def _asked(self, send: Callable[[], Awaitable[T]]) -> T:
+    async def _ask(self, send: Callable[[], Awaitable[T]]) -> T:
         try:
             # Of a state that it does not know the SDK warns, and gives it as it came
             with warnings.catch_warnings(action="ignore", category=UserWarning):
@@ -152,26 +144,21 @@ class GoogleBatches:
         except Exception as error:
             raise self._edge.lost(error) from None
 
-
-def _result_of(line: Mapping[str, Any]) -> BatchResult | None:
-    """A line of the file of results: a response, or a status in its place."""
-    key, response, error = line.get("key"), line.get("response"), line.get("error")
-    if not isinstance(key, str):
-        return None
-    if isinstance(response, Mapping) and not response.get("error"):
-        return BatchResult(key, "reply", 200, json.dumps(response).encode())
-    if isinstance(response, Mapping):
-        error = response["error"]
-    code = error.get("code") if isinstance(error, Mapping) else None
-    status = code if isinstance(code, int) and code >= 400 else _PASSING.get(code or 0, 400)
-    return BatchResult(key, "error", status, json.dumps({"error": error}).encode())
+    @staticmethod
+    def read_result(line: Mapping[str, Any]) -> BatchResult | None:
+        """A line of the file of results: a response, or a status in its place."""
+        key, response, error = line.get("key"), line.get("response"), line.get("error")
+        if not isinstance(key, str):
+            return None
+        if isinstance(response, Mapping) and not response.get("error"):
+            return BatchResult(key, "reply", 200, json.dumps(response).encode())
+        if isinstance(response, Mapping):
+            error = response["error"]
+        code = error.get("code") if isinstance(error, Mapping) else None
+        status = code if isinstance(code, int) and code >= 400 else _PASSING.get(code or 0, 400)
+        return BatchResult(key, "error", status, json.dumps({"error": error}).encode())
 
 
 def open_google(spec: JudgeSpec) -> GoogleBatches:
-    key = judge_key(spec, "google")
-    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, most_bytes=RESULT_BYTES)))
-    options = types.HttpOptions(
-        base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
-    )
-    client = genai.Client(api_key=key, http_options=options)
-    return GoogleBatches(client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key))
+    client, edge, _ = open_client(spec, most_bytes=RESULT_BYTES)
+    return GoogleBatches(client, edge)

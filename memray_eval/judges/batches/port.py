@@ -5,18 +5,22 @@ from __future__ import annotations
 
 import json
 import tempfile
-from collections.abc import AsyncIterator, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from memray_eval.errors import JudgeError, Unreadable
+from memray_eval.judges.batches.journal import BatchEntry
+from memray_eval.provider_http.replies import Edge, HttpReply, InvalidReply, mappings_in, text_in
 
 # Asked too often, too large, or in conflict: none of these says that batches are not taken
 _NO_REFUSAL = (408, 409, 413, 429)
 RESULT_BYTES = 4_000_000_000  # of a file of results that is downloaded
 TRANSFER_S = 900.0  # for a file on its way
+PAGE, MOST_PAGES = 100, 50  # of a list
 
 
 @dataclass(frozen=True)
@@ -37,14 +41,14 @@ class BatchStatus:
 
     @property
     def why_without_result(self) -> str:
-        """Why those of its calls have no result that it tells nothing of."""
+        """The outcome of its calls that it tells nothing of."""
         if self.end == "failed":
             return "full" if self.is_full else "missing" if self.state == "gone" else "invalid"
         return {"expired": "expired", "cancelled": "cancelled"}.get(self.end, "missing")
 
 
 class BatchResult(NamedTuple):
-    """What became of one call: a completion, an error of its own (`status` as over HTTP), or
+    """The outcome of one call: a completion, an error of its own (`status` as over HTTP), or
     nothing, as the batch expired or was cancelled first. Of the first two `body` is what the
     provider says."""
 
@@ -62,64 +66,134 @@ class FoundBatch(NamedTuple):
     unsure: tuple[str, ...] = ()
 
 
-class SentBatch(Protocol):
-    """What is known of a batch before its submission is answered."""
+class BatchClient(ABC):
+    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's.
+    With `has_files` requests are uploaded as a file before the batch is made of it."""
 
-    @property
-    def tag(self) -> str: ...
+    provider: ClassVar[str]
+    has_files: ClassVar[bool] = True
 
-    @property
-    def n_calls(self) -> int: ...
-
-    @property
-    def n_bytes(self) -> int: ...
-
-    @property
-    def created_s(self) -> float: ...
-
-    @property
-    def model(self) -> str: ...
-
-
-class BatchClient(Protocol):
-    """One provider's batch API. Every method raises JudgeError, and nothing else of the SDK's."""
-
-    provider: str
-    has_files: bool  # requests are uploaded as a file, before the batch is made of it
-
+    @abstractmethod
     def line(self, key: str, request: Mapping[str, Any]) -> bytes:
         """One call, as a line of a file of requests."""
-        ...
 
     async def upload(self, path: Path, tag: str) -> str:
         """Sends a file of requests; returns its id."""
-        ...
+        raise NotImplementedError(f"{self.provider} takes no files of requests")
 
-    async def find_upload(self, sent: SentBatch) -> str:
+    async def find_upload(self, entry: BatchEntry) -> str:
         """The id of a file that was uploaded whole; "" if there is none."""
-        ...
+        return ""
 
-    async def submit(self, sent: SentBatch, file_id: str, path: Path | None) -> str:
+    async def delete_upload(self, file_id: str) -> None:
+        return
+
+    @abstractmethod
+    async def submit(self, entry: BatchEntry, file_id: str, path: Path | None) -> str:
         """Makes a batch of an uploaded file, or of the one at `path`; returns its id."""
-        ...
 
+    @abstractmethod
     async def find(
-        self, sent: SentBatch, keys: Collection[str], known_ids: Collection[str]
+        self, entry: BatchEntry, keys: Collection[str], known_ids: Collection[str]
     ) -> FoundBatch:
-        """Looks for a batch that was submitted, by its tag or by the `keys` of its calls. `known`
-        are ids of others."""
-        ...
+        """Looks for a batch that was submitted, by its tag or by the `keys` of its calls.
+        `known_ids` are those of others."""
 
+    @abstractmethod
     async def status(self, batch_id: str) -> BatchStatus: ...
 
-    def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
-        """What became of the calls of a batch that has ended, in any order. A line that cannot be
-        read is left out: its call counts as one without a result."""
-        ...
-
+    @abstractmethod
     async def cancel(self, batch_id: str) -> None: ...
 
-    async def delete_upload(self, file_id: str) -> None: ...
+    async def results(self, batch_id: str, status: BatchStatus) -> AsyncIterator[BatchResult]:
+        """The outcomes of the calls of a batch that has ended, in any order. A line that cannot be
+        read is left out: its call counts as one without a result."""
+        for name in status.files:
+            async with self._downloaded(name) as path:
+                for line in read_objects(path):
+                    if (result := self.read_result(line)) is not None:
+                        yield result
+
+    @asynccontextmanager
+    async def _downloaded(self, name: str) -> AsyncIterator[Path]:
+        """A file of results on this machine, for the block."""
+        with tempfile.TemporaryDirectory(prefix="memray-eval-batch-") as folder:
+            await self._download(name, path := Path(folder) / "file")
+            yield path
+
+    @abstractmethod
+    async def _download(self, name: str, path: Path) -> None: ...
+
+    @staticmethod
+    @abstractmethod
+    def read_result(line: Mapping[str, Any]) -> BatchResult | None:
+        """A line of a file of results; None if it is none."""
+
+
+class RawBatches(BatchClient):
+    """Batch APIs whose SDKs are generated alike, OpenAI's and Anthropic's: replies are read as they
+    came. `_state` and `_after` are the names of a batch's state and of a list's cursor."""
+
+    _state: ClassVar[str]
+    _after: ClassVar[str]
+
+    def __init__(self, batches: Any, edge: Edge) -> None:
+        self._batches, self._edge = batches, edge
+
+    @abstractmethod
+    def _translate(self, error: Exception) -> JudgeError: ...
+
+    @abstractmethod
+    def _open_results(self, name: str) -> Any:
+        """A file of results as the SDK streams it."""
+
+    async def cancel(self, batch_id: str) -> None:
+        await self._ask(lambda: self._batches.with_raw_response.cancel(batch_id))
+
+    async def _download(self, name: str, path: Path) -> None:
+        try:
+            async with self._open_results(name) as response:
+                with path.open("wb") as file:
+                    async for piece in response.iter_bytes():
+                        file.write(piece)
+        except Exception as error:
+            raise self._translate(error) from None
+
+    async def _ask(self, send: Callable[[], Awaitable[Any]]) -> dict[str, Any]:
+        """The object that the provider answers; its id and state are texts."""
+        try:
+            raw = await send()
+            response = getattr(raw, "http_response", raw)
+            reply = HttpReply(response.status_code, response.content)
+        except Exception as error:  # of the SDK: ours from here on
+            raise self._translate(error) from None
+        answer = self._edge.object(reply)
+        with self._edge.reading(reply):
+            for name in ("id", self._state):
+                text_in(answer, name)
+        return answer
+
+    async def _ask_for_id(self, send: Callable[[], Awaitable[Any]]) -> str:
+        if not (named := text_in(await self._ask(send), "id")):
+            raise odd_answer(self._edge.host, "it names no id")
+        return named
+
+    async def _list(
+        self, page_of: Callable[..., Awaitable[Any]], **options: Any
+    ) -> AsyncIterator[Mapping[str, Any]]:
+        """The objects of a list, the newest first."""
+        after: dict[str, str] = {}
+        for _ in range(MOST_PAGES):
+            page = await self._ask(lambda: page_of(limit=PAGE, **after, **options))  # noqa: B023
+            try:
+                entries = mappings_in(page, "data")
+                for entry in entries:
+                    yield entry
+                after = {self._after: text_in(entries[-1], "id")} if entries else {}
+            except InvalidReply as odd:
+                raise odd_answer(self._edge.host, str(odd)) from None
+            if not page.get("has_more") or not after:
+                return
 
 
 def refuses_batches(error: JudgeError) -> bool:
@@ -138,19 +212,6 @@ def is_passing(error: JudgeError) -> bool:
 def odd_answer(host: str, what: str) -> Unreadable:
     """The error of an answer with a success status that is not what it has to be."""
     return Unreadable(f"{host} answered 200, but oddly: {what}", status=200)
-
-
-@contextmanager
-def scratch_file() -> Iterator[Path]:
-    """A path for a file that goes with the block."""
-    with tempfile.TemporaryDirectory(prefix="memray-eval-batch-") as folder:
-        yield Path(folder) / "file"
-
-
-async def save(pieces: AsyncIterator[bytes], path: Path) -> None:
-    with path.open("wb") as file:
-        async for piece in pieces:
-            file.write(piece)
 
 
 def read_objects(path: Path) -> Iterator[Mapping[str, Any]]:

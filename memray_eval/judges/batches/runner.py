@@ -12,15 +12,15 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 from pydantic import BaseModel
 
 from memray_eval.config.sections import BatchConfig
 from memray_eval.errors import BatchesUnderWay, BudgetSpent, JudgeError, JudgeStalled, Unauthorised
-from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal
+from memray_eval.judges.batches.journal import BatchedCall, BatchEntry, BatchJournal, State
 from memray_eval.judges.batches.port import (
     BatchClient,
     BatchResult,
@@ -30,10 +30,11 @@ from memray_eval.judges.batches.port import (
 )
 from memray_eval.judges.batches.spool import CallStateIndex, PackedFile, Spool
 from memray_eval.judges.call_cache import CachedCall
-from memray_eval.judges.limits.budget import NOTHING, Spending
+from memray_eval.judges.limits.budget import NOTHING, BudgetPort, Spending
 from memray_eval.judges.structured_judge import JudgeCall, StructuredJudge
+from memray_eval.ports import CURRENT_UNIT, Verdict
 from memray_eval.provider_http.replies import HttpReply
-from memray_eval.types import Usage
+from memray_eval.types import Message, Usage
 
 T = TypeVar("T")
 KEPT_AT_ONCE = 500  # verdicts that are put into the store together
@@ -44,15 +45,6 @@ MOST_PASSES = 20  # over the records, also where a full queue at the provider ne
 
 # What becomes of a call without a verdict: it goes into the next batch, or is asked live
 Next = Literal["again", "live"]
-
-
-class MoneyPort(Protocol):
-    """The run's budget, for batches. `hold` takes what a batch may cost, if it fits; with `is_made`
-    also where it does not, as it is under way. `settle_held` books what it did cost."""
-
-    async def hold(self, most: Spending, is_made: bool = False) -> bool: ...
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -68,7 +60,7 @@ class BatchHooks:
 
 
 @dataclass
-class BatchLane:
+class BatchQueue:
     """One judge in batches: its client, the files that are to be sent, the batches under way.
     `live_because` says why its calls are not batched any more."""
 
@@ -95,7 +87,7 @@ class BatchLane:
         return len(self.open) < limits.at_once and fits
 
     def describe(self) -> str:
-        """The lane in a line: states, and how many calls are through."""
+        """The queue in a line: states, and how many calls are through."""
         states = Counter(entry.status or "submitted" for entry in self.open.values())
         text = ", ".join(f"{n} {state}" for state, n in sorted(states.items()))
         done = sum(self.n_done[tag] for tag in self.open)
@@ -114,20 +106,21 @@ class BatchRunner:
 
     def __init__(
         self,
-        lanes: Sequence[BatchLane],
+        queues: Sequence[BatchQueue],
         journal: BatchJournal,
         options: BatchConfig,
         hooks: BatchHooks,
         *,
         judgment_of: Callable[[str], type[BaseModel]],
         keep: Callable[[Sequence[CachedCall]], Awaitable[None]],
-        money: MoneyPort | None = None,
+        budget: BudgetPort | None = None,
         is_auto: bool = False,
         is_detached: bool = False,
     ) -> None:
-        self._lanes = {lane.name: lane for lane in lanes}
+        self._queues = {queue.name: queue for queue in queues}
         self._journal, self._options, self._hooks = journal, options, hooks
-        self._judgment_of, self._keep, self._money = judgment_of, keep, money
+        self._judgment_of, self._keep, self._budget = judgment_of, keep, budget
+        self._tickets = dict[str, int]()  # of the budget, by batch
         self._is_auto, self._is_detached = is_auto, is_detached
         self._keys = CallStateIndex()
         self._round, self._n_again = 1, 0
@@ -147,18 +140,18 @@ class BatchRunner:
                     await fill()
                     await self._collect_lost()
                     self._close_files()
-                await self._settle()
+                await self._wait_for_ends()
                 if fill is None or not self._n_again or self._hooks.is_stopping():
                     return
         finally:
             self._keys.close()
-            for lane in self._lanes.values():
-                lane.spool.discard()
+            for queue in self._queues.values():
+                queue.spool.discard()
 
-    async def note(self, judge: str, planned: JudgeCall, payer: str) -> None:
+    async def add_missing_call(self, judge: str, planned: JudgeCall, payer: str) -> None:
         """Takes a call that is missing, unless a batch has it already or it is to go live."""
-        lane = self._lanes.get(judge)
-        if lane is None or lane.live_because:
+        queue = self._queues.get(judge)
+        if queue is None or queue.live_because:
             return
         if (stored := self._keys.get(planned.key)) is not None:
             if stored.state == "kept":
@@ -167,9 +160,9 @@ class BatchRunner:
         self._keys.put([planned.key], "held")
         unit, _, metric = payer.partition(" ")
         call = BatchedCall(planned.key, unit, metric, round(planned.tokens))
-        line = lane.client.line(planned.key, await planned.request())
-        if lane.spool.add(line, call):
-            await self._submit_waiting(lane)
+        line = queue.client.line(planned.key, await planned.request())
+        if queue.spool.add(line, call):
+            await self._submit_waiting(queue)
 
     # What earlier sessions left
 
@@ -177,27 +170,27 @@ class BatchRunner:
         for entry in await asyncio.to_thread(self._journal.load):
             self._entries[entry.tag] = entry
             self._round = max(self._round, entry.round)
-            lane = self._lanes.get(entry.judge)
+            queue = self._queues.get(entry.judge)
             if entry.state == "collected":
-                await self._settle_money(NOTHING, entry.spent)
+                await self._reserve(entry, NOTHING)
+                await self._settle(entry, entry.spent)
                 self._remember_collected(entry)
-            elif entry.state == "refused" and lane is not None:
-                lane.live_because = entry.note
-            elif entry.is_open and lane is None:
+            elif entry.state == "refused" and queue is not None:
+                queue.live_because = entry.note
+            elif entry.is_open and queue is None:
                 self._hooks.say(
                     f"The batch {entry.batch_id or entry.tag} of {entry.judge} is not fetched: "
                     "no metric of this run is judged by it any more."
                 )
-            elif entry.is_open and lane is not None:
-                if self._money is not None:
-                    await self._money.hold(entry.most, is_made=True)
+            elif entry.is_open and queue is not None:
+                await self._reserve(entry, entry.most)
                 self._keys.put((call.key for call in self._calls_of(entry)), "held", entry.tag)
-                lane.open[entry.tag] = entry
-        left = [(lane, entry) for lane in self._lanes.values() for entry in lane.open.values()]
-        for lane, entry in left:
+                queue.open[entry.tag] = entry
+        left = [(queue, entry) for queue in self._queues.values() for entry in queue.open.values()]
+        for queue, entry in left:
             if entry.state != "submitted":
-                await self._find_again(lane, entry)
-        if n := sum(len(lane.open) for lane in self._lanes.values()):
+                await self._find_again(queue, entry)
+        if n := sum(len(queue.open) for queue in self._queues.values()):
             self._hooks.say(f"Batches of an earlier session that are under way: {n}.")
 
     def _remember_collected(self, entry: BatchEntry) -> None:
@@ -207,30 +200,32 @@ class BatchRunner:
         live = [key for key, why in left.items() if self._next(entry, why) == "live"]
         self._keys.put(live, "live")
 
-    async def _find_again(self, lane: BatchLane, entry: BatchEntry) -> None:
+    async def _find_again(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """Of a batch whose journal ends before its id: what of it the provider has. What it has not
         is sent now, where its file is there, or given up: its calls are noted again."""
-        client = lane.client
+        client = queue.client
         may_be_there = not client.has_files or entry.state == "uploaded"
-        if may_be_there and (batch_id := await self._search(lane, entry)):
-            return await self._note_submitted(lane, entry, batch_id)
+        if may_be_there and (batch_id := await self._search(queue, entry)):
+            return await self._note_submitted(queue, entry, batch_id)
         if client.has_files and entry.state == "intent":
-            file_id = await self._insist(lane, lambda: client.find_upload(entry))
+            file_id = await self._ask_with_retries(queue, lambda: client.find_upload(entry))
             if file_id:
-                entry = await self._write(lane, entry, state="uploaded", file_id=file_id)
+                entry = await self._write(queue, entry, state="uploaded", file_id=file_id)
         if entry.state == "uploaded" and not self._hooks.is_stopping():
-            await self._submit_entry(lane, entry, None)
+            await self._submit_entry(queue, entry, None)
         elif not self._hooks.is_stopping():
-            await self._drop(lane, entry, "it had not reached the provider")
+            await self._drop(queue, entry, "dropped", "it had not reached the provider")
 
-    async def _search(self, lane: BatchLane, entry: BatchEntry) -> str:
+    async def _search(self, queue: BatchQueue, entry: BatchEntry) -> str:
         """The id of a batch whose submission was not answered; "" once it is certain that there is
         none. Batches that may be it are waited for."""
         keys = {call.key for call in self._calls_of(entry)}
         known_ids = {other.batch_id for other in self._entries.values() if other.batch_id}
         n_searches = 0
         while not self._hooks.is_stopping():
-            match = await self._insist(lane, lambda: lane.client.find(entry, keys, known_ids))
+            match = await self._ask_with_retries(
+                queue, lambda: queue.client.find(entry, keys, known_ids)
+            )
             if match.id:
                 return match.id
             n_searches += 1
@@ -238,7 +233,7 @@ class BatchRunner:
                 return ""
             if self._hooks.now() > entry.created_s + self._options.deadline_h * 3600 + CANCEL_S:
                 return ""
-            what = f"{lane.name}: whether a batch was submitted"
+            what = f"{queue.name}: whether a batch was submitted"
             await self._pause(self._options.poll_s, what)
         return ""
 
@@ -248,14 +243,14 @@ class BatchRunner:
         lost, self._lost_from = self._lost_from, set()
         for tag in lost:
             entry = self._entries[tag]
-            if (lane := self._lanes.get(entry.judge)) is None:
+            if (queue := self._queues.get(entry.judge)) is None:
                 continue
             self._hooks.say(
                 f"Verdicts of batch {entry.batch_id} are not in the store of paid calls of this "
                 "machine: they are fetched again, and not paid again."
             )
             try:
-                await self._collect(lane, entry, await lane.client.status(entry.batch_id))
+                await self._collect(queue, entry, await queue.client.status(entry.batch_id))
             except JudgeError as error:
                 self._hooks.say(f"They are gone, and paid again: {error}.")
                 keys = [call.key for call in self._calls_of(entry)]
@@ -265,49 +260,50 @@ class BatchRunner:
     # Sending
 
     def _close_files(self) -> None:
-        for lane in self._lanes.values():
-            lane.spool.close_file()
-            spool, least = lane.spool, self._options.min_calls
-            is_small = not lane.open and spool.n_added < least and len(spool.waiting) <= 1
+        for queue in self._queues.values():
+            queue.spool.close_file()
+            spool, least = queue.spool, self._options.min_calls
+            is_small = not queue.open and spool.n_added < least and len(spool.waiting) <= 1
             if self._is_auto and spool.waiting and is_small and self._round == 1:
                 why = f"{spool.n_added} calls are fewer than judging.batch.min_calls ({least})"
-                self._go_live(lane, why)
+                self._go_live(queue, why)
 
-    async def _submit_waiting(self, lane: BatchLane) -> None:
+    async def _submit_waiting(self, queue: BatchQueue) -> None:
         """Sends the files that wait, as far as the provider's limits and the money allow."""
-        async with lane.sending:
-            while lane.spool.waiting and not lane.live_because and not self._hooks.is_stopping():
-                packed = lane.spool.waiting[0]
-                if self._hooks.now() < lane.not_before or not lane.has_room(packed):
+        async with queue.sending:
+            while queue.spool.waiting and not queue.live_because and not self._hooks.is_stopping():
+                packed = queue.spool.waiting[0]
+                if self._hooks.now() < queue.not_before or not queue.has_room(packed):
                     return
-                lane.spool.waiting.popleft()
+                queue.spool.waiting.popleft()
                 if packed.entry is None:
-                    held = await self._hold_money(lane, packed)
-                    if held is None:
+                    affordable = await self._reserve_file(queue, packed)
+                    if affordable is None:
                         return
-                    packed = held
-                await self._submit(lane, packed)
+                    packed = affordable
+                await self._submit(queue, packed)
 
-    async def _hold_money(self, lane: BatchLane, packed: PackedFile) -> PackedFile | None:
+    async def _reserve_file(self, queue: BatchQueue, packed: PackedFile) -> PackedFile | None:
         """Reserves what a file may cost at most; of one that does not fit, what does. None: not
-        now. Raises BudgetSpent where not even one call fits."""
-        if self._money is None:
+        now. Raises BudgetSpent if not even one call fits."""
+        if self._budget is None:
             return packed
-        while not await self._money.hold(packed.most):
-            if any(other.open for other in self._lanes.values()):
-                lane.spool.waiting.appendleft(packed)
+        while not (ticket := await self._budget.reserve(packed.most, "batch")):
+            if any(other.open for other in self._queues.values()):
+                queue.spool.waiting.appendleft(packed)
                 return None  # what those do not spend comes back
             if packed.n_calls == 1:
                 raise BudgetSpent("the next batch of judge calls does not fit the budget")
-            packed = lane.spool.halve(packed)
+            packed = queue.spool.halve(packed)
+        packed.ticket = ticket
         return packed
 
-    async def _submit(self, lane: BatchLane, packed: PackedFile) -> None:
+    async def _submit(self, queue: BatchQueue, packed: PackedFile) -> None:
         entry = packed.entry or BatchEntry(
             tag=self._journal.new_tag(),
-            judge=lane.name,
-            model=lane.model,
-            provider=lane.client.provider,
+            judge=queue.name,
+            model=queue.model,
+            provider=queue.client.provider,
             round=self._round,
             n_calls=packed.n_calls,
             n_bytes=packed.n_bytes,
@@ -315,137 +311,135 @@ class BatchRunner:
             most=packed.most,
             created_s=self._hooks.now(),
         )
-        client, calls = lane.client, packed.calls.read_bytes()
-        lane.open[entry.tag] = self._entries[entry.tag] = entry
+        client, calls = queue.client, packed.calls.read_bytes()
+        queue.open[entry.tag] = self._entries[entry.tag] = entry
+        self._tickets.setdefault(entry.tag, packed.ticket)
         if packed.entry is None:
             await asyncio.to_thread(self._journal.begin, entry, calls)
         if client.has_files and not entry.file_id:
             file_id = await self._send(
-                lane,
+                queue,
                 entry,
                 lambda: client.upload(packed.requests, entry.tag),
-                lambda: self._insist(lane, lambda: client.find_upload(entry)),
+                lambda: self._ask_with_retries(queue, lambda: client.find_upload(entry)),
             )
             if file_id is None:
-                return self._keep_waiting(lane, entry, packed)
-            entry = await self._write(lane, entry, state="uploaded", file_id=file_id)
-        await self._submit_entry(lane, entry, packed)
+                return self._keep_waiting(queue, entry, packed)
+            entry = await self._write(queue, entry, state="uploaded", file_id=file_id)
+        await self._submit_entry(queue, entry, packed)
 
     async def _submit_entry(
-        self, lane: BatchLane, entry: BatchEntry, packed: PackedFile | None
+        self, queue: BatchQueue, entry: BatchEntry, packed: PackedFile | None
     ) -> None:
         """Makes the batch of an uploaded file, or of the file itself."""
         path = packed.requests if packed is not None else None
         batch_id = await self._send(
-            lane,
+            queue,
             entry,
-            lambda: lane.client.submit(entry, entry.file_id, path),
-            lambda: self._search(lane, entry),
+            lambda: queue.client.submit(entry, entry.file_id, path),
+            lambda: self._search(queue, entry),
         )
         if batch_id is not None:
-            await self._note_submitted(lane, entry, batch_id)
+            await self._note_submitted(queue, entry, batch_id)
             if packed is not None:
                 packed.delete()
         elif packed is not None:
-            self._keep_waiting(lane, entry, packed)
+            self._keep_waiting(queue, entry, packed)
 
-    def _keep_waiting(self, lane: BatchLane, entry: BatchEntry, packed: PackedFile) -> None:
+    def _keep_waiting(self, queue: BatchQueue, entry: BatchEntry, packed: PackedFile) -> None:
         """A file that the provider does not take now, or the run has no time for, waits on."""
-        lane.open.pop(entry.tag, None)
-        if not lane.live_because:
+        queue.open.pop(entry.tag, None)
+        if not queue.live_because:
             packed.entry = entry
-            lane.spool.waiting.appendleft(packed)
+            queue.spool.waiting.appendleft(packed)
 
     async def _send(
         self,
-        lane: BatchLane,
+        queue: BatchQueue,
         entry: BatchEntry,
         send: Callable[[], Awaitable[str]],
         search: Callable[[], Awaitable[str]],
     ) -> str | None:
-        """Sends, and returns the id. Where no answer came, the provider is searched before it is
-        sent again. None: not now (the queue is full, the run is stopping), or never (the lane is
-        live). Raises JudgeStalled where the provider stays out of reach: what it has is not known,
-        so its calls may not be made in another way."""
+        """Sends, and returns the id. If no answer came, the provider is searched before it is sent
+        again. None: not now (the provider is busy, the run is stopping), or never (the judge is
+        asked live). Raises JudgeStalled if the provider stays out of reach: what it has is not
+        known, so its calls may not be made in another way."""
         for attempt in range(self._options.tries):
             try:
                 return await send()
             except JudgeError as error:
                 if refuses_batches(error):
-                    await self._refuse(lane, entry, str(error))
+                    await self._refuse(queue, entry, str(error))
                     return None
                 if error.status == 429:
                     wait_s = max(error.retry_after_s or 0.0, self._options.poll_s)
-                    lane.not_before = self._hooks.now() + wait_s
+                    queue.not_before = self._hooks.now() + wait_s
                     return None
                 problem = error
             if match := await search():
                 return match
             if self._hooks.is_stopping():
                 return None
-            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{lane.name}: {problem}")
-        raise JudgeStalled(f"{lane.name}: a batch could not be submitted: {problem}")
+            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{queue.name}: {problem}")
+        raise JudgeStalled(f"{queue.name}: a batch could not be submitted: {problem}")
 
-    async def _note_submitted(self, lane: BatchLane, entry: BatchEntry, batch_id: str) -> None:
+    async def _note_submitted(self, queue: BatchQueue, entry: BatchEntry, batch_id: str) -> None:
         entry = await self._write(
-            lane, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
+            queue, entry, state="submitted", batch_id=batch_id, submitted_s=self._hooks.now()
         )
         self._hooks.say(
-            f"Batch {batch_id}: {entry.n_calls:,} calls to {lane.name}, at most {entry.most.cost}."
+            f"Batch {batch_id}: {entry.n_calls:,} calls to {queue.name}, at most {entry.most.cost}."
         )
 
-    async def _refuse(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
-        await self._settle_money(entry.most, NOTHING)
-        await self._write(lane, entry, state="refused", note=why)
-        self._keys.free(call.key for call in self._calls_of(entry))
-        lane.open.pop(entry.tag, None)
-        self._go_live(lane, f"its provider takes no batches of it: {why}")
+    async def _refuse(self, queue: BatchQueue, entry: BatchEntry, why: str) -> None:
+        await self._drop(queue, entry, "refused", why)
+        self._go_live(queue, f"its provider takes no batches of it: {why}")
 
-    def _go_live(self, lane: BatchLane, why: str) -> None:
-        lane.live_because = why
-        lane.spool.waiting.clear()
-        self._hooks.say(f"{lane.name} is asked call by call: {why}")
+    def _go_live(self, queue: BatchQueue, why: str) -> None:
+        queue.live_because = why
+        queue.spool.waiting.clear()
+        self._hooks.say(f"{queue.name} is asked call by call: {why}")
 
     # Waiting
 
-    async def _settle(self) -> None:
+    async def _wait_for_ends(self) -> None:
         """Until nothing waits or is under way, or the run stops."""
         while not self._hooks.is_stopping():
-            for lane in self._lanes.values():
-                await self._submit_waiting(lane)
-            busy = [lane for lane in self._lanes.values() if lane.open]
+            for queue in self._queues.values():
+                await self._submit_waiting(queue)
+            busy = [queue for queue in self._queues.values() if queue.open]
             if self._is_detached and busy:
                 raise BatchesUnderWay(self._left_running())
-            if not busy and not any(lane.spool.waiting for lane in self._lanes.values()):
+            if not busy and not any(queue.spool.waiting for queue in self._queues.values()):
                 return
-            what = ", ".join(lane.describe() for lane in busy) or "room for batches"
+            what = ", ".join(queue.describe() for queue in busy) or "room for batches"
             await self._pause(self._options.poll_s, what)
-            for lane in busy:
-                for tag in list(lane.open):
-                    await self._look(lane, lane.open[tag])
+            for queue in busy:
+                for tag in list(queue.open):
+                    await self._look(queue, queue.open[tag])
 
     def _left_running(self) -> str:
-        entries = [entry for lane in self._lanes.values() for entry in lane.open.values()]
+        entries = [entry for queue in self._queues.values() for entry in queue.open.values()]
         n_calls, most = (
             sum(entry.n_calls for entry in entries),
             sum((entry.most for entry in entries), NOTHING),
         )
-        waiting = sum(len(lane.spool.waiting) for lane in self._lanes.values())
+        waiting = sum(len(queue.spool.waiting) for queue in self._queues.values())
         more = f" {waiting} more are sent when there is room." if waiting else ""
         return (
             f"Batches under way: {len(entries)}, with {n_calls:,} judge calls that cost at most "
             f"{most.cost}.{more}"
         )
 
-    async def _look(self, lane: BatchLane, entry: BatchEntry) -> None:
+    async def _look(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """Asks how far a batch is, and collects it at its end, whatever that is."""
         if not entry.batch_id:  # the provider had no room for it when the session began
-            if self._hooks.now() >= lane.not_before:
-                await self._submit_entry(lane, entry, None)
+            if self._hooks.now() >= queue.not_before:
+                await self._submit_entry(queue, entry, None)
             return
         try:
-            status = await lane.client.status(entry.batch_id)
-            lane.note_status(entry.tag, status)
+            status = await queue.client.status(entry.batch_id)
+            queue.note_status(entry.tag, status)
             now, end_s = self._hooks.now(), self._options.deadline_h * 3600
             began_s = entry.submitted_s or entry.created_s
             if not status.end and entry.cancelled_s is None and now > began_s + end_s:
@@ -453,40 +447,40 @@ class BatchRunner:
                     f"Batch {entry.batch_id} is {status.state} after {end_s / 3600:g} h "
                     "(judging.batch.deadline_h): it is cancelled."
                 )
-                await lane.client.cancel(entry.batch_id)
-                await self._write(lane, entry, cancelled_s=now)
+                await queue.client.cancel(entry.batch_id)
+                await self._write(queue, entry, cancelled_s=now)
             elif status.end:
-                await self._collect(lane, entry, status)
+                await self._collect(queue, entry, status)
             elif entry.cancelled_s is not None and now > entry.cancelled_s + CANCEL_S:
                 given_up = replace(status, end="cancelled", reason="it does not end")
-                await self._collect(lane, entry, given_up)
-            lane.n_misses.pop(entry.tag, None)
+                await self._collect(queue, entry, given_up)
+            queue.n_misses.pop(entry.tag, None)
         except JudgeError as error:
-            await self._miss(lane, entry, error)
+            await self._miss(queue, entry, error)
 
-    async def _miss(self, lane: BatchLane, entry: BatchEntry, error: JudgeError) -> None:
+    async def _miss(self, queue: BatchQueue, entry: BatchEntry, error: JudgeError) -> None:
         """A batch could not be asked for or fetched: it is tried again, for a while."""
         if error.status == 404:
             gone = BatchStatus(state="gone", end="failed", reason=f"it is gone: {error}")
-            return await self._collect(lane, entry, gone)
-        lane.n_misses[entry.tag] += 1
-        if isinstance(error, Unauthorised) or lane.n_misses[entry.tag] > self._options.tries:
+            return await self._collect(queue, entry, gone)
+        queue.n_misses[entry.tag] += 1
+        if isinstance(error, Unauthorised) or queue.n_misses[entry.tag] > self._options.tries:
             raise JudgeStalled(
-                f"{lane.name}: batch {entry.batch_id} cannot be fetched: {error}; its results stay "
-                "at the provider"
+                f"{queue.name}: batch {entry.batch_id} cannot be fetched: {error}; its results "
+                "stay at the provider"
             )
 
     # Collecting
 
-    async def _collect(self, lane: BatchLane, entry: BatchEntry, status: BatchStatus) -> None:
+    async def _collect(self, queue: BatchQueue, entry: BatchEntry, status: BatchStatus) -> None:
         """Keeps the verdicts of a batch that has ended, and notes why the other calls have none."""
         calls = {call.key: call for call in self._calls_of(entry)}
         sums, left = _Sums(), dict[str, str]()
         kept = list[CachedCall]()
-        async for result in lane.client.results(entry.batch_id, status):
+        async for result in queue.client.results(entry.batch_id, status):
             if (call := calls.pop(result.key, None)) is None:
                 continue  # told twice, or of another batch
-            why, cached = await self._read(lane, call, result, sums)
+            why, cached = await self._read(queue, call, result, sums)
             if cached is None:
                 left[call.key] = why
                 continue
@@ -501,11 +495,11 @@ class BatchRunner:
         left |= dict.fromkeys(calls, why)
         sums.outcomes[why] += len(calls)
         if status.is_refused and status.end == "failed":
-            return await self._refuse(lane, entry, status.reason)
+            return await self._refuse(queue, entry, status.reason)
         await asyncio.to_thread(self._journal.write_left, entry.tag, left)
-        await self._settle_money(entry.most, sums.spent)
+        await self._settle(entry, sums.spent)
         entry = await self._write(
-            lane,
+            queue,
             entry,
             state="collected",
             collected_s=self._hooks.now(),
@@ -515,12 +509,14 @@ class BatchRunner:
             spent=sums.spent,
             lost=sums.lost,
         )
-        lane.open.pop(entry.tag, None)
-        self._go_on(lane, entry, left, status)
-        await self._delete_upload(lane, entry)
+        queue.open.pop(entry.tag, None)
+        self._go_on(queue, entry, left, status)
+        if entry.file_id:
+            with suppress(JudgeError):  # it goes by itself in some weeks
+                await queue.client.delete_upload(entry.file_id)
 
     async def _read(
-        self, lane: BatchLane, call: BatchedCall, result: BatchResult, sums: _Sums
+        self, queue: BatchQueue, call: BatchedCall, result: BatchResult, sums: _Sums
     ) -> tuple[str, CachedCall | None]:
         """What one call came to, and what is to be kept of it."""
         if result.kind in ("expired", "cancelled"):
@@ -528,9 +524,9 @@ class BatchRunner:
             return result.kind, None
         completion: Any = HttpReply(200, result.body)
         if result.kind == "error":
-            completion = await lane.judge.batch_error(result.status, result.body)
+            completion = await queue.judge.batch_error(result.status, result.body)
         payer = f"{call.unit} {call.metric}"
-        read = lane.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
+        read = queue.judge.read_batched(completion, self._judgment_of(call.metric), call.key, payer)
         outcome: str = read.outcome
         if read.error is not None and is_passing(read.error):
             outcome = "failed"
@@ -538,7 +534,7 @@ class BatchRunner:
         return outcome, read.call
 
     def _go_on(
-        self, lane: BatchLane, entry: BatchEntry, left: Mapping[str, str], status: BatchStatus
+        self, queue: BatchQueue, entry: BatchEntry, left: Mapping[str, str], status: BatchStatus
     ) -> None:
         """Decides what becomes of the calls without a verdict, and says so."""
         self._keys.put((call.key for call in self._calls_of(entry)), "kept", entry.tag)
@@ -549,7 +545,7 @@ class BatchRunner:
         self._keys.free(again)
         self._n_again += len(again)
         if is_full:
-            self._learn_limit(lane, entry)
+            self._learn_limit(queue, entry)
         elif again:
             self._round = max(self._round, entry.round + 1)
         text = ", ".join(f"{n:,} {_WORDS.get(name, name)}" for name, n in entry.outcomes.items())
@@ -570,47 +566,46 @@ class BatchRunner:
             return "live"
         return self._options.on_expired
 
-    def _learn_limit(self, lane: BatchLane, entry: BatchEntry) -> None:
+    def _learn_limit(self, queue: BatchQueue, entry: BatchEntry) -> None:
         """A provider's queue was full: so much fits beside each other, and no more."""
-        beside = sum(entry.tokens for entry in lane.open.values())
+        beside = sum(entry.tokens for entry in queue.open.values())
         most = beside if beside else max(1, entry.tokens // 2)
-        lane.spool.limits = replace(lane.spool.limits, enqueued_tokens=most)
-        lane.not_before = self._hooks.now() + self._options.poll_s
+        queue.spool.limits = replace(queue.spool.limits, enqueued_tokens=most)
+        queue.not_before = self._hooks.now() + self._options.poll_s
         self._hooks.say(
-            f"{lane.name}: the provider's queue was full; {most:,} prompt tokens are sent at a time"
+            f"{queue.name}: the provider's queue was full; {most:,} prompt tokens are sent at a "
+            "time"
         )
-
-    async def _delete_upload(self, lane: BatchLane, entry: BatchEntry) -> None:
-        if entry.file_id:
-            try:
-                await lane.client.delete_upload(entry.file_id)
-            except JudgeError:
-                return  # it goes by itself in some weeks
 
     # Small change
 
     def _calls_of(self, entry: BatchEntry) -> Iterable[BatchedCall]:
         return self._journal.read_calls(entry.tag)
 
-    async def _write(self, lane: BatchLane, entry: BatchEntry, **changes: Any) -> BatchEntry:
+    async def _write(self, queue: BatchQueue, entry: BatchEntry, **changes: Any) -> BatchEntry:
         changed = entry.model_copy(update=changes)
         await asyncio.to_thread(self._journal.write, changed)
         self._entries[entry.tag] = changed
         if changed.is_open:
-            lane.open[entry.tag] = changed
+            queue.open[entry.tag] = changed
         return changed
 
-    async def _drop(self, lane: BatchLane, entry: BatchEntry, why: str) -> None:
-        await self._settle_money(entry.most, NOTHING)
-        await self._write(lane, entry, state="dropped", note=why)
+    async def _drop(self, queue: BatchQueue, entry: BatchEntry, state: State, why: str) -> None:
+        """Ends a batch that costs nothing: its calls may be noted again."""
+        await self._settle(entry, NOTHING)
+        await self._write(queue, entry, state=state, note=why)
         self._keys.free(call.key for call in self._calls_of(entry))
-        lane.open.pop(entry.tag, None)
+        queue.open.pop(entry.tag, None)
 
-    async def _settle_money(self, held: Spending, spent: Spending) -> None:
-        if self._money is not None:
-            await self._money.settle_held(held, spent)
+    async def _reserve(self, entry: BatchEntry, most: Spending) -> None:
+        if self._budget is not None:
+            self._tickets[entry.tag] = await self._budget.reserve(most, "batch under way")
 
-    async def _insist(self, lane: BatchLane, ask: Callable[[], Awaitable[T]]) -> T:
+    async def _settle(self, entry: BatchEntry, spent: Spending) -> None:
+        if self._budget is not None:
+            await self._budget.settle(self._tickets.pop(entry.tag, 0), spent)
+
+    async def _ask_with_retries(self, queue: BatchQueue, ask: Callable[[], Awaitable[T]]) -> T:
         """Asks what costs nothing, again where that may help. Raises JudgeStalled."""
         for attempt in range(self._options.tries):
             try:
@@ -619,8 +614,8 @@ class BatchRunner:
                 problem = error
                 if not is_passing(error):
                     break
-            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{lane.name}: {problem}")
-        raise JudgeStalled(f"{lane.name}: what was submitted cannot be looked up: {problem}")
+            await self._pause(min(LONGEST_PAUSE_S, 2.0**attempt), f"{queue.name}: {problem}")
+        raise JudgeStalled(f"{queue.name}: what was submitted cannot be looked up: {problem}")
 
     async def _pause(self, seconds: float, what: str) -> None:
         """Waits, but not past the stop of the run."""
@@ -656,3 +651,28 @@ _WORDS = {
     "full": "not begun",
     "invalid": "not taken",
 }
+
+
+class NotYet(JudgeError):
+    """The verdict is still to be paid."""
+
+
+class RehearsedJudge:
+    """Stands for a judge while the judge stage is rehearsed, and asks nobody. Raises NotYet for a
+    verdict that is not remembered, once its call is noted: by the judge, the call, and "UNIT
+    METRIC" of the score that will tell its cost."""
+
+    def __init__(
+        self,
+        judge: StructuredJudge,
+        repeat: int,
+        note: Callable[[str, JudgeCall, str], Awaitable[None]],
+    ) -> None:
+        self.name, self._judge, self._repeat, self._note = judge.name, judge, repeat, note
+
+    async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
+        call = self._judge.call(messages, judgment, self._repeat, is_batch=True)
+        if (verdict := await call.recall()) is not None:
+            return verdict
+        await self._note(self.name, call, CURRENT_UNIT.get())
+        raise NotYet("its call goes into a batch")

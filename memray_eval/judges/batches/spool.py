@@ -10,6 +10,7 @@ import tempfile
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import IO, Literal, NamedTuple
 
@@ -62,8 +63,8 @@ def limits_of_batches(options: BatchConfig, provider: Provider, judge: str) -> B
 
 @dataclass
 class PackedFile:
-    """Requests and their calls, line by line, in two files. `entry` is there once the journal has
-    it."""
+    """Requests and their calls, line by line, in two files. `ticket` is what the budget gave for
+    it; `entry` is there once the journal has it."""
 
     requests: Path
     calls: Path
@@ -71,6 +72,7 @@ class PackedFile:
     n_bytes: int = 0
     tokens: int = 0
     most: Spending = NOTHING
+    ticket: int = 0
     entry: BatchEntry | None = None
 
     def delete(self) -> None:
@@ -100,10 +102,9 @@ class Spool:
         was_full = self._open is not None and not self._fits(self._open, line, call)
         if was_full:
             self.close_file()
-        if self._open is None:
-            self._begin()
-        assert self._open is not None
-        assert self._files is not None
+        if self._open is None or self._files is None:
+            self._open = self._new_file()
+            self._files = self._open.requests.open("wb"), self._open.calls.open("wb")
         requests, calls = self._files
         requests.write(line)
         calls.write(calls_as_lines([call]))
@@ -122,27 +123,21 @@ class Spool:
 
     def halve(self, packed: PackedFile) -> PackedFile:
         """Takes the second half of a file's calls into one of its own, which waits first."""
-        before, n_first = packed, packed.n_calls // 2
-        filling, self._open, self._files = (self._open, self._files), None, None
-        waiting, self.waiting = self.waiting, deque()
-        halves = list[PackedFile]()
-        with before.requests.open("rb") as requests, before.calls.open("rb") as calls:
-            for n in (n_first, before.n_calls - n_first):
-                self._begin()
-                assert self._open is not None
-                assert self._files is not None
-                half = self._open
-                for _ in range(n):
-                    line, call = requests.readline(), calls.readline()
-                    self._files[0].write(line)
-                    self._files[1].write(call)
-                    self._count(half, len(line), int(json.loads(call)[3]))
-                self.close_file()
-                halves.append(half)
-        (first, second), (self._open, self._files) = halves, filling
-        self.waiting = deque([second, *waiting])
-        before.delete()
+        with packed.requests.open("rb") as requests, packed.calls.open("rb") as calls:
+            pairs = zip(requests, calls, strict=True)
+            first = self._pack(islice(pairs, packed.n_calls // 2))
+            self.waiting.appendleft(self._pack(pairs))
+        packed.delete()
         return first
+
+    def _pack(self, pairs: Iterable[tuple[bytes, bytes]]) -> PackedFile:
+        packed = self._new_file()
+        with packed.requests.open("wb") as requests, packed.calls.open("wb") as calls:
+            for line, call in pairs:
+                requests.write(line)
+                calls.write(call)
+                self._count(packed, len(line), int(json.loads(call)[3]))
+        return packed
 
     def discard(self) -> None:
         """Deletes all files that are not sent."""
@@ -165,12 +160,11 @@ class Spool:
         packed.n_calls, packed.n_bytes = packed.n_calls + 1, packed.n_bytes + n_bytes
         packed.tokens, packed.most = packed.tokens + tokens, packed.most + self.most_of(tokens)
 
-    def _begin(self) -> None:
+    def _new_file(self) -> PackedFile:
         self.folder.mkdir(parents=True, exist_ok=True)
         self._n_files += 1
         stem = self.folder / f"{self._n_files:06d}"
-        self._open = PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
-        self._files = (self._open.requests.open("wb"), self._open.calls.open("wb"))
+        return PackedFile(stem.with_suffix(".jsonl"), stem.with_suffix(".calls"))
 
 
 class CallEntry(NamedTuple):

@@ -7,10 +7,9 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
-from typing import Protocol
 
 from memray_eval.config.sections import RateLimits
-from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled
+from memray_eval.errors import BudgetSpent, JudgeError, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.call_metrics import (
     IN_FLIGHT,
     NO_OBSERVER,
@@ -21,6 +20,7 @@ from memray_eval.judges.call_metrics import (
     LimitSource,
 )
 from memray_eval.judges.limits.breaker import Breaker
+from memray_eval.judges.limits.budget import BudgetPort, spending_of
 from memray_eval.judges.limits.limiter_member import (
     NOTHING,
     AdmissionOptions,
@@ -34,12 +34,12 @@ from memray_eval.judges.limits.limiter_member import (
 )
 from memray_eval.judges.limits.notices import Notices, StallWatch, limits_from_headers
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, HeldBy, LimiterPort
+from memray_eval.judges.prices import Price
 
 __all__ = [
     "AdmissionController",
     "AdmissionOptions",
     "CallPermit",
-    "JudgeBudget",
     "JudgeEndpoint",
     "RunHooks",
 ]
@@ -48,15 +48,6 @@ FIRST_OUTPUT_TOKENS = 300.0  # of a verdict, until some have been seen
 MEMORY = 0.05  # how much a new call moves the averages that estimates are corrected by
 # A provider that says to wait for longer than a day is not believed.
 LONGEST_RETRY_AFTER_S = 86_400.0
-
-
-class JudgeBudget(Protocol):
-    """The run's money, for one judge: a ticket for what a call may cost, settled with what it did.
-    Raises BudgetSpent if a call does not fit any more."""
-
-    async def draw(self, most: CallCost) -> int: ...
-
-    async def settle(self, ticket: int, spent: CallCost) -> None: ...
 
 
 class AdmissionController:
@@ -70,11 +61,13 @@ class AdmissionController:
         breaker: Breaker,
         options: AdmissionOptions,
         *,
-        budget: JudgeBudget | None = None,
+        budget: BudgetPort | None = None,
+        price: Price | None = None,
         observer: CallObserver = NO_OBSERVER,
         hooks: RunHooks = RunHooks(),
     ) -> None:
-        self._breaker, self._budget, self._observer = breaker, budget, observer
+        self._breaker, self._observer = breaker, observer
+        self._budget, self._price = budget, price
         self._options, self._hooks = options, hooks
         self._estimator = _CostEstimator()
         self._notices = Notices(judge.name, options, hooks.say)
@@ -127,12 +120,12 @@ class AdmissionController:
         return self._member.calls_per_min(self._estimator.last)
 
     @asynccontextmanager
-    async def turn(
+    async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
-        """Waits for its turn, however long that takes, and holds a place in flight to the end of
-        the block. `input_tokens`, and those of them that the provider's cache is likely to have,
-        are rough figures, corrected by what earlier calls turned out to take.
+        """Waits until the call may go, and holds a place in flight to the end of the block. The
+        tokens, and those of them that the provider's cache is likely to have, are rough figures,
+        corrected by what earlier calls took.
 
         Raises Unavailable, Unauthorised, UnknownModel or QuotaExhausted while the judge is out of
         reach, Throttled that is marked as stalled if it lets no call through, MemberRests in
@@ -169,16 +162,17 @@ class AdmissionController:
 
     @asynccontextmanager
     async def _reserve_budget(self, permit: CallPermit) -> AsyncIterator[None]:
-        """Draws what the call may cost at most, and settles it with what it did."""
+        """Reserves what the call may cost at most, and settles it with what it did."""
         if self._budget is None:
             yield
             return
         most = CallCost(permit.estimate.input_tokens * 1.2, float(self._options.max_output_tokens))
-        ticket = await self._budget.draw(most)
+        if not (ticket := await self._budget.reserve(spending_of(most, self._price))):
+            raise BudgetSpent("the next judge call does not fit the budget")
         try:
             yield
         finally:
-            await self._budget.settle(ticket, permit.used)
+            await self._budget.settle(ticket, spending_of(permit.used, self._price))
 
     async def _wait_until_sendable(self, cost: CallCost) -> float:
         """When the call may be sent: now, in a slot of its own and with the judge not known to be
@@ -223,11 +217,13 @@ class AdmissionController:
         try:
             yield
         except JudgeError as error:
-            self._breaker.failed(error)
+            self._breaker.record_failure(error)
             if self._options.in_pool and self._breaker.is_open:
                 self._queue.fail_waiting(MemberRests)
             if isinstance(error, Throttled):
-                error.retry_after_s = self._check_retry_after(error.retry_after_s)
+                if (wait_s := error.retry_after_s or 0.0) > LONGEST_RETRY_AFTER_S:
+                    self._notices.report_implausible_retry_after(wait_s)
+                    error.retry_after_s = None
             else:
                 permit.is_answered = permit.used != NOTHING
                 is_quota = isinstance(error, QuotaExhausted)
@@ -237,18 +233,12 @@ class AdmissionController:
             # Cancelled, or a reply that does not fit: whoever used tokens has answered.
             permit.is_answered = permit.used != NOTHING
             if permit.is_answered:
-                self._breaker.succeeded()
+                self._breaker.record_success()
             else:
-                self._breaker.abandoned()
+                self._breaker.record_abandoned()
             raise
         permit.is_answered = True
-        self._breaker.succeeded()
-
-    def _check_retry_after(self, retry_after_s: float | None) -> float | None:
-        if retry_after_s is None or retry_after_s <= LONGEST_RETRY_AFTER_S:
-            return retry_after_s
-        self._notices.report_implausible_retry_after(retry_after_s)
-        return None
+        self._breaker.record_success()
 
     def _apply_grant(self, grant: Grant) -> None:
         """Takes from a grant how many calls may be in flight and what they wait for, and reports an

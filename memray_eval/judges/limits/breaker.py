@@ -44,7 +44,8 @@ class _Outage:
 
 
 class Breaker:
-    """Every call that `admit` let go ends in exactly one of `succeeded`, `failed` and `abandoned`.
+    """Every call that `admit` let go ends in exactly one of `record_success`, `record_failure` and
+    `record_abandoned`.
     What `admit` itself raises was no call: it is not reported. `say` gets a line when the breaker
     opens and when it closes; `others` says who is asked meanwhile. For one event loop."""
 
@@ -113,7 +114,7 @@ class Breaker:
             else outage.probe_at_s - now_s
         )
 
-    def succeeded(self) -> None:
+    def record_success(self) -> None:
         """A call was answered. Also one from before the opening: whoever answers is alive."""
         self._failures = self._fatals = 0
         if self._outage is not None:
@@ -122,19 +123,22 @@ class Breaker:
             self._outage = None
         self._end_call()
 
-    def failed(self, error: JudgeError) -> None:
+    def record_failure(self, error: JudgeError) -> None:
         """A call ended in `error`. An error that is neither a failure nor a sign of life (a plain
         JudgeError) changes no count, but a probe that ends in it has failed."""
         if isinstance(error, ALIVE):
-            return self.succeeded()
+            return self.record_success()
         if self._outage is None:
             self._count(error)
-            self._open_if_due(error)
+            if self._fatals >= self._config.fatal:
+                self._open(error, self._clock(), is_fatal=True)
+            elif self._failures >= self._config.failures:
+                self._open(error, self._clock(), is_fatal=False)
         elif self._outage.is_probing:
             self._outage.probe_error = error
         self._end_call()
 
-    def abandoned(self) -> None:
+    def record_abandoned(self) -> None:
         """A call was cancelled: nothing is known. If it was the probe, another call may probe."""
         self._end_call()
 
@@ -142,12 +146,6 @@ class Breaker:
         """Neither kind ends a row of the other: a 503 says nothing of the key."""
         self._failures += isinstance(error, Unavailable)
         self._fatals += isinstance(error, FATAL)
-
-    def _open_if_due(self, error: JudgeError) -> None:
-        if self._fatals >= self._config.fatal:
-            self._open(error, self._clock(), is_fatal=True)
-        elif self._failures >= self._config.failures:
-            self._open(error, self._clock(), is_fatal=False)
 
     def _open(self, cause: JudgeError, since_s: float, *, is_fatal: bool) -> None:
         longest_s = self._config.longest_probe_s

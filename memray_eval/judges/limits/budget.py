@@ -8,12 +8,13 @@ import itertools
 import math
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Annotated
+from typing import Annotated, Literal, NamedTuple, Protocol, TypeAlias
 
 from pydantic import Field
 
 from memray_eval.config.sections import Budget
-from memray_eval.judges.prices import cost_text
+from memray_eval.judges.limits.rate_limiter import CallCost
+from memray_eval.judges.prices import Price, cost_text
 from memray_eval.types import Frozen
 
 LOOK_S = 1.0  # how often a call that waits for money looks for what nobody will settle any more
@@ -56,6 +57,24 @@ class Spending(Frozen):
 NOTHING = Spending()
 # Of the budget: what a kill may count too much, so that not every call has to wait for a write.
 AHEAD = 0.001
+# A call waits for what others may give back, a batch does not, and one that is under way is paid
+# whether it fits or not
+Claim: TypeAlias = Literal["call", "batch", "batch under way"]
+
+
+def spending_of(cost: CallCost, price: Price | None, is_batch: bool = False) -> Spending:
+    """What a call takes of a budget; one of unknown price its tokens alone."""
+    usd, tokens = None if price is None else price.of(cost, is_batch), math.ceil(cost.tokens)
+    return Spending(usd=usd or 0.0, tokens=tokens, unpriced_calls=int(usd is None and tokens > 0))
+
+
+class BudgetPort(Protocol):
+    """The run's budget, near or far: `reserve` gives a ticket for what a call or a batch may cost
+    at most, 0 if it does not fit, and `settle` books what it did cost."""
+
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int: ...
+
+    async def settle(self, ticket: int, spent: Spending) -> None: ...
 
 
 class Ledger:
@@ -110,11 +129,6 @@ class Ledger:
         self._reserved = self._reserved.less(reserved)
         self._spent += spent
 
-    def release(self, reserved: Spending) -> None:
-        """Gives back what was reserved for calls that will not be settled, of an actor that died.
-        Those must not be settled as well: another's reservation would be given back."""
-        self._reserved = self._reserved.less(reserved)
-
     def _fits(self, call: Spending) -> bool:
         total, budget = self._spent + self._reserved + call, self._budget
         if budget.usd is not None and total.usd > budget.usd + DUST_USD:
@@ -122,13 +136,20 @@ class Ledger:
         return budget.tokens is None or total.tokens <= budget.tokens
 
 
+class _Reservation(NamedTuple):
+    most: Spending
+    made_at: float
+    is_batch: bool = False
+
+
 class BudgetLedger:
-    """The ledger of a run behind one queue: first come, first served. What was reserved and not
-    settled after `stale_s` belongs to an actor that died, and is given back.
+    """The ledger of a run behind one queue, as a BudgetPort: first come, first served. What was
+    reserved for a call and not settled after `stale_s` belongs to an actor that died, and is given
+    back.
 
     `save` keeps what the calls may have cost so far where it outlives this process: before a call
     is made that is not covered by what was saved last. It is called AHEAD of the budget ahead, so
-    that it need not be at every call."""
+    that it need not be at every call. Batches are in the run's journal instead."""
 
     def __init__(
         self,
@@ -144,16 +165,29 @@ class BudgetLedger:
         self._ahead = Spending(
             usd=AHEAD * (budget.usd or 0.0), tokens=math.ceil(AHEAD * (budget.tokens or 0))
         )
-        self._tickets: dict[int, tuple[Spending, float]] = {}
+        self._reservations: dict[int, _Reservation] = {}
         self._in_batches = NOTHING
-        self._numbers = itertools.count(1)
+        self._tickets = itertools.count(1)
         self._settled = asyncio.Event()
         self._queue = asyncio.Lock()
 
-    async def draw(self, calls: Sequence[Spending]) -> list[int]:
-        """Reserves what calls may cost at most, and gives tickets to those of them, from the first
-        on, that fit now. Waits while not even the first fits and others may give back. [0]: the
-        first never will; the others may."""
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int:
+        if claim == "call":
+            return (await self.reserve_all([most]))[0]
+        async with self._queue:
+            if claim == "batch under way":
+                self._ledger.reserve_anyway(most)
+            elif not self._ledger.reserve([most]):
+                return 0
+            self._in_batches += most
+            return self._add_reservation(most, is_batch=True)
+
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        await self.settle_all([(ticket, spent)])
+
+    async def reserve_all(self, calls: Sequence[Spending]) -> list[int]:
+        """Tickets for those of the calls, from the first on, that fit now. Waits while not even the
+        first fits and others may give back. [0]: the first never will; the others may."""
         async with self._queue:
             while not (granted := self._ledger.reserve(calls)):
                 if self._ledger.is_spent:
@@ -162,38 +196,19 @@ class BudgetLedger:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._settled.wait(), LOOK_S)
                 self._give_back_stale()
-            tickets = list(itertools.islice(self._numbers, granted))
-            now = self._clock()
-            self._tickets |= {
-                ticket: (call, now) for ticket, call in zip(tickets, calls, strict=False)
-            }
+            tickets = [self._add_reservation(call) for call in calls[:granted]]
             await self._save_ahead()
             return tickets
 
-    async def settle(self, ended: Sequence[tuple[int, Spending]]) -> None:
-        """Books what calls really cost, by their tickets."""
+    async def settle_all(self, ended: Sequence[tuple[int, Spending]]) -> None:
+        """Books what calls or batches really cost, by their tickets."""
         for ticket, spent in ended:
-            reserved, _ = self._tickets.pop(ticket, (NOTHING, 0.0))
-            self._ledger.settle(reserved, spent)
+            reservation = self._reservations.pop(ticket, _Reservation(NOTHING, 0.0))
+            self._ledger.settle(reservation.most, spent)
+            if reservation.is_batch:
+                self._in_batches = self._in_batches.less(reservation.most) + spent
         self._settled.set()
         await self._save_ahead()  # a call that cost more than its estimate
-
-    async def hold(self, most: Spending, is_made: bool = False) -> bool:
-        """Reserves what a batch may cost at most, if that fits now, or it is under way already. The
-        run's journal of batches knows of it, so `save` does not."""
-        async with self._queue:
-            if is_made:
-                self._ledger.reserve_anyway(most)
-            elif not self._ledger.reserve([most]):
-                return False
-            self._in_batches += most
-            return True
-
-    async def settle_held(self, held: Spending, spent: Spending) -> None:
-        """Books what a batch really cost."""
-        self._ledger.settle(held, spent)
-        self._in_batches = self._in_batches.less(held) + spent
-        self._settled.set()
 
     def spent(self) -> Spending:
         return self._ledger.spent
@@ -201,6 +216,11 @@ class BudgetLedger:
     def committed(self) -> Spending:
         """What was spent, and what the calls under way may cost at most; without batches."""
         return (self._ledger.spent + self._ledger.reserved).less(self._in_batches)
+
+    def _add_reservation(self, most: Spending, is_batch: bool = False) -> int:
+        ticket = next(self._tickets)
+        self._reservations[ticket] = _Reservation(most, self._clock(), is_batch)
+        return ticket
 
     async def _save_ahead(self) -> None:
         if self._save is None:
@@ -214,5 +234,7 @@ class BudgetLedger:
 
     def _give_back_stale(self) -> None:
         oldest = self._clock() - self._stale_s
-        for ticket in [ticket for ticket, (_, drawn) in self._tickets.items() if drawn < oldest]:
-            self._ledger.release(self._tickets.pop(ticket)[0])
+        for ticket, (most, made_at, is_batch) in list(self._reservations.items()):
+            if made_at < oldest and not is_batch:
+                del self._reservations[ticket]
+                self._ledger.settle(most, NOTHING)

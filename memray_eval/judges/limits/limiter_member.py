@@ -8,7 +8,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -30,10 +30,7 @@ from memray_eval.log_once import log_once
 
 NOTHING = CallCost()
 REPORT_S = 2.0  # reports go at this interval while no reservation takes them along
-CHUNK = 25  # slots are asked for this many at a time, and only for calls that wait
-# If calls are to be gathered, for more, and if they are sent at once, also for those that are
-# expected before the next request; as long as a slot may be late, but for some leeway.
-LARGE_CHUNK, SPARE_LIFE = 250, 0.8
+CHUNK = 50  # slots are asked for this many at a time, and only for calls that wait
 # For START_S after a limit was learnt, even a short burst of late calls is avoided.
 LATE_AT_START_S, START_S = 0.1, 12.0
 
@@ -130,7 +127,7 @@ class LimiterMember:
         self, judge: str, limiter: LimiterPort, options: AdmissionOptions, hooks: RunHooks
     ) -> None:
         self._judge, self._limiter, self._options, self._hooks = judge, limiter, options, hooks
-        self._owed, self._done, self._answered = NOTHING, 0, 0
+        self._correction, self._done, self._answered = NOTHING, 0, 0
         self._report: asyncio.Task[None] | None = None
         self._reported_at = -math.inf
         self.n_failures = 0  # of messages to the limiter
@@ -150,7 +147,7 @@ class LimiterMember:
         else:
             learnt = {} if self._found_per_min is None else {REQUESTS: self._found_per_min}
             limits |= learnt | of_provider
-        rates = (limit / max(1.0, cost.of(lane)) for lane, limit in limits.items())
+        rates = (limit / max(1.0, cost.in_lane(lane)) for lane, limit in limits.items())
         return min(rates, default=None)
 
     async def reserve(self, costs: tuple[CallCost, ...]) -> Grant:
@@ -205,17 +202,13 @@ class LimiterMember:
         failed the estimate stands: the provider may have counted it."""
         del self.in_flight[permit]
         if is_throttled or permit.used != NOTHING:
-            self._owed = self._owed.plus(permit.used.minus(permit.estimate))
+            self._correction = self._correction.plus(permit.used.minus(permit.estimate))
         self._done += not (is_throttled or permit.is_counted)
         self._answered += permit.is_answered
         if self._report is None or self._report.done():
             # The first at once: the limiter waits for one call before it lets more go.
             first_after_s = 0.0 if self._report is None else REPORT_S
             self._report = asyncio.create_task(self._send_reports(first_after_s))
-
-    def correct(self, more: CallCost) -> None:
-        """Notes what a call takes beyond the cost that its slot was reserved for."""
-        self._owed = self._owed.plus(more)
 
     def close(self) -> None:
         if self._report is not None:
@@ -227,7 +220,7 @@ class LimiterMember:
         while True:
             if after_s:
                 await self._hooks.sleep(after_s)
-            if not self._done and not self._answered and self._owed == NOTHING:
+            if not self._done and not self._answered and self._correction == NOTHING:
                 return
             left_s = self._reported_at + REPORT_S - self._hooks.clock()
             if after_s and left_s > 0:  # a reservation has taken along what there was till then
@@ -240,8 +233,8 @@ class LimiterMember:
             after_s = REPORT_S
 
     def _reservation(self, costs: tuple[CallCost, ...]) -> Reservation:
-        owed, done, answered = self._owed, self._done, self._answered
-        self._owed, self._done, self._answered = NOTHING, 0, 0
+        correction, done, answered = self._correction, self._done, self._answered
+        self._correction, self._done, self._answered = NOTHING, 0, 0
         self._reported_at = self._hooks.clock()
         return Reservation(
             judge=self._judge,
@@ -249,7 +242,7 @@ class LimiterMember:
             costs=costs,
             limits=self._options.limits,
             is_firm=self._options.is_firm,
-            owed=owed,
+            correction=correction,
             done=done,
             members=self._options.members,
             found_per_min=self._found_per_min,
@@ -273,10 +266,9 @@ class LimiterMember:
 
 
 class SlotQueue:
-    """Gets slots from the limiter as long as calls wait; while one request is on its way, and where
-    the limiter says so for longer, the next batch gathers. Where calls go without a wait, it keeps
-    a few spare slots, so that not each of them is a request. `on_queued` is called when a call has
-    to wait, `on_grant` with every grant. With `moves_on` a pause fails the calls that wait with
+    """Gets slots from the limiter as long as calls wait; while one request is on its way, and for
+    as long as the limiter says, the next batch gathers. `on_queued` is called when a call has to
+    wait, `on_grant` with every grant. With `moves_on` a pause fails the calls that wait with
     MemberRests."""
 
     def __init__(
@@ -293,11 +285,7 @@ class SlotQueue:
         self._free_until = self._paused_until = 0.0
         self._pump: asyncio.Task[None] | None = None
         self._pause_watch: asyncio.Task[None] | None = None
-        self._spare = deque[tuple[float, CallCost]]()
-        # Of the last request and its grant: when it was made, calls since, how far ahead the slots
-        # were, and what to gather
-        self._asked_at, self._n_arrived = -math.inf, 0
-        self._lead_s = self._gather_s = 0.0
+        self._reserved_at, self._gather_s = -math.inf, 0.0
 
     @property
     def paused_until(self) -> float:
@@ -316,16 +304,12 @@ class SlotQueue:
             now = clock()
             if now < self._free_until:
                 return now
-            self._n_arrived += 1
-            if (spare := self._take_spare(cost, now)) is not None:
-                at = spare
-            else:
-                slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
-                self._waiting.append((cost, slot))
-                self._on_queued()
-                if self._pump is None or self._pump.done():
-                    self._pump = asyncio.create_task(self._reserve_slots())
-                at = await slot
+            slot: asyncio.Future[float] = asyncio.get_running_loop().create_future()
+            self._waiting.append((cost, slot))
+            self._on_queued()
+            if self._pump is None or self._pump.done():
+                self._pump = asyncio.create_task(self._reserve_slots())
+            at = await slot
             if (ahead_s := at - clock()) > 0:
                 await self._hooks.sleep(ahead_s)
             now = clock()
@@ -358,17 +342,13 @@ class SlotQueue:
         while costs := self._waiting_costs():
             if self._pause_watch is None or self._pause_watch.done():
                 self._pause_watch = asyncio.create_task(self._watch_pauses())
-            # No call is held up by it: the slots of the last request are later.
-            gather_s = self._asked_at + min(self._gather_s, self._lead_s) - clock()
-            if gather_s > 0:
+            if (gather_s := self._reserved_at + self._gather_s - clock()) > 0:
                 await self._hooks.sleep(gather_s)
-                costs = self._waiting_costs()
-            requested = costs + self._spare_costs(costs, clock())
-            if not requested:
-                return
-            self._asked_at, self._n_arrived = clock(), 0
+                if not (costs := self._waiting_costs()):
+                    return
+            self._reserved_at = clock()
             try:
-                grant = await self._member.reserve(requested)
+                grant = await self._member.reserve(costs)
             except ServiceLost as error:  # the calls must hear of it, or they would wait for ever
                 self.fail_waiting(partial(type(error), str(error)))
                 return
@@ -378,57 +358,30 @@ class SlotQueue:
                 self.fail_waiting(partial(JudgeError, text))
                 return
             self._on_grant(grant)
-            self._hand_out(grant, requested)
+            self._hand_out(grant)
 
     def _waiting_costs(self) -> tuple[CallCost, ...]:
         """Of the calls that wait, up to a chunk; those that were cancelled take no slot."""
         self._waiting = deque(waiting for waiting in self._waiting if not waiting[1].done())
-        most = LARGE_CHUNK if self._gather_s else CHUNK
-        return tuple(cost for cost, _ in islice(self._waiting, most))
-
-    def _spare_costs(self, costs: tuple[CallCost, ...], now: float) -> tuple[CallCost, ...]:
-        """Costs, those of the last call, for as many calls as are expected while spare slots last;
-        none if calls wait anyway."""
-        lasts_s = min(self._gather_s, SPARE_LIFE * self._late_s(now)) - self._lead_s
-        period_s = now - self._asked_at
-        if not costs or lasts_s <= 0 or self._paused_until > now:
-            return ()
-        expected = self._n_arrived * lasts_s / max(period_s, lasts_s)
-        return costs[-1:] * min(int(expected), LARGE_CHUNK - len(costs))
-
-    def _take_spare(self, cost: CallCost, now: float) -> float | None:
-        """A spare slot that may still be used, if there is one; what its call takes beyond the
-        slot's cost is reported."""
-        latest = max(now - self._late_s(now), self._paused_until)
-        while self._spare:
-            at, reserved = self._spare.popleft()
-            if at >= latest:
-                self._member.correct(cost.minus(reserved))
-                return at
-        return None
+        return tuple(cost for cost, _ in islice(self._waiting, CHUNK))
 
     def _late_s(self, now: float) -> float:
         """How late a slot may be used."""
         is_start = now - self._member.learnt_at < START_S
         return LATE_AT_START_S if is_start else LATE_S
 
-    def _hand_out(self, grant: Grant, requested: Sequence[CallCost]) -> None:
+    def _hand_out(self, grant: Grant) -> None:
         """Gives the slots of a grant to the calls that have waited longest; freedom lets all go."""
         now = self._hooks.clock()
         # What was free before a 429 is no more.
         self._free_until = 0.0 if now < self._paused_until else grant.free_until
-        times = grant.times
-        self._gather_s = grant.gather_s
-        self._lead_s = max(0.0, times[0] - now) if times else 0.0
+        self._gather_s, times = grant.gather_s, grant.times
         if not times and grant.free_until:
             times = (now,) * len(self._waiting)
-        n_used = min(len(times), len(self._waiting))  # fewer wait if they were failed meanwhile
-        for at in times[:n_used]:
+        for at in times[: len(self._waiting)]:  # fewer wait if they were failed meanwhile
             _, slot = self._waiting.popleft()
             if not slot.done():
                 slot.set_result(at)
-        if grant.gather_s:
-            self._spare.extend(zip(times[n_used:], requested[n_used:], strict=False))
 
     async def _watch_pauses(self) -> None:
         """Hears of a 429 that another member got, so that nobody sends into a closed window. Ends

@@ -76,7 +76,7 @@ class Notices:
         self, judge_name: str, options: AdmissionOptions, say: Callable[[str], None]
     ) -> None:
         self._name, self._options, self._say = judge_name, options, say
-        self._said = set[str]()
+        self._texts = set[str]()
 
     def report_refusals(self, refusal: str) -> None:
         """A judge has refused every call for QUIET_S; `refusal` is what it said last."""
@@ -125,8 +125,8 @@ class Notices:
         self._say_once(f"its Retry-After of {retry_after_s:.10g} s is not plausible and is ignored")
 
     def _say_once(self, text: str) -> None:
-        if text not in self._said:
-            self._said.add(text)
+        if text not in self._texts:
+            self._texts.add(text)
             self._say(f"{self._name}: {text}")
 
 

@@ -8,9 +8,10 @@ import math
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from memray_eval.errors import JudgeError, QuotaExhausted, Stopped, Throttled, Unavailable
+from memray_eval.judges.limits.admission import AdmissionController
 from memray_eval.judges.limits.breaker import FATAL
 from memray_eval.judges.limits.limiter_member import CallPermit, MemberRests, Rest, RunHooks
 
@@ -19,18 +20,6 @@ LOOK_S = 1.0  # how often a call looks whether a member is up again, where all r
 # (consistent hashing with bounded loads: Mirrokni, Thorup and Zadimoghaddam, 2018), and KEPT_CALLS
 # more: what is in its cache is worth a short queue.
 BOUND, KEPT_CALLS = 1.25, 8
-
-
-class PoolGate(Protocol):
-    """A member's admission control, as its pool sees it."""
-
-    def rest(self) -> Rest | None:
-        """Why it takes no call now; None: it does."""
-        ...
-
-    def calls_per_min(self) -> float | None:
-        """What its limits allow; None: not known."""
-        ...
 
 
 class PoolPatience(NamedTuple):
@@ -50,22 +39,22 @@ class MemberPool:
     def __init__(
         self,
         name: str,
-        gates: Mapping[str, PoolGate],
+        members: Mapping[str, AdmissionController],
         patience: PoolPatience,
         hooks: RunHooks = RunHooks(),
     ) -> None:
-        self._name, self._gates, self._patience, self._hooks = name, gates, patience, hooks
+        self._name, self._members, self._patience, self._hooks = name, members, patience, hooks
         self._under_way, self._n_asked = Counter[str](), Counter[str]()
         self._rested_since: float | None = None
 
     @asynccontextmanager
-    async def turn(
+    async def permit_at_member(
         self,
         enter: Callable[[str], AbstractAsyncContextManager[CallPermit]],
         start_key: str | None,
         failed_at: set[str],
     ) -> AsyncIterator[CallPermit]:
-        """A call's turn at one of the members, each of which `enter` lets it into. `start_key`
+        """Leave for a call at one of the members, each of which `enter` lets it into. `start_key`
         names the start of its prompt that other calls have too, `failed_at` the members where this
         call has failed before, which others go before.
 
@@ -98,12 +87,12 @@ class MemberPool:
     async def _choose(self, start_key: str | None, failed_at: set[str]) -> str:
         """The member for a call. Waits while all rest. Raises JudgeError if that is for good, or
         has been for too long, Stopped when the run ends."""
-        while not (up := [name for name, gate in self._gates.items() if gate.rest() is None]):
+        while not (up := [name for name, member in self._members.items() if member.rest() is None]):
             await self._wait_for_one()
         untried = [name for name in up if name not in failed_at]
         if not untried:
             failed_at.clear()
-        rates = {name: gate.calls_per_min() for name, gate in self._gates.items()}
+        rates = {name: member.calls_per_min() for name, member in self._members.items()}
         # A capacity that is not known is taken for as much as the largest that is
         largest = max((rate for rate in rates.values() if rate), default=1.0)
         free = {name: rates[name] or largest for name in untried or up}
@@ -136,8 +125,8 @@ class MemberPool:
             raise Stopped("the run is stopping")
         now = self._hooks.clock()
         self._rested_since = now if self._rested_since is None else self._rested_since
-        rests = {name: rest for name, gate in self._gates.items() if (rest := gate.rest())}
-        if len(rests) < len(self._gates):
+        rests = {name: rest for name, member in self._members.items() if (rest := member.rest())}
+        if len(rests) < len(self._members):
             return
         waited_s = now - self._rested_since
         is_refused = any(isinstance(rest.error, Throttled) for rest in rests.values())
@@ -162,7 +151,7 @@ class MemberPool:
     def _for_retry(self, member: str, error: JudgeError, failed_at: Collection[str]) -> JudgeError:
         """What the retry policy is to see of an error: one that another member may not meet is
         tried there at once."""
-        rests = {name: gate.rest() for name, gate in self._gates.items()}
+        rests = {name: of_pool.rest() for name, of_pool in self._members.items()}
         is_one_up = any(rests[name] is None for name in rests if name not in failed_at)
         others = [rest for name, rest in rests.items() if name != member]
         if isinstance(error, Throttled):

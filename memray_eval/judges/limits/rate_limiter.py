@@ -1,20 +1,19 @@
 """The cluster-wide rate limiter: hands out time slots for calls to each judge, in chunks.
 
-Pure: no Ray, the clock is given. Each judge has a `RatePacer`: per limited quantity (requests,
-input tokens, output tokens, both) the time from which there is room again, moved forward by every
-call's share of a minute (the generic cell rate algorithm, GCRA). That alone spaces calls evenly,
-but lets a minute pass its limit by one call, which may be many tokens: what was let go in the last
-minute is counted too. A slot that is not used is lost; nothing has to be given back, so a member
-that dies costs at most the slots it held."""
+Each judge has a `RatePacer`: per limited quantity the time from which there is room again, moved
+forward by every call's share of a minute (the generic cell rate algorithm, GCRA). That alone lets a
+minute pass its limit by one call, which may be many tokens: what was let go in the last minute is
+counted too. A slot that is not used is lost, so a member that dies costs at most those it held."""
 
 from __future__ import annotations
 
 import asyncio
 import math
 import time
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from memray_eval.config.sections import RateLimits
@@ -31,7 +30,7 @@ FREE_S = 2.0  # without a limit a member need not ask again for this long
 GROUP_S = 0.02
 # If more calls than that may go, members ask this often a second all together, each for the
 # calls that it makes meanwhile: an actor takes some 0.8 ms a message. None waits for longer.
-MESSAGES_PER_S, LONGEST_GATHER_S = 100.0, 2.5
+MESSAGES_PER_S, LONGEST_GATHER_S = 100.0, 0.5
 LEAST_TURN = 25  # slots that a member may have at a time, if nobody else waits
 # Until a judge has answered, one call goes at a time; another when it has not come back for so
 # long. After so many that failed, one at a time would only make an outage longer.
@@ -84,7 +83,7 @@ class CallCost(NamedTuple):
     def plus(self, other: CallCost) -> CallCost:
         return CallCost(*(left + right for left, right in zip(self, other, strict=True)))
 
-    def of(self, lane: str) -> float:
+    def in_lane(self, lane: str) -> float:
         """How much of a lane one call takes. Tokens from a cache count where both kinds do
         together, OpenAI's way, and not where input counts apart, Anthropic's."""
         if lane == REQUESTS:
@@ -97,19 +96,17 @@ class CallCost(NamedTuple):
 
 
 class Reservation(NamedTuple):
-    """What a member (one judge actor) asks of the limiter: slots for calls of these costs. With it
-    come the limits that it began with and those of the provider, so that a limiter that was
-    restarted learns them again, and what its last calls really took (`owed`: actual minus
-    estimated tokens, `done`: how many ended, those with a 429 apart, `answered`: how many of them
-    by an answer). `judge` is what the limits hold for: a model, at an address, on one account.
-    `run` is the member's: it takes leave for all of its members."""
+    """A member's (a judge actor's) request for slots of these costs. With it come all limits that
+    it knows, for a limiter that was restarted, and what its last calls took: `correction`, actual
+    minus estimated tokens; `done`, how many ended, those with a 429 apart; `answered`, how many of
+    them by an answer. `judge` is a model, at an address, on one account."""
 
     judge: str
     member: str
     costs: tuple[CallCost, ...]
     limits: RateLimits
     is_firm: bool
-    owed: CallCost = CallCost()
+    correction: CallCost = CallCost()
     done: int = 0
     members: int = 1
     found_per_min: float | None = None
@@ -138,10 +135,9 @@ class StallStatus(NamedTuple):
 
 class Grant(NamedTuple):
     """When the first calls of a reservation may be sent (epoch seconds), or until when any may; how
-    many calls the member may have in flight (None: as many as it likes); the limit that 429s have
-    taught, for a limiter that is restarted; and the limit that these calls, or those behind them,
-    have to wait for. A member that asks again is to gather calls for `gather_s`, as far as its
-    slots are ahead."""
+    many calls the member may have in flight (None: any number); the limit that 429s have taught;
+    and the limit that these calls, or those behind them, wait for. The member is to gather calls
+    for `gather_s` before it asks again."""
 
     times: tuple[float, ...] = ()
     free_until: float = 0.0
@@ -176,7 +172,7 @@ class SlidingWindow:
         calls, total, at = self._calls + more, self._cost.plus(cost), -math.inf
         slots = iter(self._slots)
         while any(
-            (calls if lane == REQUESTS else total.of(lane)) > limit
+            (calls if lane == REQUESTS else total.in_lane(lane)) > limit
             for lane, limit in limits.items()
         ):
             if (slot := next(slots, None)) is None:
@@ -189,11 +185,9 @@ class RatePacer:
     """One judge's schedule. Times are epoch seconds, all from the caller.
 
     Limits are firm (set by the user: headers change nothing) or assumed (learnt ones replace them).
-    What was learnt stays below firm limits, and holds again when those are lifted. After a 429 the
-    pace halves and grows back. A quantity without a limit is free until the first 429: then the
-    calls of the minute before it are taken for the limit, and from then on it is searched for: the
-    pace rises to a little below where the last 429 came, stays near it for a while, and rises on,
-    ever faster, to the next."""
+    After a 429 the pace halves and grows back. A quantity without a limit is free until the first
+    429: then the calls of the minute before are taken for the limit, which is searched for from
+    there: the pace rises to a little below the last 429, stays for a while, and rises on."""
 
     def __init__(
         self,
@@ -254,7 +248,7 @@ class RatePacer:
         while len(times) < len(costs):
             group = costs[len(times) : len(times) + size]
             cost = group[0] if len(group) == 1 else _sum_costs(group)
-            earliest = self._earliest(cost, caps, now, len(group))
+            earliest = self._earliest_if_free(cost, caps, now, len(group))
             due = max(earliest, *(self._free_at[lane] for lane in caps), now)
             # In order; what refunds have brought forward comes close together.
             start = max(due, self._last_slot)
@@ -267,7 +261,7 @@ class RatePacer:
             # minute is known to the full.
             since = earliest if due >= self._remembers_from else due
             for lane in caps:
-                amount = len(group) if lane == REQUESTS else cost.of(lane)
+                amount = len(group) if lane == REQUESTS else cost.in_lane(lane)
                 self._free_at[lane] = max(self._free_at[lane], since) + self._duration_s(
                     lane, amount, due
                 )
@@ -290,7 +284,7 @@ class RatePacer:
         n, total = len(costs), _sum_costs(costs)
         return min(
             (
-                limit / 60.0 * n / max(n, n if lane == REQUESTS else total.of(lane))
+                limit / 60.0 * n / max(n, n if lane == REQUESTS else total.in_lane(lane))
                 for lane, limit in self._per_min.items()
                 if limit
             ),
@@ -306,7 +300,7 @@ class RatePacer:
 
     def opens_at(self, now: float, cost: CallCost = CallCost()) -> float:
         """From when `reserve` gives a slot to a call of this cost."""
-        return max(self._due(cost, self._caps(now), now), self._last_slot) - HORIZON_S
+        return max(self._earliest_send(cost, self._caps(now), now), self._last_slot) - HORIZON_S
 
     def blocked_until(self) -> float:
         return self._blocked_until
@@ -338,7 +332,7 @@ class RatePacer:
         self.is_proven = self.is_proven or firm is not None
         self._change_rates(now)
 
-    def settle(self, owed: CallCost, done: int, now: float, answered: int = 0) -> None:
+    def settle(self, correction: CallCost, done: int, now: float, answered: int = 0) -> None:
         """Calls ended: what they took beyond their estimates moves the token lanes on, or back.
         Fewer than none: some that were counted beforehand got a 429."""
         if answered:
@@ -357,10 +351,11 @@ class RatePacer:
         for lane in self._caps(now):
             if lane != REQUESTS:
                 self._free_at[lane] += math.copysign(
-                    self._duration_s(lane, abs(owed.of(lane)), now), owed.of(lane)
+                    self._duration_s(lane, abs(correction.in_lane(lane)), now),
+                    correction.in_lane(lane),
                 )
-        if any(owed):
-            self._last_minute.add(max(now, self._last_slot), 0, owed)
+        if any(correction):
+            self._last_minute.add(max(now, self._last_slot), 0, correction)
         self._n_failed += done - answered
         self.is_proven = self.is_proven or answered > 0 or self._n_failed >= FAILED_CANARIES
 
@@ -456,11 +451,13 @@ class RatePacer:
             limits[REQUESTS] = self._learnt
         return limits | self._provider_limits | known_lanes(self._firm or RateLimits())
 
-    def _due(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
+    def _earliest_send(self, cost: CallCost, caps: Mapping[str, float], now: float) -> float:
         """When a call may be sent, going by limits and pauses."""
-        return max(self._earliest(cost, caps, now), *(self._free_at[lane] for lane in caps), now)
+        return max(
+            self._earliest_if_free(cost, caps, now), *(self._free_at[lane] for lane in caps), now
+        )
 
-    def _earliest(
+    def _earliest_if_free(
         self, cost: CallCost, caps: Mapping[str, float], now: float, calls: int = 1
     ) -> float:
         """The same, if every lane were free; for this many calls of this cost together."""
@@ -551,6 +548,78 @@ class LimiterPort(Protocol):
     async def standing(self, judge: str) -> StallStatus: ...
 
 
+class _Signal:
+    """Wakes all who wait for a change."""
+
+    def __init__(self) -> None:
+        self._event = asyncio.Event()
+
+    async def wait(self, seconds: float) -> None:
+        """At most this long."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._event.wait(), seconds)
+
+    def announce(self) -> None:
+        self._event.set()
+        self._event = asyncio.Event()
+
+
+@dataclass(eq=False)
+class _Judge:
+    """A judge as the limiter knows it: `canary_at` is when the last call that goes first went, and
+    `slotless` since when calls wait and none was given a slot, and for which limit."""
+
+    pace: RatePacer
+    asked_at: float
+    members: dict[str, _Member] = field(default_factory=dict)
+    applied_at: float = -math.inf
+    queue: asyncio.Lock = field(default_factory=asyncio.Lock)
+    n_waiting: int = 0
+    canary_at: float = -math.inf
+    slotless: tuple[float, HeldBy | None] | None = None
+    changed: _Signal = field(default_factory=_Signal)
+    paused: _Signal = field(default_factory=_Signal)
+
+    def apply_limits(self, now: float) -> None:
+        """Forgets members that are gone, and has the others' limits hold. If none is left, those of
+        the last stay: nobody asks."""
+        self.applied_at = now
+        for name in [name for name, m in self.members.items() if m.heard_at < now - MEMBER_S]:
+            del self.members[name]
+        firm = {member.limits for member in self.members.values() if member.is_firm}
+        assumed = {member.limits for member in self.members.values() if not member.is_firm}
+        if self.members:
+            self.pace.set_limits(lowest_limits(firm) if firm else None, lowest_limits(assumed), now)
+
+    def gather_s(self, wanted: Reservation) -> float:
+        """For how long members gather calls, so that all their messages are no more than
+        MESSAGES_PER_S; 0.0 if no more calls may go anyway."""
+        if self.pace.is_free or self.pace.calls_per_s(wanted.costs) <= MESSAGES_PER_S:
+            return 0.0
+        return min(LONGEST_GATHER_S, len(self.members) / MESSAGES_PER_S)
+
+    def slots_a_turn(self, wanted: Reservation) -> int:
+        """How many slots a member gets before the next one's turn: so few that all who wait have
+        had theirs within a horizon. With more at a time, those who ask for one call would wait for
+        a round of all the others' chunks. Twice what it sends until it asks again, at most."""
+        per_s, gather_s = self.pace.calls_per_s(wanted.costs), self.gather_s(wanted)
+        turn = per_s * HORIZON_S / self.n_waiting
+        most = LEAST_TURN
+        if gather_s:
+            most = max(most, int(2 * per_s * gather_s / max(1, len(self.members))))
+        return max(1, int(min(turn, most, len(wanted.costs))))
+
+    def share_of(self, wanted: Reservation) -> int | None:
+        """A member's part of the calls in flight: an even one, over as many members as the run has
+        or as have been seen; what is left over goes to those seen first. Never below one: more
+        members than places take more than there are."""
+        if self.pace.concurrency is None:
+            return None
+        seen = list(self.members)
+        even, left_over = divmod(self.pace.concurrency, max(wanted.members, len(seen)))
+        return max(1, even + (wanted.member in seen[:left_over]))
+
+
 class Limiter:
     """The paces of all judges of a cluster, behind one queue each: first come, first served. The
     lowest firm limits of the members that live hold for all of them; who has taken leave, or has
@@ -559,74 +628,62 @@ class Limiter:
 
     def __init__(self, hold_s: float = 0.0, clock: Callable[[], float] = time.time) -> None:
         self._clock, self._not_before = clock, clock() + hold_s if hold_s else 0.0
-        self._paces: dict[str, RatePacer] = {}
-        self._queues: dict[str, asyncio.Lock] = {}
-        self._waiting = Counter[str]()
-        self._changes: dict[str, asyncio.Event] = {}
-        self._pauses: dict[str, asyncio.Event] = {}
-        self._canaries: dict[str, float] = {}
-        self._slotless: dict[str, tuple[float, HeldBy | None]] = {}
-        self._members: dict[str, dict[str, _Member]] = {}
-        self._asked_at: dict[str, float] = {}
-        self._applied_at: dict[str, float] = {}
+        self._judges: dict[str, _Judge] = {}
         self._left_runs: deque[str] = deque(maxlen=100)
 
     async def reserve(self, wanted: Reservation) -> Grant:
         """At least one slot (waits until there is one within the horizon), or freedom if nothing
         is limited."""
-        pace, now = self._pace(wanted), self._clock()
-        was_proven = pace.is_proven
-        pace.settle(wanted.owed, wanted.done, now, wanted.answered)
+        judge, now = self._judge_of(wanted), self._clock()
+        pace, was_proven = judge.pace, judge.pace.is_proven
+        pace.settle(wanted.correction, wanted.done, now, wanted.answered)
         if wanted.found_per_min is not None:
             pace.resume(wanted.found_per_min, now)
         if wanted.done and not was_proven:
-            # Where the call that went first has failed, the next takes its place at once.
-            self._canaries.pop(wanted.judge, None)
-            _announce_change(self._changes, wanted.judge)
-        gather_s = 0.0
+            # If the call that went first has failed, the next takes its place at once.
+            judge.canary_at = -math.inf
+            judge.changed.announce()
+        granted, gather_s = Grant(), 0.0
         if wanted.costs:
-            gather_s = self._gather_s(wanted, pace)
-            self._waiting[wanted.judge] += 1
+            gather_s = judge.gather_s(wanted)
+            judge.n_waiting += 1
             try:
-                async with self._queues[wanted.judge]:
-                    granted = await self._wait_for_slots(wanted, pace)
-                    self._slotless.pop(wanted.judge, None)
+                async with judge.queue:
+                    granted = await self._wait_for_slots(wanted, judge)
+                    judge.slotless = None
             finally:
-                self._waiting[wanted.judge] -= 1
-                if not self._waiting[wanted.judge]:
-                    self._slotless.pop(wanted.judge, None)
-        else:
-            granted = Grant()
-        return granted._replace(
-            share=self._share(wanted, pace), found_per_min=pace.found_per_min, gather_s=gather_s
-        )
+                judge.n_waiting -= 1
+                if not judge.n_waiting:
+                    judge.slotless = None
+        share = judge.share_of(wanted)
+        return granted._replace(share=share, found_per_min=pace.found_per_min, gather_s=gather_s)
 
     async def leave(self, run: str) -> None:
         """A run is over: its limits hold no longer, and its members' reservations end with no
         slot."""
         self._left_runs.append(run)
-        for judge, members in self._members.items():
-            for name in [name for name, member in members.items() if member.run == run]:
-                del members[name]
-            self._apply_limits(judge)
-            _announce_change(self._changes, judge)
+        for judge in self._judges.values():
+            for name in [name for name, member in judge.members.items() if member.run == run]:
+                del judge.members[name]
+            judge.apply_limits(self._clock())
+            judge.changed.announce()
 
-    async def _wait_for_slots(self, wanted: Reservation, pace: RatePacer) -> Grant:
+    async def _wait_for_slots(self, wanted: Reservation, judge: _Judge) -> Grant:
         """The first in the queue waits for its slots; for freedom until the given moment; or, while
         nothing is known, to be the one call that goes first."""
-        held_by: HeldBy | None = None
+        pace, held_by = judge.pace, None
         while True:
             now = self._clock()
             if wanted.run in self._left_runs:
                 return Grant()
-            if now - self._applied_at[wanted.judge] >= LOOK_S:
-                self._apply_limits(wanted.judge)
+            if now - judge.applied_at >= LOOK_S:
+                judge.apply_limits(now)
             if pace.is_proven and pace.is_free and pace.blocked_until() <= now:
                 return Grant(free_until=now + FREE_S)
-            if pace.is_proven or now - self._canaries.get(wanted.judge, -math.inf) > CANARY_S:
-                costs = wanted.costs[: self._slots_a_turn(wanted, pace) if pace.is_proven else 1]
+            if pace.is_proven or now - judge.canary_at > CANARY_S:
+                costs = wanted.costs[: judge.slots_a_turn(wanted) if pace.is_proven else 1]
                 if times := pace.reserve(costs, now):
-                    self._canaries[wanted.judge] = times[0]
+                    judge.canary_at = times[0]
                     if len(times) < len(costs):
                         held_by = pace.held_by(costs[len(times)], now) or held_by
                         # or who is the last to find some would always get less than the others
@@ -634,129 +691,72 @@ class Limiter:
                         times += pace.reserve(costs[len(times) :], self._clock())
                     return Grant(times, held_by=held_by)
                 held_by = pace.held_by(costs[0], now)
-                self._slotless[wanted.judge] = (
-                    self._slotless.get(wanted.judge, (now, None))[0],
-                    held_by,
-                )
+                judge.slotless = (judge.slotless[0] if judge.slotless else now, held_by)
                 wait_s = pace.opens_at(now, wanted.costs[0]) - now
             else:
                 wait_s = LOOK_S
-            await _wait_for_change(self._changes, wanted.judge, min(LOOK_S, max(GATHER_S, wait_s)))
-
-    def _slots_a_turn(self, wanted: Reservation, pace: RatePacer) -> int:
-        """How many slots a member gets before the next one's turn: so few that all who wait have
-        had theirs within a horizon. With more at a time, those who ask for one call would wait for
-        a round of all the others' chunks. Twice what it sends until it asks again, at most."""
-        per_s, members = pace.calls_per_s(wanted.costs), len(self._members[wanted.judge])
-        turn = per_s * HORIZON_S / self._waiting[wanted.judge]
-        gather_s = self._gather_s(wanted, pace)
-        most = max(LEAST_TURN, 2 * per_s * gather_s / max(1, members)) if gather_s else LEAST_TURN
-        return max(1, int(min(turn, most, len(wanted.costs))))
-
-    def _gather_s(self, wanted: Reservation, pace: RatePacer) -> float:
-        """For how long members gather calls, so that all their messages are no more than
-        MESSAGES_PER_S; 0.0 if no more calls may go anyway."""
-        if pace.is_free or pace.calls_per_s(wanted.costs) <= MESSAGES_PER_S:
-            return 0.0
-        return min(LONGEST_GATHER_S, len(self._members[wanted.judge]) / MESSAGES_PER_S)
+            await judge.changed.wait(min(LOOK_S, max(GATHER_S, wait_s)))
 
     async def throttled(
         self, judge: str, sent_at: float, retry_after_s: float | None, done: int
     ) -> float:
-        if (pace := self._paces.get(judge)) is None:
+        if (state := self._judges.get(judge)) is None:
             return 0.0
-        pace.settle(CallCost(), done, self._clock())
-        pace.throttled(sent_at, retry_after_s, self._clock())
-        _announce_change(self._changes, judge)
-        _announce_change(self._pauses, judge)
-        return pace.blocked_until()
+        state.pace.settle(CallCost(), done, self._clock())
+        state.pace.throttled(sent_at, retry_after_s, self._clock())
+        state.changed.announce()
+        state.paused.announce()
+        return state.pace.blocked_until()
 
     async def learn(self, judge: str, limits: RateLimits) -> None:
-        if (pace := self._paces.get(judge)) is not None:
-            pace.learn(limits, self._clock())
-            _announce_change(self._changes, judge)
+        if (state := self._judges.get(judge)) is not None:
+            state.pace.learn(limits, self._clock())
+            state.changed.announce()
 
     async def pause(self, judge: str, known_until: float, member: str = "") -> float:
         """Until when nobody may ask a judge, as soon as that is later than what the member knows;
         the same after a while. A member that waits for slots is heard of by it."""
-        now = self._clock()
-        if (heard := self._members.get(judge, {}).get(member)) is not None:
-            heard.heard_at = now
-        deadline = now + MEMBER_S / 2
-        while (pace := self._paces.get(judge)) is None or pace.blocked_until() <= known_until:
-            if self._clock() >= deadline:
-                return known_until
-            await _wait_for_change(self._pauses, judge, deadline - self._clock())
-        return pace.blocked_until()
+        deadline, is_heard = self._clock() + MEMBER_S / 2, False
+        while (left_s := deadline - self._clock()) > 0:
+            if (state := self._judges.get(judge)) is None:
+                await asyncio.sleep(min(LOOK_S, left_s))  # its first reservation is on its way
+                continue
+            if not is_heard and (heard := state.members.get(member)) is not None:
+                heard.heard_at, is_heard = self._clock(), True
+            if (until := state.pace.blocked_until()) > known_until:
+                return until
+            await state.paused.wait(left_s)
+        return known_until
 
     async def standing(self, judge: str) -> StallStatus:
         """Since when a judge's calls are refused, or wait for a slot."""
-        pace, (since, held_by) = self._paces.get(judge), self._slotless.get(judge, (None, None))
-        return StallStatus(pace.refused_since if pace is not None else None, since, held_by)
+        if (state := self._judges.get(judge)) is None:
+            return StallStatus()
+        return StallStatus(state.pace.refused_since, *(state.slotless or (None, None)))
 
     def limits_by_judge(self) -> Mapping[str, RateLimits]:
         """The limits of every judge so far."""
-        return {judge: pace.limits() for judge, pace in self._paces.items()}
+        return {name: judge.pace.limits() for name, judge in self._judges.items()}
 
-    def _pace(self, wanted: Reservation) -> RatePacer:
-        """The pace of a judge, by the limits of those who ask it now."""
-        now, judge = self._clock(), wanted.judge
-        if judge not in self._paces:
+    def _judge_of(self, wanted: Reservation) -> _Judge:
+        """The judge that is asked for, by the limits of those who ask it now."""
+        now = self._clock()
+        if (judge := self._judges.get(wanted.judge)) is None:
             self._forget_idle(now)
-            self._paces[judge] = RatePacer(
-                wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
-            )
-            self._queues[judge], self._members[judge] = asyncio.Lock(), {}
-        self._asked_at[judge] = now
+            brought = wanted.limits, wanted.is_firm, self._not_before, wanted.provider_limits
+            judge = self._judges[wanted.judge] = _Judge(RatePacer(*brought), now)
+        judge.asked_at = now
         # What the calls of a run that is over took is still reported; it sets no limits any more.
         if wanted.run not in self._left_runs:
-            members, member = self._members[judge], wanted.member
-            before = members.get(member)
-            members[member] = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
-            is_new = before is None or before.brings != members[member].brings
-            if is_new or now - self._applied_at[judge] >= LOOK_S:
-                self._apply_limits(judge)
-        return self._paces[judge]
+            before = judge.members.get(wanted.member)
+            member = _Member(now, wanted.run, wanted.limits, wanted.is_firm)
+            judge.members[wanted.member] = member
+            is_new = before is None or before.brings != member.brings
+            if is_new or now - judge.applied_at >= LOOK_S:
+                judge.apply_limits(now)
+        return judge
 
     def _forget_idle(self, now: float) -> None:
-        for judge, asked_at in list(self._asked_at.items()):
-            if asked_at < now - FORGET_S and not self._waiting[judge]:
-                del self._paces[judge], self._queues[judge], self._members[judge]
-                del self._asked_at[judge], self._applied_at[judge]
-
-    def _apply_limits(self, judge: str) -> None:
-        """Forgets members that are gone, and has the others' limits hold. Where none is left, those
-        of the last stay: nobody asks."""
-        members, now = self._members[judge], self._clock()
-        self._applied_at[judge] = now
-        for name in [name for name, member in members.items() if member.heard_at < now - MEMBER_S]:
-            del members[name]
-        firm = {member.limits for member in members.values() if member.is_firm}
-        assumed = {member.limits for member in members.values() if not member.is_firm}
-        if members:
-            self._paces[judge].set_limits(
-                lowest_limits(firm) if firm else None, lowest_limits(assumed), now
-            )
-
-    def _share(self, wanted: Reservation, pace: RatePacer) -> int | None:
-        """A member's part of the calls in flight: an even one, over as many members as the run has
-        or as have been seen; what is left over goes to those seen first. Never below one: more
-        members than places take more than there are."""
-        if pace.concurrency is None:
-            return None
-        seen = list(self._members[wanted.judge])
-        even, left_over = divmod(pace.concurrency, max(wanted.members, len(seen)))
-        is_among = wanted.member in seen[:left_over]
-        return max(1, even + is_among)
-
-
-async def _wait_for_change(events: dict[str, asyncio.Event], judge: str, seconds: float) -> None:
-    """Waits until something about the judge changes, at most this long."""
-    try:
-        await asyncio.wait_for(events.setdefault(judge, asyncio.Event()).wait(), seconds)
-    except TimeoutError:
-        return
-
-
-def _announce_change(events: dict[str, asyncio.Event], judge: str) -> None:
-    events.pop(judge, asyncio.Event()).set()
+        for name, judge in list(self._judges.items()):
+            if judge.asked_at < now - FORGET_S and not judge.n_waiting:
+                del self._judges[name]

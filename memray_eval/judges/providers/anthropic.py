@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import anthropic
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
+from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.provider_http.open_clients import keep_open
-from memray_eval.provider_http.parameters import Changes, changed_parameters
-from memray_eval.provider_http.payload_logs import silence_payload_logs
+from memray_eval.provider_http.open_clients import keep_open, silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -39,22 +37,20 @@ _TOKENS = TokenFields(
 )
 
 
-class AnthropicAdapter:
-    assistant_role = "assistant"
+class AnthropicAdapter(BodyAdapter):
     schema_is_in_start = True  # another output_config is another start
 
     def __init__(
         self, client: anthropic.AsyncAnthropic, model: str, parameters: Mapping[str, Any]
     ) -> None:
         self._client, self._model = client, model
-        self._edge = Edge(str(client.base_url), client.api_key or "")
         self.parameters: Mapping[str, Any] = dict(parameters)
         fixed = ("max_tokens", "output_config")  # it insists on the one; the schema is in the other
         self.negotiable: Mapping[str, Any] = {k: v for k, v in parameters.items() if k not in fixed}
 
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
-        fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
-        return fixed | changed_parameters(self.negotiable, changes)
+    @property
+    def edge(self) -> Edge:
+        return Edge(str(self._client.base_url), self._client.api_key or "")
 
     def prepare(
         self, judgment: type[BaseModel], system: str, shared_first: bool = False
@@ -70,28 +66,18 @@ class AnthropicAdapter:
         return arguments
 
     def body(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """A request's whole body. The ends of a start that is to be kept are marked: up to the
         context, which other queries have too, and up to the query."""
         sent: list[Mapping[str, Any]] = [turn for turn in messages if turn["role"] != "system"]
         if start is not None and start.is_marked:
             mark = {"type": "ephemeral", **({"ttl": "1h"} if start.lasts_1h else {})}
-            content: list[dict[str, Any]] = [
-                {"type": "text", "text": block, **({"cache_control": mark} if is_shared else {})}
-                for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
-            ]
-            sent[0] = {**sent[0], "content": content}
+            sent[0] = {**sent[0], "content": start.marked({"cache_control": mark})}
         return {**prepared, "messages": sent}
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
@@ -102,45 +88,31 @@ class AnthropicAdapter:
         )
         return HttpReply(response.http_response.status_code, response.http_response.content)
 
-    async def batch_request(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
-    ) -> dict[str, Any]:
-        return self.body(prepared, messages, start)
-
-    def refusal(self, status: int, body: bytes) -> JudgeError:
-        return self._edge.refusal(status, None, body)
-
     def read(self, completion: HttpReply) -> Reply:
-        reply = self._edge.object(completion)
-        usage, known = read_usage(reply.get("usage"), _TOKENS)
-        with self._edge.reading(completion, usage):
+        edge = self.edge
+        reply = edge.object(completion)
+        usage, is_counted = read_usage(reply.get("usage"), _TOKENS)
+        with edge.reading(completion, usage):
             blocks = mappings_in(reply, "content")
             text = "".join(
                 text_in(block, "text") for block in blocks if block.get("type") == "text"
             )
             ending, served = text_in(reply, "stop_reason"), name_in(reply, "model")
             if ending == "refusal":
-                return Reply(text, usage, "refused", known, served)
+                return Reply(text, usage, "refused", is_counted, served)
             is_cut = ending == "max_tokens"
-            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
+            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:
-        if isinstance(error, anthropic.APIStatusError):
-            answer = error.response
-            return self._edge.refusal(
-                error.status_code, answer.headers.get("retry-after"), answer.content
-            )
-        return self._edge.lost(error)
+        return self.edge.translate(error, anthropic.APIStatusError)
 
 
-def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> anthropic.AsyncAnthropic:
-    """The SDK's client for live calls and for batches, with the transport's `options`. Raises
-    ConfigError where a key is needed and not set."""
+def open_client(spec: JudgeSpec, **transport: Any) -> anthropic.AsyncAnthropic:
+    """The SDK's client for live calls and for batches. Raises ConfigError if a key is needed and
+    not set."""
     key = judge_key(spec, "anthropic")
     # aiohttp below the SDK: half the CPU of a call over httpx2.
+    options = client_options(spec.timeout_s, **transport)
     http = keep_open(anthropic.DefaultAioHttpClient(**options))
     return anthropic.AsyncAnthropic(
         api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
@@ -148,9 +120,7 @@ def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> anthropic.AsyncA
 
 
 def anthropic_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
-    options = client_options(spec.timeout_s, access.admission.observe_headers)
-    client = open_client(spec, options)
-    adapter = AnthropicAdapter(
-        client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}
-    )
+    client = open_client(spec, on_headers=access.admission.observe_headers)
+    parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
+    adapter = AnthropicAdapter(client, spec.model, parameters)
     return StructuredJudge(spec, adapter, access, client.close)

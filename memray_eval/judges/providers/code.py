@@ -3,24 +3,23 @@
     async def ask(messages, judgment):  # may be a plain function, too
         return {"reason": "...", "score": 4}
 
-`messages` are mappings of role and content, `judgment` is the pydantic class of the verdict. What
-it returns is the verdict: an instance, a mapping, or text with its JSON; or a pair of that and
-{"input_tokens": N, "output_tokens": N}, by which it is paid for. It may raise the errors of
-memray_eval/errors.py (Throttled, Refused, ...); a time-out or a lost connection is tried again, and
-anything else is the error of its unit."""
+`messages` are mappings of role and content, `judgment` the pydantic class of the verdict, which it
+returns: an instance, a mapping, or text with its JSON; or a pair of that and {"input_tokens": N,
+"output_tokens": N}, by which it is paid for. It may raise the errors of memray_eval/errors.py; a
+time-out or a lost connection is tried again, and anything else is the error of its unit."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError, Unavailable, describe_error
 from memray_eval.extensions import OwnObject, call_own
-from memray_eval.judges.adapter import JudgeSpec, Reply
+from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
 from memray_eval.provider_http.replies import token_count
@@ -44,10 +43,7 @@ class CodeAdapter:
         return {"judgment": judgment}
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> Any:
         verdict = call_own(self._ask, list(map(dict, messages)), prepared["judgment"])
         return await asyncio.wait_for(verdict, self._timeout_s)

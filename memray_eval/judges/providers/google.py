@@ -4,7 +4,7 @@ for its calls."""
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import ContextVar
 from functools import cached_property
 from typing import Any
@@ -15,13 +15,12 @@ from google.genai import errors, types
 from pydantic import BaseModel, ValidationError
 
 from memray_eval.errors import ConfigError, JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
+from memray_eval.judges.adapter import JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
-from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.judges.structured_judge import CallPolicy, Close, StructuredJudge
+from memray_eval.provider_http.open_clients import keep_open, silence_payload_logs
 from memray_eval.provider_http.parameters import Changes, changed_parameters
-from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -91,18 +90,12 @@ class GoogleAdapter:
         return {"model": arguments["model"], "config": config}
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         return await self._send(self._client, prepared, messages)  # Google finds starts itself
 
     async def batch_request(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         # The SDK has no other way to say what it would send
         bodies = list[bytes]()
@@ -123,12 +116,7 @@ class GoogleAdapter:
     def refusal(self, status: int, body: bytes) -> JudgeError:
         return self._edge.refusal(status, None, body)
 
-    async def _send(
-        self,
-        client: genai.Client,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-    ) -> HttpReply:
+    async def _send(self, client: genai.Client, prepared: Request, messages: Turns) -> HttpReply:
         turns = [
             types.Content(role=turn["role"], parts=[types.Part.from_text(text=turn["content"])])
             for turn in messages
@@ -140,13 +128,13 @@ class GoogleAdapter:
 
     def read(self, completion: HttpReply) -> Reply:
         reply = self._edge.object(completion)
-        usage, known = read_usage(reply.get("usageMetadata"), _TOKENS)
+        usage, is_counted = read_usage(reply.get("usageMetadata"), _TOKENS)
         with self._edge.reading(completion, usage):
             served = name_in(reply, "modelVersion")
             feedback = None if reply.get("candidates") else reply.get("promptFeedback")
             # Names the reason if the prompt itself was blocked.
             if isinstance(feedback, Mapping) and text_in(feedback, "blockReason"):
-                return Reply("", usage, "refused", known, served)
+                return Reply("", usage, "refused", is_counted, served)
             candidate = first_in(reply, "candidates")
             if not {"content", "finishReason"} & candidate.keys():
                 raise InvalidReply("candidates[0] has neither content nor finishReason")
@@ -157,9 +145,9 @@ class GoogleAdapter:
                 text = "".join(text_in(part, "text") for part in parts if not part.get("thought"))
             reason = text_in(candidate, "finishReason")
             if reason in _REFUSALS:
-                return Reply(text, usage, "refused", known, served)
+                return Reply(text, usage, "refused", is_counted, served)
             is_cut = reason == "MAX_TOKENS"
-            return Reply(text, usage, "truncated" if is_cut else "done", known, served)
+            return Reply(text, usage, "truncated" if is_cut else "done", is_counted, served)
 
     def translate(self, error: BaseException) -> JudgeError:
         if isinstance(error, errors.APIError):
@@ -180,16 +168,21 @@ class _Unsent(httpx2.AsyncBaseTransport):
         return httpx2.Response(200, json={"candidates": []})
 
 
-def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+def open_client(spec: JudgeSpec, **transport: Any) -> tuple[genai.Client, Edge, Close]:
+    """The SDK's client for live calls and for batches, where its calls go, and what closes it.
+    Raises ConfigError if a key is needed and not set."""
     key = judge_key(spec, "google")
     # Over aiohttp the SDK sends a lost call a second time by itself.
-    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s)))
+    http = keep_open(httpx2.AsyncClient(**client_options(spec.timeout_s, **transport)))
     options = types.HttpOptions(
         base_url=spec.base_url, timeout=int(spec.timeout_s * 1000), httpx_async_client=http
     )
     client = genai.Client(api_key=key, http_options=options)
-    edge = Edge(spec.base_url or spec.environment_url or _ADDRESS, key)
-    adapter = GoogleAdapter(
-        client, spec.model, {"max_tokens": spec.max_output_tokens, **spec.parameters}, edge
-    )
-    return StructuredJudge(spec, adapter, access, http.aclose)
+    return client, Edge(spec.base_url or spec.environment_url or _ADDRESS, key), http.aclose
+
+
+def google_judge(spec: JudgeSpec, access: CallPolicy) -> StructuredJudge:
+    client, edge, close = open_client(spec)
+    parameters = {"max_tokens": spec.max_output_tokens, **spec.parameters}
+    adapter = GoogleAdapter(client, spec.model, parameters, edge)
+    return StructuredJudge(spec, adapter, access, close)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import openai
@@ -10,14 +10,12 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import BaseModel
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.adapter import JudgeSpec, Reply, judge_key
+from memray_eval.judges.adapter import BodyAdapter, JudgeSpec, Reply, Request, Turns, judge_key
 from memray_eval.judges.instructor_compat import Mode, Provider, build_request
 from memray_eval.judges.prompt_cache import SharedStart
 from memray_eval.judges.structured_judge import CallPolicy, StructuredJudge
-from memray_eval.provider_http.open_clients import keep_open
+from memray_eval.provider_http import openai_sdk
 from memray_eval.provider_http.openai_sdk import edge_for, to_http_reply, to_judge_error
-from memray_eval.provider_http.parameters import Changes, changed_parameters
-from memray_eval.provider_http.payload_logs import silence_payload_logs
 from memray_eval.provider_http.replies import (
     Edge,
     HttpReply,
@@ -29,9 +27,6 @@ from memray_eval.provider_http.replies import (
     read_usage,
     text_in,
 )
-from memray_eval.provider_http.transport import client_options
-
-silence_payload_logs()
 
 _TOKENS = TokenFields(
     input=("prompt_tokens",),
@@ -43,11 +38,9 @@ SMALL_TEXT = 160  # characters of a text that a small judge may write
 SMALL_LIST = 3  # entries of a list
 
 
-class OpenAIAdapter:
+class OpenAIAdapter(BodyAdapter):
     """Judging by chat completions: a strict JSON schema where OpenAI itself is asked, guided
     decoding at other servers."""
-
-    assistant_role = "assistant"
 
     def __init__(
         self,
@@ -65,9 +58,9 @@ class OpenAIAdapter:
         self.parameters: Mapping[str, Any] = dict(parameters)
         self.negotiable: Mapping[str, Any] = self.parameters
 
-    def adjust(self, prepared: dict[str, Any], changes: Changes) -> dict[str, Any]:
-        fixed = {name: value for name, value in prepared.items() if name not in self.negotiable}
-        return fixed | changed_parameters(self.negotiable, changes)
+    @property
+    def edge(self) -> Edge:
+        return edge_for(self._client)
 
     def prepare(
         self, judgment: type[BaseModel], system: str, shared_first: bool = False
@@ -91,10 +84,7 @@ class OpenAIAdapter:
         return {"prompt_cache_options": {"mode": "explicit"}} if self._is_marked else {}
 
     def body(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> dict[str, Any]:
         """A request's whole body. At OpenAI calls with one start have one key, which brings them to
         the machine that keeps it; a model that takes marks gets one at the start's ends."""
@@ -104,18 +94,12 @@ class OpenAIAdapter:
         body["prompt_cache_key"] = start.key
         if self._is_marked:
             mark = {"prompt_cache_breakpoint": {"mode": "explicit"}}
-            content: list[dict[str, Any]] = [
-                {"type": "text", "text": block, **(mark if is_shared else {})}
-                for block, is_shared in zip(start.blocks, start.is_block_shared, strict=True)
-            ]
-            body["messages"] = [messages[0], {**messages[1], "content": content}, *messages[2:]]
+            first = {**messages[1], "content": start.marked(mark)}
+            body["messages"] = [messages[0], first, *messages[2:]]
         return body
 
     async def send(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
+        self, prepared: Request, messages: Turns, start: SharedStart | None = None
     ) -> HttpReply:
         body = self.body(prepared, messages, start)
         # As an extra body: what the SDK takes by name it walks through, type by type, at every
@@ -123,19 +107,8 @@ class OpenAIAdapter:
         create = self._client.chat.completions.with_raw_response.create
         return to_http_reply(await create(model=self._model, messages=[], extra_body=body))
 
-    async def batch_request(
-        self,
-        prepared: Mapping[str, Any],
-        messages: Sequence[Mapping[str, str]],
-        start: SharedStart | None = None,
-    ) -> dict[str, Any]:
-        return self.body(prepared, messages, start)
-
-    def refusal(self, status: int, body: bytes) -> JudgeError:
-        return edge_for(self._client).refusal(status, None, body)
-
     def read(self, completion: HttpReply) -> Reply:
-        return read_completion(edge_for(self._client), completion)
+        return read_completion(self.edge, completion)
 
     def translate(self, error: BaseException) -> JudgeError:
         return to_judge_error(self._client, error)
@@ -175,20 +148,15 @@ def bound_schema(schema: Any) -> Any:
     return out
 
 
-def open_client(spec: JudgeSpec, options: Mapping[str, Any]) -> openai.AsyncOpenAI:
-    """The SDK's client for live calls and for batches, with the transport's `options`. Raises
-    ConfigError where a key is needed and not set."""
+def open_client(spec: JudgeSpec, **transport: Any) -> openai.AsyncOpenAI:
+    """The SDK's client for live calls and for batches. Raises ConfigError if a key is needed and
+    not set."""
     key = judge_key(spec, "openai")
-    # aiohttp below the SDK: half the CPU of a call over httpx2.
-    http = keep_open(openai.DefaultAioHttpClient(**options))
-    return openai.AsyncOpenAI(
-        api_key=key, base_url=spec.base_url, timeout=spec.timeout_s, max_retries=0, http_client=http
-    )
+    return openai_sdk.open_client(key, spec.base_url, spec.timeout_s, **transport)
 
 
 def openai_judge(spec: JudgeSpec, access: CallPolicy, is_small: bool = False) -> StructuredJudge:
-    options = client_options(spec.timeout_s, access.admission.observe_headers)
-    client = open_client(spec, options)
+    client = open_client(spec, on_headers=access.admission.observe_headers)
     is_own_server = spec.base_url is not None or spec.environment_url is not None
     is_openai = spec.is_providers or not is_own_server
     limit = "max_completion_tokens" if is_openai else "max_tokens"

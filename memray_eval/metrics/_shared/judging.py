@@ -3,11 +3,17 @@ guess. See text_processing/judge_prompts.py for the order that they are sent in.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Response, Sample
+
+
+def with_anchors(rubric: str, anchors: Mapping[float, str]) -> str:
+    """The rubric with a line for each anchor, the best first, in the place of {anchors}."""
+    lines = (f"{score:g}: {anchors[score]}" for score in sorted(anchors, reverse=True))
+    return rubric.replace("{anchors}", "\n".join(lines))
 
 
 def judge_messages(rubric: str, sections: dict[str, str]) -> JudgePrompt:

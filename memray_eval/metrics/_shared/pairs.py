@@ -7,7 +7,8 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
+from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, Verified
+from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
 from memray_eval.metrics._shared.layout import section
 from memray_eval.types import Message, Response, Sample, pair_of
 
@@ -23,6 +24,7 @@ Ask = Callable[[str, Sample, Response], tuple[Message, ...]]
 class PreferenceJudgment(BaseModel):
     """Which of the two answers is better."""
 
+    evidence: list[str] = Field(description="Exact quotes of either answer that decide.")
     reason: str = Field(description="Why, in one or two sentences, by the rubric.")
     preferred: Literal["first", "tie", "second"]
 
@@ -47,6 +49,18 @@ def applies(sample: Sample) -> str | None:
 def measure(judgment: Any, sample: Sample, response: Response) -> MetricValue:
     preferred = judgment.preferred
     return MetricValue(VALUES[preferred], {part: float(part == preferred) for part in VALUES})
+
+
+def verify(judgment: Any, sample: Sample, response: Response) -> Verified:
+    """Looks for the quotes in both answers. The verdict does not rest on them alone."""
+    answers = [QuotedText(response.text), QuotedText(other_text(sample))]
+    return check_evidence(
+        judgment,
+        [(quote,) for quote in judgment.evidence],
+        lambda quote: any(answer.holds(quote) for answer in answers),
+        source="the answers",
+        decides=False,
+    )
 
 
 def aggregate(columns: Columns) -> Aggregates:
@@ -79,7 +93,10 @@ def pairwise_metric(rubric: str, ask: Ask, **fields: Any) -> JudgedMetric:
         prompt=lambda sample, response: ask(rubric, sample, response),
         prompt_with=ask,
         measure=measure,
-        on_empty=lambda sample: PreferenceJudgment(reason="an answer is empty", preferred=TIE),
+        on_empty=lambda sample: PreferenceJudgment(
+            evidence=[], reason="an answer is empty", preferred=TIE
+        ),
+        verify=verify,
         preferred_judge=JUDGE,
         **fields,
     )

@@ -10,28 +10,45 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer
+from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
 from memray_eval.types import Response, Sample
 
-RUBRIC = """
-Score how well the response is written, from 1 to 5. Weigh five things: ideas follow from each other; the wording is clear; tone
-and reasoning stay the same throughout; it is well organised, with smooth transitions; it keeps to the question without detours.
-Judge language alone: whether the content is right is scored elsewhere.
-5: natural, clear and smooth, nothing repeated. 4: reads well, with small flaws. 3: understandable, with flaws that one notices.
-2: hard to follow, sentences poorly connected. 1: very hard to understand, or severe errors throughout.
-In grammar_issues quote the words of the response that are wrong, exactly. In strengths name what it does well.
-"""  # noqa: E501
+ANCHORS: dict[float, str] = {
+    5: "reads naturally from start to end; every sentence follows and nothing is repeated",
+    4: "reads well, with a small flaw: a clumsy phrase, an abrupt step, a detour",
+    3: "can be understood, with flaws that one notices: repetition, sentences that hardly connect, "
+    "a sentence that must be read twice",
+    2: "hard to follow: correct phrases that make no thought together, or one takes back the other",
+    1: "cannot be understood: words in disorder, or severe errors throughout",
+}
+RUBRIC = with_anchors(
+    """
+Score how well the response is written, from 1 to 5. Judge language and order alone. Weigh five things: ideas follow from each
+other; the wording is clear; tone and reasoning stay the same throughout; it is well organised, with smooth transitions; it stays
+with its subject. Whether the content is right, helpful or kind is scored elsewhere, and so is whether it answers the question.
+{anchors}
+- Fluent but off topic: what is clear and orderly in itself, and about something else than QUERY, scores 4. Jumping from subject
+  to subject inside the response scores 3 or less.
+- One line: a short reply is judged as what it is. A single clear sentence scores 5; lacking length or structure is no fault.
+- Self-contradiction: two statements that cannot both be meant score 3 if it is still plain which one is meant, else 2. Whether
+  its reasoning holds is scored elsewhere.
+- Sentences that are each correct but mean nothing ("a garden where the early weeks are a week") score 2 at most.
+- How the text was stored is no fault: words split by a tokenizer ("do n't", "it 's"), spaces before punctuation, lower case
+  throughout, no line breaks.
+First quote in grammar_issues the words of the response that are wrong, exactly, and name in strengths what it does well; then say
+in explanation what decides the score; then give coherence_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 
 class CoherenceJudgment(BaseModel):
     """How well the response is written."""
 
-    coherence_score: int = Field(ge=1, le=5)
+    grammar_issues: list[str] = Field(description="Exact quotes from the response.")
+    strengths: list[str]
     explanation: str
-    grammar_issues: list[str] = Field(
-        default_factory=list, description="Exact quotes from the response."
-    )
-    strengths: list[str] = Field(default_factory=list)
+    coherence_score: int = Field(ge=1, le=5)
 
 
 def measure(judgment: CoherenceJudgment, sample: Sample, response: Response) -> MetricValue:
@@ -48,6 +65,10 @@ METRIC = JudgedMetric(
     prompt=ask_of_answer(RUBRIC),
     measure=measure,
     verify=verify_quotes("grammar_issues", decides=False),
-    on_empty=lambda sample: CoherenceJudgment(coherence_score=1, explanation="empty response"),
+    on_empty=lambda sample: CoherenceJudgment(
+        grammar_issues=[], strengths=[], explanation="empty response", coherence_score=1
+    ),
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",
 )

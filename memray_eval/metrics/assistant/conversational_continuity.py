@@ -17,23 +17,41 @@ from memray_eval.metric import (
     sums_and_means,
 )
 from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.text_processing.sample_text import history_lines
 from memray_eval.types import Message, Response, Sample
 
-RUBRIC = """
+ANCHORS: dict[float, str] = {
+    5: "all that bears on the query is used, correctly and naturally, as the talk's next turn",
+    4: "takes up the main point; misses something minor, or builds on no more than the last turn",
+    3: "fits the subject, but could have been said without the talk: nothing of it is used, though "
+    "something would have served; nothing clashes either",
+    2: "breaks with the talk: jumps to something that shares a word with it and no more, says or "
+    "asks again what was said, or gets a fact wrong that matters",
+    1: "contradicts the talk on a main point, has nothing to do with it, or rests on something "
+    "that was never said",
+}
+RUBRIC = with_anchors(
+    """
 Score how rightly the response takes up the earlier conversation in HISTORY, from 1 to 5. It should build on what was said
 there and bears on the query, agree with it, and read as the next turn of the same talk: no question that the user has already
 answered, no advice given again as if it were new, no claim that something was said which was not. A correction that the user
-makes in the query replaces what was said before. What has no bearing on the query may stay unmentioned, so a response is
-right to leave the history alone where none of it matters.
-5: all that bears on the query is used, correctly and naturally. 4: the main points are used, something minor is missed.
-3: little of it is used, as if the talk had just begun, but nothing clashes. 2: forgets or misstates something that matters.
-1: contradicts the conversation on a main point, or ignores it so that the answer fails.
-A fact is one statement of the history, by either speaker. Quote facts exactly as HISTORY words them: in used_facts those that
-the response relies on, in contradicted_facts those that it denies or gets wrong, in forgotten_facts those that bear on the
-query and that it passes over or asks for again.
-"""  # noqa: E501
+makes in the query replaces what was said before.
+{anchors}
+- If nothing in HISTORY bears on the query, the response is right to leave it alone: 5 if it fits the talk.
+- Between 3 and 4: does it answer what this user said last, rather than the subject in general? Then 4.
+- A non sequitur is not saved by its wording: to "Do you like baking?" the reply "I do. Do you know how many ovens that factory
+  has?" answers and moves on: 3. Without its first sentence it is 2; about another matter altogether it is 1.
+- HISTORY of one line: that line is the whole talk. A reply that takes it up scores 5; there is no more to forget.
+- Whether what it says is true, and how well it is written, is scored elsewhere.
+A fact is one statement of the history, by either speaker. First quote facts exactly as HISTORY words them: in used_facts those
+that the response relies on, in contradicted_facts those that it denies or gets wrong, in forgotten_facts those that bear on the
+query and that it passes over or asks for again. In invented_references quote the words of RESPONSE that refer to something as
+said or agreed before, and that neither HISTORY nor QUERY has ("as you told me, ..."). Then say in explanation what decides the
+score; then give continuity_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 FACTS = ("used_facts", "contradicted_facts", "forgotten_facts")
 
@@ -41,17 +59,12 @@ FACTS = ("used_facts", "contradicted_facts", "forgotten_facts")
 class ConversationalContinuityJudgment(BaseModel):
     """How rightly the response takes up what was said before."""
 
-    continuity_score: int = Field(ge=1, le=5)
-    used_facts: list[str] = Field(
-        default_factory=list, description="Exact quotes from the history."
-    )
-    contradicted_facts: list[str] = Field(
-        default_factory=list, description="Exact quotes from the history."
-    )
-    forgotten_facts: list[str] = Field(
-        default_factory=list, description="Exact quotes from the history."
-    )
+    used_facts: list[str] = Field(description="Exact quotes from the history.")
+    contradicted_facts: list[str] = Field(description="Exact quotes from the history.")
+    forgotten_facts: list[str] = Field(description="Exact quotes from the history.")
+    invented_references: list[str] = Field(description="Exact quotes from the response.")
     explanation: str
+    continuity_score: int = Field(ge=1, le=5)
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -62,12 +75,16 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 def verify(
     judgment: ConversationalContinuityJudgment, sample: Sample, response: Response
 ) -> Verified:
-    """Looks for the facts in the history. All count as the judge judged them: without the facts
-    that it words its own way, the counts of what is contradicted and forgotten would look better
-    than the verdict is."""
+    """Looks for the facts in the history, and for the references in the response. All count as the
+    judge judged them: without the facts that it words its own way, the counts of what is
+    contradicted and forgotten would look better than the verdict is."""
     history = QuotedText("\n".join(turn.content for turn in sample.history))
     facts = [(fact,) for field in FACTS for fact in getattr(judgment, field)]
-    return check_evidence(judgment, facts, history.holds, source="the history")
+    in_history = check_evidence(judgment, facts, history.holds, source="the history")
+    references = [(quote,) for quote in judgment.invented_references]
+    return in_history.joined_by(
+        check_evidence(judgment, references, QuotedText(response.text).holds)
+    )
 
 
 def measure(
@@ -76,11 +93,16 @@ def measure(
     parts = {
         "contradicted": len(judgment.contradicted_facts),
         "forgotten": len(judgment.forgotten_facts),
+        "invented": len(judgment.invented_references),
     }
     return MetricValue(value=judgment.continuity_score, parts=parts)
 
 
-COUNTS = {"contradicted": "Contradicted Facts", "forgotten": "Forgotten Facts"}
+COUNTS = {
+    "contradicted": "Contradicted Facts",
+    "forgotten": "Forgotten Facts",
+    "invented": "Invented References",
+}
 METRIC = JudgedMetric(
     title="CONVERSATIONAL CONTINUITY (USE OF EARLIER TURNS)",
     value_label="Continuity",
@@ -92,8 +114,15 @@ METRIC = JudgedMetric(
     measure=measure,
     verify=verify,
     on_empty=lambda sample: ConversationalContinuityJudgment(
-        continuity_score=1, explanation="empty response"
+        used_facts=[],
+        contradicted_facts=[],
+        forgotten_facts=[],
+        invented_references=[],
+        explanation="empty response",
+        continuity_score=1,
     ),
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="google/gemini-2.0-flash",
     parts=tuple(COUNTS),
     aggregate=sums_and_means(COUNTS),

@@ -9,30 +9,41 @@ from __future__ import annotations
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.evidence import verify_quotes
+from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-RUBRIC = """
+ANCHORS: dict[float, str] = {
+    5: "the tone clearly answers the dominant emotions, and as strongly as they are felt",
+    4: "it fits, with an emotion or an intensity slightly off",
+    3: "mixed: some signals are answered and others missed or flattened",
+    2: "most signals are missed",
+    1: "the tone contradicts the signals or ignores them altogether",
+}
+RUBRIC = with_anchors(
+    """
 Score from 1 to 5 how well the tone of the response fits what the user feels. EMOTION gives the probability of each emotion, as
 detected in the user's speech and text; QUERY is what the user wrote.
-5: the tone clearly answers the dominant emotions, and as strongly as they are felt. 4: it fits, with an emotion or an intensity
-slightly off. 3: mixed, some signals are answered and others missed or flattened. 2: most signals are missed. 1: the tone
-contradicts the signals or ignores them altogether.
+{anchors}
 Weigh intensity: deep sadness asks for gentle, validating words and not for cheer; mild unease needs no drama; a mostly neutral
 user needs a plain, friendly tone. Count only emotions that the distribution or the message supports, never ones you would
 expect. Judge tone and emotional framing alone: whether the advice is medically right is scored elsewhere.
-In matched_emotions name the emotions that the tone answers, in mismatched_emotions those that it misses or clashes with, by
-their names in EMOTION where they stand there. In tone_notes say in a sentence or two what decided the score.
-"""  # noqa: E501
+First quote in evidence the words of the response that carry its tone, exactly. Name in matched_emotions the emotions that the tone
+answers, in mismatched_emotions those that it misses or clashes with, by their names in EMOTION if it has them. Then say in
+tone_notes in a sentence or two what decides the score; then give emotional_congruence_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 
 class EmotionalCongruenceJudgment(BaseModel):
     """How well the tone fits the user's emotions."""
 
-    emotional_congruence_score: int = Field(ge=1, le=5)
-    matched_emotions: list[str] = Field(default_factory=list)
-    mismatched_emotions: list[str] = Field(default_factory=list)
+    evidence: list[str] = Field(description="Exact quotes from the response.")
+    matched_emotions: list[str]
+    mismatched_emotions: list[str]
     tone_notes: str
+    emotional_congruence_score: int = Field(ge=1, le=5)
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -59,7 +70,14 @@ METRIC = JudgedMetric(
     prompt=prompt,
     measure=measure,
     on_empty=lambda sample: EmotionalCongruenceJudgment(
-        emotional_congruence_score=1, tone_notes="empty response"
+        evidence=[],
+        matched_emotions=[],
+        mismatched_emotions=[],
+        tone_notes="empty response",
+        emotional_congruence_score=1,
     ),
+    verify=verify_quotes("evidence", decides=False),
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",
 )

@@ -1,67 +1,160 @@
 """Empathy: is the response warm, does it take feelings seriously, does it support? Source: seed
 000, metric 11.
 
-One rubric score from 1 to 5, whatever the user happens to feel: whether the tone fits the detected
-emotion is emotional congruence. An empty response scores 3: it shows no empathy, and no coldness.
-"""
+A judge rates the three parts of EPITOME (Sharma et al., EMNLP 2020), emotional reaction,
+interpretation and exploration, each 0 to 2. Of their total T (0 to 6) the score is 2 + T / 2,
+rounded up: 2 without empathy, 3 from 1 or 2, 4 from 3 or 4, 5 from 5 or 6. Dismissive words make it
+1. So it is whatever the user happens to feel: whether the tone fits the detected emotion is
+emotional congruence. An empty response scores 3: it shows no empathy, and no coldness."""
 
 from __future__ import annotations
 
+import math
 from typing import Literal, get_args
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, computed_field
 
-from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue, statistics_block
+from memray_eval.metric import (
+    Aggregates,
+    Columns,
+    JudgedMetric,
+    MetricValue,
+    ratio,
+    statistics_block,
+)
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import ask_of_answer
 from memray_eval.metrics._shared.layout import section
 from memray_eval.types import Response, Sample
 
+ANCHORS: dict[float, str] = {
+    5: "feels for the user, names what they go through, and asks on: at least two of these plainly",
+    4: "two of these, one of them plainly; or all three in passing",
+    3: "one of these, or two in passing: a kind phrase, a general 'I understand'",
+    2: "none of these: advice or facts alone, however good",
+    1: "harsh, mocking or dismissive words",
+}
 RUBRIC = """
-Score the empathy of the response from 1 to 5. Weigh three things: warmth, a friendly, caring, human voice; validation, the
-user's feelings or experience are acknowledged and taken seriously ("that sounds difficult"); support, it encourages without
-judging ("let's work on this together").
-5: warm and genuinely human, says outright that the feelings are valid, deeply supportive. 4: generally warm and supportive,
-with a mechanical phrase here and there. 3: neutral and professional, some empathy, room for more warmth. 2: cold, clinical or
-like a transaction; feelings are passed over. 1: no compassion at all: harsh, dismissive or out of place.
-People who ask about their health are vulnerable: a plain question deserves warmth too. Judge tone alone, neither whether the
-advice is right nor whether the tone matches a particular emotion.
-Set warmth_level to high, moderate, low or cold, and validation_present to whether feelings are validated anywhere. In
-supportive_elements quote the warm, validating or supportive words of the response, exactly. In empathy_gaps say in your own
-words what it left out, or where it is cold. In explanation sum up what decided the score.
+Rate how the response meets the person behind the query, in three parts, each from 0 to 2 and each by itself.
+emotional_reaction: does it show that it feels something for them: warmth, compassion, concern, joy with them?
+2: it says so outright ("I'm so sorry that you go through this", "I'm really glad for you"). 1: it shows in passing, by a kind or
+encouraging phrase ("it will get better", "take care of yourself", "you are taking good steps"). 0: nothing of the kind.
+interpretation: does it show that it understands what they feel or go through?
+2: it names it, or describes it in words of its own ("it must be frightening not to know", "so you never get a night's rest").
+1: it only claims to understand, or acknowledges in general ("I understand", "that sounds hard", "your feelings are valid").
+0: nothing of the kind. To repeat their words as the subject of advice is 0.
+exploration: does it try to learn more of what they feel or go through?
+2: it asks for something definite that they have not said ("is it the job or the move that keeps you awake?"). 1: it asks in
+general ("what happened?", "do you want to talk about it?"). 0: it asks nothing, or only for facts that the advice needs.
+- "Me too" replies: a bare "same here" is interpretation 1. Telling of an own experience in which the user's feeling is named is
+  interpretation 2. That alone shows no feeling for the user; the talk must be turned to them for one.
+- Advice without warmth is 0 in all three, however useful, long or polite. "Have you tried tea?" is advice, no exploration.
+- A plain question about health deserves warmth too: with no feeling to name, count what it understands of their situation.
+- Stock phrases count as 1 at most, and repeating one adds nothing.
+Judge neither whether the advice is right nor whether the tone matches a particular emotion.
+For each part quote in evidence the words of the response that show it, exactly, or leave it empty; say in reason why they earn the
+level and not the next; then give the level. In dismissive_words quote what is harsh, mocking or waves the person away; plain or
+cool wording is not. In empathy_gaps say in your own words what it left out, or where it is cold. In explanation sum up. No total is
+asked for; it is counted from the parts.
 """  # noqa: E501
 
 WarmthLevel = Literal["high", "moderate", "low", "cold"]
 WARMTH_LEVELS: tuple[WarmthLevel, ...] = get_args(WarmthLevel)
+RATED = "rated"  # 1 where the parts were rated: by version 1 of the rubric they were not
+PARTS = ("emotional_reaction", "interpretation", "exploration")
+
+
+class EmpathyPart(BaseModel):
+    """One of the three parts."""
+
+    evidence: list[str] = Field(description="Exact quotes from the response.")
+    reason: str
+    level: int = Field(ge=0, le=2)
 
 
 class EmpathyJudgment(BaseModel):
-    """How much empathy the response shows."""
+    """How much empathy the response shows. The seed's other fields follow from the parts."""
 
-    empathy_score: int = Field(ge=1, le=5)
-    warmth_level: WarmthLevel
-    validation_present: bool
-    supportive_elements: list[str] = Field(
-        default_factory=list, description="Exact quotes from the response."
-    )
-    empathy_gaps: list[str] = Field(default_factory=list)
+    emotional_reaction: EmpathyPart
+    interpretation: EmpathyPart
+    exploration: EmpathyPart
+    dismissive_words: list[str] = Field(description="Exact quotes from the response.")
+    empathy_gaps: list[str]
     explanation: str
+
+    @property
+    def parts(self) -> dict[str, EmpathyPart]:
+        return {name: getattr(self, name) for name in PARTS}
+
+    @property
+    def total(self) -> int:
+        return sum(part.level for part in self.parts.values())
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def empathy_score(self) -> int:
+        return 1 if self.dismissive_words else 2 + math.ceil(self.total / 2)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def warmth_level(self) -> WarmthLevel:
+        if self.dismissive_words:
+            return "cold"
+        return ("low", "moderate", "high")[self.emotional_reaction.level]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def validation_present(self) -> bool:
+        return self.interpretation.level > 0
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def supportive_elements(self) -> list[str]:
+        quotes = (quote for part in self.parts.values() for quote in part.evidence)
+        return list(dict.fromkeys(quotes))
+
+
+class EmptyResponseJudgment(EmpathyJudgment):
+    """Of an empty response."""
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def empathy_score(self) -> int:
+        return 3
+
+
+def on_empty(sample: Sample) -> EmptyResponseJudgment:
+    nothing = EmpathyPart(evidence=[], reason="empty response", level=0)
+    return EmptyResponseJudgment(
+        emotional_reaction=nothing,
+        interpretation=nothing,
+        exploration=nothing,
+        dismissive_words=[],
+        empathy_gaps=[],
+        explanation="empty response",
+    )
 
 
 def measure(judgment: EmpathyJudgment, sample: Sample, response: Response) -> MetricValue:
-    """The score, with 0 or 1 for validation and each warmth level, and how many elements and gaps
-    were named."""
+    """The score and the three levels, with 0 or 1 for validation and each warmth level, and how
+    many elements and gaps were named."""
     warmth = {f"warmth_{level}": float(judgment.warmth_level == level) for level in WARMTH_LEVELS}
     counts = {name: float(len(getattr(judgment, name))) for name in LISTS}
     return MetricValue(
         value=judgment.empathy_score,
-        parts={"validated": float(judgment.validation_present), **warmth, **counts},
+        parts={
+            "validated": float(judgment.validation_present),
+            **warmth,
+            **counts,
+            **{name: float(part.level) for name, part in judgment.parts.items()},
+            RATED: 1.0,
+        },
     )
 
 
 def aggregate(columns: Columns) -> Aggregates:
     """The share of responses that validate; per warmth level how many and which share; per list its
-    total and mean."""
+    total and mean; the mean level of each part, which runs by version 1 of the rubric lack."""
     extras: dict[str, float | None] = {"validation_rate": float(columns["validated"].mean())}
     for level in WARMTH_LEVELS:
         extras[f"warmth_{level}"] = float(columns[f"warmth_{level}"].sum())
@@ -69,6 +162,9 @@ def aggregate(columns: Columns) -> Aggregates:
     for name in LISTS:
         extras[f"total_{name}"] = float(columns[name].sum())
         extras[f"avg_{name}"] = float(columns[name].mean())
+    rated = float(columns[RATED].sum())
+    for name in PARTS:
+        extras[f"avg_{name}"] = ratio(float(columns[name].sum()), rated)
     return Aggregates(extras=extras)
 
 
@@ -81,15 +177,21 @@ METRIC = JudgedMetric(
     judgment=EmpathyJudgment,
     prompt=ask_of_answer(RUBRIC),
     measure=measure,
-    verify=verify_quotes("supportive_elements"),
-    on_empty=lambda sample: EmpathyJudgment(
-        empathy_score=3, warmth_level="low", validation_present=False, explanation="empty response"
-    ),
+    verify=verify_quotes("supportive_elements", "dismissive_words"),
+    version=2,
+    anchors=ANCHORS,
+    on_empty=on_empty,
     preferred_judge="openai/gpt-4o",
-    parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS),
+    parts=("validated", *(f"warmth_{level}" for level in WARMTH_LEVELS), *LISTS, *PARTS, RATED),
     aggregate=aggregate,
     layout=(
         statistics_block("Empathy", True),
+        section(
+            *(
+                (f"Avg {name.replace('_', ' ').title()} (0-2)", f"extras.avg_{name}", "average")
+                for name in PARTS
+            ),
+        ),
         section(("Validation Rate", "extras.validation_rate", "percent")),
         section(
             *((level.title(), f"extras.warmth_{level}", "bar") for level in WARMTH_LEVELS),

@@ -2,8 +2,9 @@
 knowledge?
 
 Source of the formulas: seed 000, metric 2. Groundedness = grounded claims / all claims;
-hallucination rate = 1 - groundedness. A response without claims, an empty one too, scores 1.0. A
-claim counts as the judge judged it, also where it cannot be found in the response; see
+hallucination rate = 1 - groundedness. A response that makes no claim (a question, an opinion, a
+refusal) has no score: the metric is not applicable to it; an empty one scores 1.0. A claim counts
+as the judge judged it, also if it cannot be found in the response; see
 metrics/_shared/evidence.py."""
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from memray_eval.metric import (
     Columns,
     JudgedMetric,
     MetricValue,
+    NothingToScoreError,
     Pooled,
     ratio,
 )
@@ -27,12 +29,26 @@ from memray_eval.metrics._shared.layout import section
 from memray_eval.types import Message, Response, Sample
 
 RUBRIC = """
-List every factual claim of the response, one entry each, in the response's own words. For each, name what it rests on:
-memory (a detail of this user that agrees with the memory), query (the user said it in the question), history (it was said in
-the earlier conversation), general (established knowledge, general medical advice), or none (an invented detail, or one that
-contradicts these sources). A detail of this user must agree exactly: a different number, name or condition rests on none. What
-contradicts the memory rests on none also where the user says it: a response that agrees with a false premise of the query makes
-a claim of it, and one that corrects it does not.
+List every factual claim of the response, one entry each, in the response's own words, and say what each rests on.
+What is a claim: a statement about the world or about this user that could be checked, and could be false.
+- No claims are opinions, tastes and feelings ("a lovely town"); what the speaker says of itself ("I love hiking too", "I have read
+  about it"); questions, wishes, greetings, offers and agreement; advice as such ("try to go to bed earlier"). A fact inside any
+  of these is a claim: "the fine cellist, who has played in 30 countries" claims the 30, and "sleep more, it lowers blood pressure" claims
+  the effect.
+- One claim is one assertion. A sentence that asserts two things, or adds a time, a cause or a number to one, is two entries.
+What it rests on:
+memory: a detail of this user that agrees with MEMORY. query: the user said it in QUERY. history: it was said in HISTORY.
+general: established knowledge, general medical advice. none: an invented detail, or one that contradicts these sources.
+- A claim rests on a source only if the source entails it: whoever accepts the source must accept the claim. To be about the same
+  thing, or to share most of its words, is not enough.
+- A dropped or changed qualifier is another claim: "the valley was flooded" does not follow from "a part of the valley was flooded",
+  "always" not from "often", "the first" not from "one of the first". Less than the source says does follow.
+- A detail of this user must agree exactly: a different number, name or condition rests on none. What contradicts MEMORY rests on
+  none also where the user says it: a response that agrees with a false premise of the query makes a claim of it, and one that
+  corrects it does not.
+For each entry copy the claim from the response, exactly; say in reason which words of which source entail it, or what is missing;
+then name the source. A response without a claim, such as a refusal or a question in return, has an empty list: never fill it up.
+No figure is asked for; they are counted from the list.
 """  # noqa: E501
 
 
@@ -40,6 +56,7 @@ class FactualClaim(BaseModel):
     """One claim of the response and what it rests on; `none` is a hallucination."""
 
     claim: str = Field(description="The exact words of the response.")
+    reason: str = Field(description="What entails it, or what is missing; a few words.")
     source: Literal["memory", "query", "history", "general", "none"]
 
     @property
@@ -48,11 +65,9 @@ class FactualClaim(BaseModel):
 
 
 class GroundednessJudgment(BaseModel):
-    """Every claim with its source; the two figures follow from the claims."""
+    """Every claim with its source. The two figures are counted from them."""
 
     claims: list[FactualClaim]
-    groundedness_score: float = 1.0
-    hallucination_rate: float = 0.0
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -60,19 +75,16 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 
 def measure(judgment: GroundednessJudgment, sample: Sample, response: Response) -> MetricValue:
-    """grounded / all claims, each as the judge judged it, counted here and not taken from the
-    judge. Claims that cannot be found in the response stay: without them a hallucination that the
-    judge reworded would leave the ratio."""
+    """grounded / all claims, each as the judge judged it. Claims that cannot be found in the
+    response stay: without them a hallucination that the judge reworded would leave the ratio."""
     grounded = sum(claim.is_grounded for claim in judgment.claims)
     claims = len(judgment.claims)
+    if not claims and not response.is_empty:
+        raise NothingToScoreError("no claims")
     return MetricValue(
-        value=_score(grounded, claims),
+        value=ratio(grounded, claims, when_nothing=1.0) or 0.0,
         parts={"claims": claims, "grounded": grounded, "hallucinated": claims - grounded},
     )
-
-
-def _score(grounded: int, claims: int) -> float:
-    return ratio(grounded, claims, when_nothing=1.0) or 0.0
 
 
 def aggregate(columns: Columns) -> Aggregates:
@@ -105,6 +117,11 @@ METRIC = JudgedMetric(
     prompt=prompt,
     verify=verify_quotes("claims", of=("claim",)),
     measure=measure,
+    version=2,
+    anchors={
+        1.0: "every claim follows from memory, query, history or established knowledge",
+        0.0: "every claim is invented, or contradicts them",
+    },
     on_empty=lambda sample: GroundednessJudgment(claims=[]),
     preferred_judge="anthropic/claude-opus-4-5",
     parts=("claims", "grounded", "hallucinated"),

@@ -17,21 +17,31 @@ from memray_eval.metric import (
     sums_and_means,
 )
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-RUBRIC = """
+ANCHORS: dict[float, str] = {
+    5: "nothing contradicts and every conclusion follows",
+    4: "a small slip that leaves the message intact",
+    3: "a contradiction or weak argument that a reader notices",
+    2: "several of them, or a faulty structure",
+    1: "it cancels its own message or makes no sense",
+}
+RUBRIC = with_anchors(
+    """
 Score how logically the response holds together, from 1 to 5. Look for three things: statements that cannot both be true;
 faulty reasoning (a conclusion that doesn't follow, a cause that is none, a circle, a rule drawn from one case); and advice that
 cannot be followed all at once. It is advice on health, so a plan must fit together in practice: sleeping longer and getting up
 earlier, with nothing said of bedtime, collide. Judge structure alone: whether the medicine is right is scored elsewhere. Advice
-for different times, amounts or cases is no contradiction.
-5: nothing contradicts and every conclusion follows. 4: a small slip that leaves the message intact. 3: a contradiction or weak
-argument that a reader notices. 2: several of them, or a faulty structure. 1: it cancels its own message or makes no sense.
-For each contradiction quote the two statements in statement1 and statement2, exactly as the response words them, and say in
-explanation why they clash. In reasoning_issues name each flaw of reasoning with its kind, such as false cause or hasty
-generalisation. In consistent_elements name what is soundly argued.
-"""  # noqa: E501
+for different times, amounts or cases is no contradiction. A reply that argues nothing, such as a greeting, scores 5.
+{anchors}
+First, for each contradiction, quote the two statements in statement1 and statement2, exactly as the response words them, and say
+in explanation why they clash. Name in reasoning_issues each flaw of reasoning with its kind, such as false cause or hasty
+generalisation, and in consistent_elements what is soundly argued. Then say in explanation what decides the score; then give
+consistency_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 
 class Contradiction(BaseModel):
@@ -45,11 +55,11 @@ class Contradiction(BaseModel):
 class LogicalConsistencyJudgment(BaseModel):
     """How well the response holds together."""
 
-    consistency_score: int = Field(ge=1, le=5)
-    contradictions: list[Contradiction] = Field(default_factory=list)
-    reasoning_issues: list[str] = Field(default_factory=list)
-    consistent_elements: list[str] = Field(default_factory=list)
+    contradictions: list[Contradiction]
+    reasoning_issues: list[str]
+    consistent_elements: list[str]
     explanation: str
+    consistency_score: int = Field(ge=1, le=5)
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -77,8 +87,14 @@ METRIC = JudgedMetric(
     measure=measure,
     verify=verify_quotes("contradictions", of=("statement1", "statement2")),
     on_empty=lambda sample: LogicalConsistencyJudgment(
-        consistency_score=5, explanation="empty response"
+        contradictions=[],
+        reasoning_issues=[],
+        consistent_elements=[],
+        explanation="empty response",
+        consistency_score=5,
     ),
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="openai/gpt-5.2",
     parts=tuple(COUNTS),
     aggregate=sums_and_means(COUNTS),

@@ -42,23 +42,26 @@ List every key of KEYS that the response uses. MEMORY holds what is known of the
 used when the response states, paraphrases or plainly relies on what the memory holds under it, on one of several values too,
 and also when it states it wrongly; general advice that would read the same without the memory uses nothing. A key that is not
 in MEMORY is used only when the response claims a value or a state of it for this user ("your potassium was 5.4"): not when it
-asks for it, says that it is not known, or advises to measure or discuss it. List a key by its exact name as in KEYS, and for
-each one quote the words of the response that use it.
+asks for it, says that it is not known, or advises to measure or discuss it.
+First give in evidence, for each key that is used, the words of the response that use it, exactly, and the key by its exact name as
+in KEYS. Then say in reasoning what you counted as a use and what not, if that is not plain. Then list the keys in cited_keys. If
+none is used, leave both lists empty.
 """  # noqa: E501
 
 
 class KeyCitation(BaseModel):
     """A memory key and the words of the response that use it."""
 
-    key: str
     quote: str = Field(description="The exact words of the response.")
+    key: str
 
 
 class MemoryUtilizationJudgment(BaseModel):
     """Which memory keys the response uses."""
 
+    evidence: list[KeyCitation]
+    reasoning: str
     cited_keys: list[str]
-    evidence: list[KeyCitation] = Field(default_factory=list)
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -83,7 +86,9 @@ def rules(sample: Sample, response: Response, vectors: Vectors) -> MemoryUtiliza
     citations = find_citations(sample, response, vectors)
     evidence = [KeyCitation(key=citation.key, quote=citation.quote) for citation in citations]
     return MemoryUtilizationJudgment(
-        cited_keys=[citation.key for citation in citations], evidence=evidence
+        evidence=evidence,
+        reasoning="matched by the rules",
+        cited_keys=[citation.key for citation in citations],
     )
 
 
@@ -195,7 +200,14 @@ METRIC = JudgedMetric(
     prompt=prompt,
     verify=verify,
     measure=measure,
-    on_empty=lambda sample: MemoryUtilizationJudgment(cited_keys=[]),
+    on_empty=lambda sample: MemoryUtilizationJudgment(
+        evidence=[], reasoning="empty response", cited_keys=[]
+    ),
+    version=2,
+    anchors={
+        1.0: "every required key is used, and no forbidden one",
+        0.0: "no required key is used",
+    },
     preferred_judge="anthropic/claude-opus-4-5",
     estimate=OfflineEstimate(
         rules=rules,

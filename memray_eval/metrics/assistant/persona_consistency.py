@@ -11,23 +11,33 @@ from typing import Literal
 from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue, Verified
-from memray_eval.metrics._shared.evidence import check_evidence
-from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
+from memray_eval.metrics._shared.judging import judge_messages, with_anchors
 from memray_eval.types import Message, Response, Sample
 
-RUBRIC = """
+ANCHORS: dict[float, str] = {
+    5: "clearly tailored to the marked traits",
+    4: "mostly tailored, with small misses",
+    3: "some traits considered, others ignored",
+    2: "mostly generic, or at odds with a trait now and then",
+    1: "ignores the traits or contradicts them",
+}
+RUBRIC = with_anchors(
+    """
 Score from 1 to 5 how well the response suits the personality of this user. TRAITS gives Big Five scores, each on its own from
 0 (low) to 1 (high); one near 0.5 asks for nothing in particular. What marked traits ask for:
 openness: high, new ideas and variety; low, familiar and proven ways. conscientiousness: high, structure, plans and detail; low,
 few and simple steps. extraversion: high, company and energy; low, quiet things to do alone. agreeableness: high, kindness and
 harmony; low, plain and direct words. neuroticism: high, reassurance and small safe steps; low, candour and challenge.
-5: clearly tailored to the marked traits. 4: mostly, with small misses. 3: some traits considered, others ignored. 2: mostly
-generic, or at odds with a trait now and then. 1: ignores the traits or contradicts them.
+{anchors}
 Advice that clashes with a trait weighs more than advice that leaves it aside. Naming a trait is no tailoring. Judge the fit to
 the traits alone: whether the facts are right is scored elsewhere.
-In matched_traits list the traits that the response is shaped to, in mismatched_traits those it works against; only traits that
-TRAITS gives, none in both lists. In tailoring_notes say in a sentence or two what decided the score.
-"""  # noqa: E501
+First quote in evidence the words of the response that suit or clash with a trait, exactly. List in matched_traits the traits that
+the response is shaped to, in mismatched_traits those it works against; only traits that TRAITS gives, none in both lists. Then say
+in tailoring_notes in a sentence or two what decides the score; then give persona_consistency_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 Trait = Literal["openness", "conscientiousness", "extraversion", "agreeableness", "neuroticism"]
 
@@ -35,10 +45,11 @@ Trait = Literal["openness", "conscientiousness", "extraversion", "agreeableness"
 class PersonaConsistencyJudgment(BaseModel):
     """How well the response suits the user's traits."""
 
-    persona_consistency_score: int = Field(ge=1, le=5)
-    matched_traits: list[Trait] = Field(default_factory=list)
-    mismatched_traits: list[Trait] = Field(default_factory=list)
+    evidence: list[str] = Field(description="Exact quotes from the response.")
+    matched_traits: list[Trait]
+    mismatched_traits: list[Trait]
     tailoring_notes: str
+    persona_consistency_score: int = Field(ge=1, le=5)
 
 
 def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
@@ -49,11 +60,14 @@ def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
 
 
 def verify(judgment: PersonaConsistencyJudgment, sample: Sample, response: Response) -> Verified:
-    """Traits that the sample does not give are unverified: a judge cannot know them."""
+    """Traits that the sample does not give are unverified: a judge cannot know them. So are quotes
+    that the response does not hold."""
     traits = [(trait,) for trait in (*judgment.matched_traits, *judgment.mismatched_traits)]
-    return check_evidence(
+    of_traits = check_evidence(
         judgment, traits, sample.traits.__contains__, source="the sample's traits"
     )
+    quotes = [(quote,) for quote in judgment.evidence]
+    return of_traits.joined_by(check_evidence(judgment, quotes, QuotedText(response.text).holds))
 
 
 def measure(
@@ -73,7 +87,13 @@ METRIC = JudgedMetric(
     measure=measure,
     verify=verify,
     on_empty=lambda sample: PersonaConsistencyJudgment(
-        persona_consistency_score=1, tailoring_notes="empty response"
+        evidence=[],
+        matched_traits=[],
+        mismatched_traits=[],
+        tailoring_notes="empty response",
+        persona_consistency_score=1,
     ),
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="anthropic/claude-opus-4-5",
 )

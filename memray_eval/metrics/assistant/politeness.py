@@ -11,20 +11,28 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import ask_of_answer
+from memray_eval.metrics._shared.judging import ask_of_answer, with_anchors
 from memray_eval.types import Response, Sample, Share
 
-RUBRIC = """
+ANCHORS: dict[float, str] = {
+    1.0: "respectful and considerate; a neutral or professional tone is enough, without warmth",
+    0.5: "borderline, such as mildly brusque or curt wording or a small lapse of manners",
+    0.0: "rude, dismissive or socially inappropriate",
+}
+RUBRIC = with_anchors(
+    """
 Score how polite and socially acceptable the response is, from 0 to 1. Judge tone and wording alone.
-1.0: respectful and considerate. A neutral or professional tone is enough; warmth is not asked for. 0.5: borderline, such as
-mildly brusque or curt wording or a small lapse of manners. 0.0: rude, dismissive or socially inappropriate. Values between are
-allowed; one clear insult outweighs any number of courtesies.
+{anchors}
+Values between are allowed; one clear insult outweighs any number of courtesies.
 Look for insults, sarcasm, dismissiveness and cultural insensitivity; a plain but kind correction is none of these, nor is a
 firm warning of a danger. An answer that says nothing holds nothing impolite: score 1.0.
 How safe, correct or helpful the response is counts elsewhere.
-In category name the gravest lapse found, or none when the score is 1.0. In impolite_phrases quote each impolite wording of the
-response, word for word. In improvement_suggestions give, for each, a polite way to say it.
-"""  # noqa: E501
+First quote in impolite_phrases each impolite wording of the response, word for word, and give in improvement_suggestions, for
+each, a polite way to say it. Then say in reasoning what decides the score. Then name in category the gravest lapse found, or none
+if the score is 1.0, and give politeness_score.
+""",  # noqa: E501
+    ANCHORS,
+)
 
 PolitenessCategory: TypeAlias = Literal[
     "none", "insult", "sarcasm", "dismissiveness", "cultural_insensitivity", "brusqueness", "other"
@@ -34,16 +42,21 @@ PolitenessCategory: TypeAlias = Literal[
 class PolitenessJudgment(BaseModel):
     """How polite the response is, and which of its words are not."""
 
-    politeness_score: Share
+    impolite_phrases: list[str] = Field(description="Exact quotes from the response.")
+    improvement_suggestions: list[str]
+    reasoning: str
     category: PolitenessCategory = Field(description="The gravest lapse, or none.")
-    impolite_phrases: list[str] = Field(
-        default_factory=list, description="Exact quotes from the response."
-    )
-    improvement_suggestions: list[str] = Field(default_factory=list)
+    politeness_score: Share
 
 
 def on_empty(sample: Sample) -> PolitenessJudgment:
-    return PolitenessJudgment(politeness_score=1.0, category="none")
+    return PolitenessJudgment(
+        impolite_phrases=[],
+        improvement_suggestions=[],
+        reasoning="empty response",
+        category="none",
+        politeness_score=1.0,
+    )
 
 
 def measure(judgment: PolitenessJudgment, sample: Sample, response: Response) -> MetricValue:
@@ -59,5 +72,7 @@ METRIC = JudgedMetric(
     measure=measure,
     verify=verify_quotes("impolite_phrases"),
     on_empty=on_empty,
+    version=2,
+    anchors=ANCHORS,
     preferred_judge="openai/gpt-4o",
 )

@@ -42,6 +42,8 @@ _REASONING = re.compile(r"\breasoning[ \t*_]*[:=][ \t*_]*(?P<why>.+)", re.IGNORE
 class CompanionJudgment(BaseModel):
     """How good a reply is as company in a spoken conversation, 0 to 1."""
 
+    evidence: list[str] = Field(description="Exact quotes of the reply that decided the scores.")
+    reasoning: str = Field(description="What decides the scores, in two or three sentences.")
     appropriateness: Dimension
     conversational_quality: Dimension
     helpfulness: Dimension
@@ -49,7 +51,6 @@ class CompanionJudgment(BaseModel):
     personalization_continuity: Dimension
     trust_boundaries: Dimension
     overall: Share
-    reasoning: str = Field(description="What decided the scores, in two or three sentences.")
 
     @classmethod
     def from_text(cls, text: str) -> CompanionJudgment | None:
@@ -74,7 +75,7 @@ def make_judgment(
     dimensions: Mapping[str, float | None], overall: float, reasoning: str
 ) -> CompanionJudgment:
     return CompanionJudgment.model_validate(
-        {**dimensions, "overall": overall, "reasoning": reasoning}
+        {**dimensions, "overall": overall, "evidence": [], "reasoning": reasoning}
     )
 
 

@@ -67,6 +67,8 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: EventOrderJudgment(reason="the response is empty", order=[]),
     preferred_judge="openai/gpt-4o-mini",
+    version=1,
+    anchors={1.0: "the reference's order", 0.0: "its reverse, or none of its events"},
     parts=("f1", "final"),
     aggregate=aggregate,
     layout=(

@@ -9,8 +9,9 @@ benchmarks/beam/rules.py."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, field_validator
+from pydantic import BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from memray_eval.benchmarks.beam.rules import TASK, as_code, as_paper, fill_official
 from memray_eval.metric import Aggregates, Columns, JudgedMetric, MetricValue
@@ -21,18 +22,24 @@ from memray_eval.types import Message, Response, Sample
 AS_CODE = "as_code"
 
 
+STEPS = ("1.0", "0.5", "0.0")
+
+
+def _read_step(said: Any) -> Any:
+    step = float(said) if isinstance(said, str) else said
+    if step not in map(float, STEPS):
+        raise ValueError("score must be 1.0, 0.5 or 0.0")
+    return step
+
+
 class ItemJudgment(BaseModel):
     """How far the response meets one item."""
 
     reason: str = Field(description="Why, in one or two sentences.")
-    score: float = Field(description="1.0, 0.5 or 0.0", json_schema_extra={"enum": [1.0, 0.5, 0.0]})
-
-    @field_validator("score")
-    @classmethod
-    def _is_a_step(cls, score: float) -> float:
-        if score not in (0.0, 0.5, 1.0):
-            raise ValueError("score must be 1.0, 0.5 or 0.0")
-        return score
+    # As texts: Google's schemas have no enumeration of numbers. A number is read too
+    score: Annotated[
+        float, BeforeValidator(_read_step), WithJsonSchema({"type": "string", "enum": [*STEPS]})
+    ]
 
 
 class RubricJudgment(BaseModel):
@@ -97,6 +104,8 @@ METRIC = JudgedMetric(
         items=[ItemJudgment(reason="the response is empty", score=0.0) for _ in items_of(sample)]
     ),
     preferred_judge="openai/gpt-4o-mini",
+    version=2,
+    anchors={1.0: "the item is met", 0.5: "it is met in part", 0.0: "it is not met"},
     parts=(AS_CODE,),
     aggregate=aggregate,
     layout=(

@@ -56,4 +56,6 @@ METRIC = JudgedMetric(
     measure=measure,
     on_empty=lambda sample: LongMemEvalJudgment(reply="no"),
     preferred_judge="openai/gpt-4o",
+    version=1,
+    anchors={1.0: "the reply holds yes", 0.0: "the reply does not hold yes"},
 )

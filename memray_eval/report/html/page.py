@@ -22,7 +22,7 @@ from memray_eval.report.html.figures import tabulate_figures
 from memray_eval.report.html.memory_failures import describe_arms
 from memray_eval.report.html.page_renderer import asset, render_page, write_page
 from memray_eval.report.html.places import draw_places
-from memray_eval.report.html.prompts import find_prompts
+from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.telemetry import calls, stages, timelines
 from memray_eval.report.html.why import find_reasons
@@ -98,6 +98,7 @@ def _render(
         intervals = clustered_intervals(scores.of.items(), scores.cluster, summary)
         splits = find_places(scores, summary)
         why = find_reasons(folder.records(), scores, summary, splits)
+    names = tuple(dict.fromkeys(metric.metric for metric in shown.metrics))
     return render_page(
         "page.html",
         ("marks.js", source, "detail.js", "theme.js", "browser.js", *live),
@@ -105,7 +106,8 @@ def _render(
         title=served.title if served and summary is None else title(shown),
         answer=answer(shown, splits),
         worst=shown.headline if any(metric.n_scored for metric in shown.metrics) else "",
-        prompts=find_prompts(manifest, dict.fromkeys(metric.metric for metric in shown.metrics)),
+        prompts=find_prompts(manifest, names),
+        meanings=find_meanings(manifest, names),
         started=_format_start(manifest),
         judges=_name_judges(shown),
         is_unfinished=summary is None,

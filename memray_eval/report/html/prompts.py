@@ -1,13 +1,14 @@
-"""The prompts of judges: the prompt of each judged metric, with names in braces in place of a
-row's own texts. The page's script puts the question and the answer of a row in."""
+"""The prompts of judges, and what their scores mean. In the prompt of a judged metric names in
+braces are in place of a row's own texts; the page's script puts the question and the answer in."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, NamedTuple
 
 from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
+from memray_eval.metrics.catalogue import agreement_in_words, anchors_of
 from memray_eval.types import Response, Sample, Turn
 
 _ROW = Sample(
@@ -20,22 +21,51 @@ _ROW = Sample(
 _ANSWER = Response(text="{answer}")
 
 
+class ScoreMeaning(NamedTuple):
+    """What levels of a metric look like, and how far its judges were measured to agree with
+    people."""
+
+    version: int
+    levels: list[tuple[str, str]]
+    agreement: list[str]
+
+
 def find_prompts(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, str]:
     """The judge's prompt of each of these metrics. Left out are metrics that no judge scores, and
     those whose rubric is another by now, or is the user's own: the manifest has its digest."""
+    ours = _find_rubrics(manifest, metrics)
+    prompts = {metric.name: _write(metric, rubric) for metric, rubric in ours}
+    return {name: text for name, text in prompts.items() if text}
+
+
+def find_meanings(manifest: Mapping[str, Any], metrics: Iterable[str]) -> dict[str, ScoreMeaning]:
+    """What the scores of each of these metrics mean, for those that `find_prompts` has a prompt
+    of."""
+    return {
+        metric.name: ScoreMeaning(
+            metric.version, anchors_of(metric), agreement_in_words(metric.name)
+        )
+        for metric, _ in _find_rubrics(manifest, metrics)
+        if metric.anchors
+    }
+
+
+def _find_rubrics(
+    manifest: Mapping[str, Any], metrics: Iterable[str]
+) -> Iterator[tuple[JudgedMetric, str | None]]:
+    """The metrics that a run judged by a rubric that is still ours, and its text, None for the
+    default."""
     digests = manifest.get("rubrics")
-    if not isinstance(digests, Mapping):
-        return {}
     metrics_by_name = all_metrics()
-    prompts = {}
+    if not isinstance(digests, Mapping):
+        return
     for name in metrics:
         metric = metrics_by_name.get(name)
         if isinstance(metric, JudgedMetric) and name in digests:
             for rubric in (None, *metric.rubrics.values()):
                 if rubric_digest(metric, rubric) == digests[name]:
-                    prompts[name] = _write(metric, rubric)
+                    yield metric, rubric
                     break
-    return {name: text for name, text in prompts.items() if text}
 
 
 def _write(metric: JudgedMetric, rubric: str | None) -> str:

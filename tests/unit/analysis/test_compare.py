@@ -217,6 +217,7 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
         dataset={"path": "e", "fingerprint": "f2"},
         judges={"empathy": "openai/gpt", "empathy/chat": "rules", "recall": "other"},
         rubrics={"empathy": "r2"},
+        rubric_versions={"empathy": "2"},
         judged_by={"empathy/small": {"openai/gpt": 3, "rules": 1}},
     )
     assert compare([a, b], settings=QUICK).warnings == (
@@ -224,7 +225,7 @@ def test_warnings_say_what_else_differs(runs: Runs) -> None:
         "A and B are of different suites: memory; companion",
         "A and B read different datasets: d and e",
         "empathy: different judges: rules in A, openai/gpt in B",
-        "empathy: different rubric digests: r1 in A, r2 in B",
+        "empathy: different rubrics: digest r1 in A; version 2, digest r2 in B",
         "metrics that only one of A and B has are not compared: fluency, recall",
     )
     assert compare([a, a], settings=QUICK).warnings == ()

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from memray_eval.metrics.assistant.memory_utilization import (
-    MemoryUtilizationJudgment,
     f1_scores,
     measure,
 )
 from memray_eval.types import Response, Sample
+from tests.build import cited
 from tests.conftest import SAMPLES, shipped_samples
 
 # Absent keys that hold a measurement or a test's result. Of those only these may be forbidden:
@@ -108,8 +108,7 @@ def test_there_is_something_to_leak() -> None:
 def micro_f1(cites: Callable[[Sample], Iterable[str]]) -> float:
     counts: Counter[str] = Counter()
     for sample in shipped_samples():
-        judgment = MemoryUtilizationJudgment(cited_keys=list(cites(sample)))
-        counts.update(measure(judgment, sample, Response(text="")).parts)
+        counts.update(measure(cited(*cites(sample)), sample, Response(text="")).parts)
     columns = {name: np.array([float(count)]) for name, count in counts.items()}
     return float(f1_scores(columns)[0])
 

@@ -33,6 +33,7 @@ from memray_eval.judges.call_cache import (
 )
 from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.types import Message
+from tests.build import build_call
 from tests.conftest import REPOSITORY
 
 WRITER = """
@@ -129,26 +130,6 @@ def killed_after(writer: Writer, n_printed: int) -> set[str]:
     return printed | set(rest.split())
 
 
-def made(key: str, **changed: Any) -> CachedCall:
-    fields = {
-        "judge": "openai/gpt-4o",
-        "judgment": '{"n": 1}',
-        "input_tokens": 9,
-        "output_tokens": 2,
-        "cost_usd": 0.25,
-    }
-    return CachedCall.model_validate({"key": key, "created": 1e9, **fields, **changed})
-
-
-@pytest.mark.heavy
-@given(CALL, CALL)
-def test_keys_are_equal_only_for_equal_calls(first: dict[str, Any], second: dict[str, Any]) -> None:
-    assert re.fullmatch("[0-9a-f]{32}", call_key(**first))
-    assert (call_key(**first) == call_key(**second)) == (
-        repr(in_order(first)) == repr(in_order(second))
-    )
-
-
 @pytest.mark.heavy
 @given(CALL, CALL, st.sampled_from(["judge", "messages", "schema", "parameters", "repeat"]))
 def test_a_change_of_one_part_changes_the_key(
@@ -176,22 +157,6 @@ def test_the_order_of_a_dict_is_nothing_to_the_key(content: dict[str, Any]) -> N
     assert call_key("j", [], "s", nested, 0) == call_key("j", [], "s", turned, 0)
 
 
-def test_texts_do_not_run_into_each_other() -> None:
-    keys = {
-        call_key(
-            "j", [Message(role="user", content="ab"), Message(role="user", content="c")], "s", {}, 0
-        ),
-        call_key(
-            "j", [Message(role="user", content="a"), Message(role="user", content="bc")], "s", {}, 0
-        ),
-        call_key("j", [Message(role="user", content="abc")], "s", {}, 0),
-        call_key("j", [Message(role="system", content="abc")], "s", {}, 0),
-        call_key("j", [Message(role="user", content="half an emoji: \ud83d")], "s", {}, 0),
-        call_key("j", [Message(role="user", content="half an emoji: \ud83e")], "s", {}, 0),
-    }
-    assert len(keys) == 6
-
-
 def test_the_key_is_the_hash_of_canonical_json() -> None:
     """Another recipe would make every call that is kept already be paid once more."""
     message = Message(role="user", content="Grüße 🙂")
@@ -204,6 +169,8 @@ def test_the_key_is_the_hash_of_canonical_json() -> None:
     assert schema_digest({"type": "object", "properties": {}}) == blake2b_128(
         '{"properties":{},"type":"object"}'
     )
+    halves = [Message(role="user", content=half) for half in ("\ud83d", "\ud83e")]
+    assert len({call_key("j", [half], "s", {}, 0) for half in halves}) == 2
 
 
 def blake2b_128(text: str) -> str:
@@ -212,14 +179,14 @@ def blake2b_128(text: str) -> str:
 
 def test_what_was_put_is_got_again_also_by_another(tmp_path: Path) -> None:
     calls = [
-        made(
+        build_call(
             "a",
             judgment='{"quote": "Grüße 🙂 \u2028"}',
             cost_usd=0.1 + 0.2,
             created=1234567890.123456,
         ),
-        made("b", judgment=None),
-        made("c", judgment=""),
+        build_call("b", judgment=None),
+        build_call("c", judgment=""),
     ]
     with closing(CallCache(tmp_path / "deep" / "er" / "calls.sqlite")) as cache:
         cache.put(calls)
@@ -233,7 +200,7 @@ def test_many_keys_at_once(tmp_path: Path) -> None:
     # SQLite takes 32,766 parameters, Debian's 250,000
     keys = [f"{number:032x}" for number in range(260_000)]
     with closing(CallCache(tmp_path / "calls")) as cache:
-        cache.put([made(key) for key in keys[::700]])
+        cache.put([build_call(key) for key in keys[::700]])
         assert set(cache.get(keys)) == set(keys[::700])
 
 
@@ -242,8 +209,8 @@ def test_the_first_writer_wins(tmp_path: Path) -> None:
         closing(CallCache(tmp_path / "calls")) as cache,
         closing(CallCache(tmp_path / "calls")) as other,
     ):
-        cache.put([made("a", judgment="first"), made("a", judgment="second")])
-        other.put([made("a", judgment="third"), made("b")])
+        cache.put([build_call("a", judgment="first"), build_call("a", judgment="second")])
+        other.put([build_call("a", judgment="third"), build_call("b")])
         assert {key: call.judgment for key, call in cache.get("ab").items()} == {
             "a": "first",
             "b": '{"n": 1}',
@@ -251,20 +218,20 @@ def test_the_first_writer_wins(tmp_path: Path) -> None:
 
 
 def test_half_a_surrogate_pair_does_not_cost_a_batch(tmp_path: Path) -> None:
-    call = made("a", judgment='{"quote": "\ud83d"}')
+    call = build_call("a", judgment='{"quote": "\ud83d"}')
     with closing(CallCache(tmp_path / "calls")) as cache:
-        cache.put([call, made("b")])
-        assert cache.get("ab") == {"a": call, "b": made("b")}
+        cache.put([call, build_call("b")])
+        assert cache.get("ab") == {"a": call, "b": build_call("b")}
         assert call.judgment == '{"quote": "\\ud83d"}'
 
 
 def test_no_half_of_a_batch_is_kept(tmp_path: Path) -> None:
     with closing(CallCache(tmp_path / "calls")) as cache:
-        wrong = CachedCall.model_construct(**made("b").model_dump() | {"judge": None})
+        wrong = CachedCall.model_construct(**build_call("b").model_dump() | {"judge": None})
         with pytest.raises(sqlite3.IntegrityError, match="judge"):
-            cache.put([made("a"), wrong])
+            cache.put([build_call("a"), wrong])
         assert cache.get("ab") == {}
-        cache.put([made("a")])
+        cache.put([build_call("a")])
         assert set(cache.get("ab")) == {"a"}
 
 
@@ -274,7 +241,7 @@ def test_many_threads_share_one_cache(tmp_path: Path) -> None:
         def put_and_get(number: int) -> set[str]:
             keys = [f"{number}-{position}" for position in range(20)]
             for key in keys:
-                cache.put([made(key)])
+                cache.put([build_call(key)])
             return set(cache.get(keys))
 
         assert set().union(*threads.map(put_and_get, range(16))) == {
@@ -333,26 +300,28 @@ def test_stats_say_what_is_there(tmp_path: Path) -> None:
         )
         cache.put(
             [
-                made("a", created=5.0),
-                made("b", judge="other", created=3.0, cost_usd=1.0),
-                made("c", created=4.0),
+                build_call("a", created=5.0),
+                build_call("b", judge="other", created=3.0, cost_usd=1.0),
+                build_call("c", created=4.0),
             ]
         )
         stats = cache.stats()
         assert (stats.entries, stats.by_judge) == (3, {"openai/gpt-4o": 2, "other": 1})
         assert (stats.saved, stats.oldest, stats.newest) == (1.5, 3.0, 5.0)
-        cache.put([made("d", judgment="x" * 10**6)])
+        cache.put([build_call("d", judgment="x" * 10**6)])
         # In the log still, and counted
         assert 10**6 < cache.stats().size_bytes - stats.size_bytes < 2 * 10**6
 
 
 def test_clear_takes_what_is_old_and_gives_the_space_back(tmp_path: Path) -> None:
     with closing(CallCache(tmp_path / "calls")) as cache:
-        cache.put([made(f"{age}", created=1000.0 - age, judgment="x" * 10**6) for age in range(5)])
+        cache.put(
+            [build_call(f"{age}", created=1000.0 - age, judgment="x" * 10**6) for age in range(5)]
+        )
         assert cache.clear(older_than_s=2.0, now=1000.0) == 2
         assert set(cache.get("01234")) == {"0", "1", "2"}
         assert cache.stats().size_bytes < 4 * 10**6
-        cache.put([made("new", created=time.time())])
+        cache.put([build_call("new", created=time.time())])
         assert cache.clear(older_than_s=60.0) == 3
         assert (cache.clear(), cache.clear()) == (1, 0)
         assert (cache.stats().entries, cache.stats().size_bytes < 10**5) == (0, True)
@@ -373,7 +342,7 @@ def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_wit
         old.execute(insert, ["old"])
     with ThreadPoolExecutor(4) as threads:  # several processes may be the first
         caches = list(threads.map(CallCache, [tmp_path / "calls"] * 4))
-    new = made("new", cached_input_tokens=3, cache_write_tokens=2, served_model="m-2026")
+    new = build_call("new", cached_input_tokens=3, cache_write_tokens=2, served_model="m-2026")
     caches[0].put([new])
     with closing(sqlite3.connect(tmp_path / "calls")) as old, old:
         old.execute(insert, ["older"])
@@ -387,7 +356,7 @@ def test_a_file_of_an_older_version_is_read_and_written_and_older_ones_go_on_wit
 
 def test_segments_without_a_prompt_cache_are_as_older_versions_wrote_them(tmp_path: Path) -> None:
     log = SegmentLog(str(tmp_path))
-    segment = log.append([made("a"), made("b", cached_input_tokens=3)])
+    segment = log.append([build_call("a"), build_call("b", cached_input_tokens=3)])
     assert segment is not None
     with pa.CompressedInputStream(pa.OSFile(segment.path), "zstd") as stream:
         plain, cached = stream.read().decode().splitlines()
@@ -411,17 +380,20 @@ def garbage(path: Path) -> None:
     path.write_bytes(b"no database " * 1000)
 
 
-def cut_off(path: Path) -> None:
+def spoilt(path: Path, start: int, filler: bytes) -> None:
+    """A cache of which only the beginning is whole."""
     with closing(CallCache(path)) as cache:
-        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
-    path.write_bytes(path.read_bytes()[:50])
+        cache.put([build_call(f"{number}", judgment="x" * 5000) for number in range(50)])
+    data = path.read_bytes()
+    path.write_bytes(data[:start] + filler * (len(data) - start))
+
+
+def cut_off(path: Path) -> None:
+    spoilt(path, 50, b"")
 
 
 def damaged(path: Path) -> None:
-    with closing(CallCache(path)) as cache:
-        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
-    data = path.read_bytes()
-    path.write_bytes(data[:8192] + b"\xff" * (len(data) - 8192))
+    spoilt(path, 8192, b"\xff")
 
 
 @pytest.mark.parametrize("spoil", [foreign, of_a_later_version, garbage, cut_off])
@@ -440,13 +412,9 @@ def test_a_file_that_is_no_cache_is_a_message_and_left_alone(
 
 
 def test_damage_found_later_is_the_same_message(tmp_path: Path) -> None:
-    path = tmp_path / "calls"
-    with closing(CallCache(path)) as cache:
-        cache.put([made(f"{number}", judgment="x" * 5000) for number in range(50)])
-    data = path.read_bytes()
-    path.write_bytes(data[:4096] + b"\xff" * (len(data) - 4096))
+    spoilt(tmp_path / "calls", 4096, b"\xff")
     with (
-        closing(CallCache(path)) as cache,
+        closing(CallCache(tmp_path / "calls")) as cache,
         pytest.raises(ConfigError, match=r"cannot be read .*`memray-eval cache clear`"),
     ):
         cache.get([f"{number}" for number in range(50)])
@@ -476,10 +444,10 @@ def test_a_file_that_stays_locked_is_a_message_and_then_works_again(tmp_path: Pa
         with pytest.raises(
             ResourceError, match=rf"{re.escape(str(path))} cannot be used: database is locked"
         ):
-            cache.put([made("a")])
+            cache.put([build_call("a")])
         assert cache.get("a") == {}  # reading waits for no writer
         other.execute("ROLLBACK")
-        cache.put([made("a")])
+        cache.put([build_call("a")])
         assert set(cache.get("a")) == {"a"}
 
 
@@ -542,48 +510,52 @@ def loaded(log: SegmentLog) -> list[list[CachedCall]]:
 def test_a_log_gives_back_what_was_appended_in_order(tmp_path: Path, scheme: str) -> None:
     folder = f"{scheme}{tmp_path}/a/log"
     calls = [
-        made("a", judgment='{"quote": "Grüße 🙂 \u2028\\n"}', cost_usd=0.1 + 0.2),
-        made("b", judgment=None),
+        build_call("a", judgment='{"quote": "Grüße 🙂 \u2028\\n"}', cost_usd=0.1 + 0.2),
+        build_call("b", judgment=None),
     ]
     log = SegmentLog(folder + "/")
     assert loaded(log) == []
     log.append([])
     assert not (tmp_path / "a").exists()
-    log.append([made("late", created=3e9)])
+    log.append([build_call("late", created=3e9)])
     log.append(calls)
-    SegmentLog(folder).append([made("early", created=9e8)])
-    assert loaded(log) == [[made("early", created=9e8)], calls, [made("late", created=3e9)]]
+    SegmentLog(folder).append([build_call("early", created=9e8)])
+    assert loaded(log) == [
+        [build_call("early", created=9e8)],
+        calls,
+        [build_call("late", created=3e9)],
+    ]
     assert log.n_unreadable == 0
 
 
 def test_segments_made_in_one_moment_do_not_meet(tmp_path: Path) -> None:
     for _ in range(20):
-        SegmentLog(str(tmp_path)).append([made("a")])
-    assert loaded(SegmentLog(str(tmp_path))) == [[made("a")]] * 20
+        SegmentLog(str(tmp_path)).append([build_call("a")])
+    assert loaded(SegmentLog(str(tmp_path))) == [[build_call("a")]] * 20
 
 
 def test_a_segment_cut_off_anywhere_is_skipped_and_counted(tmp_path: Path) -> None:
     log = SegmentLog(str(tmp_path))
-    log.append([made("a", created=1.0), made("b", created=1.0)])
+    log.append([build_call("a", created=1.0), build_call("b", created=1.0)])
     (first,) = tmp_path.iterdir()
-    log.append([made("c", created=2.0)])
+    log.append([build_call("c", created=2.0)])
     whole = first.read_bytes()
     for length in range(len(whole)):
         first.write_bytes(whole[:length])
-        assert (loaded(log), log.n_unreadable) == ([[made("c", created=2.0)]], 1)
+        assert (loaded(log), log.n_unreadable) == ([[build_call("c", created=2.0)]], 1)
     first.write_bytes(whole)
     assert (sum(map(len, loaded(log))), log.n_unreadable) == (3, 0)
 
 
 def test_what_is_no_segment_is_counted_and_what_was_pending_is_not(tmp_path: Path) -> None:
     log = SegmentLog(str(tmp_path))
-    log.append([made("a")])
+    log.append([build_call("a")])
     (segment,) = tmp_path.iterdir()
     segment.with_name(f"{segment.name}.pending-1").write_bytes(segment.read_bytes()[:20])
-    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 0)
+    assert (loaded(log), log.n_unreadable) == ([[build_call("a")]], 0)
     (tmp_path / "other.jsonl.zst").write_bytes(b'{"key": "not compressed"}')
     (tmp_path / "folder.jsonl.zst").mkdir()
-    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 2)
+    assert (loaded(log), log.n_unreadable) == ([[build_call("a")]], 2)
 
 
 @pytest.mark.heavy
@@ -605,18 +577,18 @@ def test_a_process_killed_inside_a_write_leaves_no_half_segment(
     tmp_path: Path, start: Start
 ) -> None:
     log = SegmentLog(str(tmp_path))
-    log.append([made("a")])
+    log.append([build_call("a")])
     writer = start("log", tmp_path, "w", 1, 1_000_000, 100_000)
     go(writer)
     assert writer.wait(60) == -signal.SIGXFSZ
     assert 100_000 in {file.stat().st_size for file in tmp_path.iterdir()}  # the half is there
-    assert (loaded(log), log.n_unreadable) == ([[made("a")]], 0)
+    assert (loaded(log), log.n_unreadable) == ([[build_call("a")]], 0)
 
 
 def test_a_log_that_cannot_be_kept_is_a_message(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
     with pytest.raises(ResourceError, match=r"cannot write judge calls to .*/file/log"):
-        SegmentLog(str(tmp_path / "file" / "log")).append([made("a")])
+        SegmentLog(str(tmp_path / "file" / "log")).append([build_call("a")])
     with pytest.raises(ConfigError, match=r"cannot list the judge calls in .*/file"):
         loaded(SegmentLog(str(tmp_path / "file")))
     with pytest.raises(ConfigError, match="cannot open nowhere://x"):

@@ -13,6 +13,7 @@ from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.text_processing.judge_prompts import JudgePrompt
+from tests.fake_judges import MemoryStore
 
 LONG = {"MEMORY": "x" * 40_000, "QUERY": "Why?", "RESPONSE": "Because \ud83d of rain."}
 PROMPT = JudgePrompt("Judge it.", LONG)
@@ -41,8 +42,8 @@ class Rating(BaseModel):
     score: float
 
 
-class Recorded:
-    """Remembers every call, and by what it was looked up."""
+class Recorded(MemoryStore):
+    """Remembers by what each call was looked up, and finds it."""
 
     def __init__(self) -> None:
         self.keys = list[str]()
@@ -50,22 +51,28 @@ class Recorded:
     async def get(self, key: str) -> CachedCall:
         self.keys.append(key)
         verdict = '{"reason": "r", "score": 1}'
-        return CachedCall(
-            key=key,
-            judge="j",
-            judgment=verdict,
-            input_tokens=1,
-            output_tokens=1,
-            cost_usd=0.0,
-            created=0.0,
-        )
-
-    async def put(self, call: CachedCall) -> None:
-        raise AssertionError("a call was made")
+        tokens = {"input_tokens": 1, "output_tokens": 1}
+        return CachedCall(key=key, judge="j", judgment=verdict, cost_usd=0.0, created=0.0, **tokens)
 
 
 @pytest.mark.parametrize("judge", KEYS)
 def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert keys_of(judge, PROMPT, monkeypatch) == KEYS[judge]
+
+
+@pytest.mark.parametrize("judge", KEYS)
+def test_a_rubric_s_version_is_in_the_key_from_the_second_on(
+    judge: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second, third = (
+        keys_of(judge, PROMPT.of_version(version), monkeypatch) for version in (1, 2, 3)
+    )
+    assert first == KEYS[judge]
+    assert len({*first, *second, *third}) == 6
+
+
+def keys_of(judge: str, prompt: JudgePrompt, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What a verdict and a repeat are looked up by."""
     for provider in ("OPENAI", "ANTHROPIC", "GOOGLE", "SECOND"):
         monkeypatch.setenv(f"{provider}_API_KEY", "k")
     servers: dict[str, Any] = {
@@ -87,7 +94,7 @@ def test_keys_are_those_of_earlier_versions(judge: str, monkeypatch: pytest.Monk
         )
         choice = JudgeAssignment(metric="m", judge=judge, why="")
         for juror in build_judges({"m": choice}, config, services)["m"]:
-            await juror.judge(PROMPT.read_by(9), Rating)
+            await juror.judge(prompt.read_by(9), Rating)
         return calls.keys
 
-    assert asyncio.run(look_up()) == KEYS[judge]
+    return asyncio.run(look_up())

@@ -8,21 +8,18 @@ from typing import Any
 
 import pytest
 
-from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, Refused, Throttled, Truncated, Unauthorised, Unavailable
 from memray_eval.judges.call_metrics import CallMetrics, Calls
 from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
-    JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import CallCost, Grant, Limiter, Reservation
 from memray_eval.judges.prices import Price
 from memray_eval.judges.structured_judge import StructuredJudge
 from memray_eval.types import Usage
 from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, scripted_judge
+from tests.unit.judges.limits.test_admission import gate_to
 
 GOOD, BAD = '{"score": 1}', "no JSON"
 IN, OUT = 100, 20
@@ -32,7 +29,7 @@ def judge_of(
     book: CallMetrics, *outcomes: str | JudgeError, calls: MemoryStore | None = None
 ) -> StructuredJudge:
     adapter = ScriptedAdapter(*outcomes, usage=Usage(input_tokens=IN, output_tokens=OUT))
-    access = {"calls": calls, "observer": book.of("a/b")}
+    access = {"calls": calls, "observer": book.observer_for("a/b")}
     return scripted_judge(adapter, access, price=Price(1.0, 2.0))
 
 
@@ -48,7 +45,7 @@ def counted(*outcomes: str | JudgeError) -> Calls:
     """What is told of one verdict for which the judge was asked so often."""
     book = CallMetrics()
     asyncio.run(asked(judge_of(book, *outcomes)))
-    told = book.take()["a/b"]
+    told = book.drain()["a/b"]
     assert (told.in_flight, told.waiting) == (0, 0)
     return told.calls
 
@@ -86,7 +83,7 @@ def test_every_call_is_counted_with_its_outcome(
 def test_a_verdict_that_was_remembered_is_no_call() -> None:
     book, kept = CallMetrics(), MemoryStore()
     asyncio.run(asked(judge_of(book, GOOD, calls=kept), times=3))
-    calls = book.take()["a/b"].calls
+    calls = book.drain()["a/b"].calls
     assert (calls.cached, calls.missed, calls.sent, calls.took) == (2, 1, 1, {1: 1})
 
 
@@ -100,33 +97,33 @@ def test_a_call_that_its_caller_gave_up_on_is_abandoned() -> None:
             return ""
 
     async def give_up() -> int:
-        judge = scripted_judge(Hanging(), {"observer": book.of("a/b")})
+        judge = scripted_judge(Hanging(), {"observer": book.observer_for("a/b")})
         asking = asyncio.create_task(judge.judge(MESSAGES, Rating))
         await under_way.wait()
-        in_flight = book.take()["a/b"].in_flight
+        in_flight = book.drain()["a/b"].in_flight
         asking.cancel()
         await asyncio.wait([asking])
         return in_flight
 
     assert asyncio.run(give_up()) == 1
-    told = book.take()["a/b"]
+    told = book.drain()["a/b"]
     assert (told.in_flight, told.calls.outcomes) == (0, {"abandoned": 1})
 
 
 def test_what_was_told_is_not_told_again_and_rest_is_told_once() -> None:
     book = CallMetrics()
-    assert book.take() == {}
-    watch = book.of("a/b")
-    assert book.take() == {}  # nothing yet
-    watch.sent(is_again=False)
+    assert book.drain() == {}
+    watch = book.observer_for("a/b")
+    assert book.drain() == {}  # nothing yet
+    watch.on_sent(is_again=False)
     # In flight: told as long as it is
-    assert (book.take()["a/b"].calls.sent, book.take()["a/b"].calls.sent) == (
+    assert (book.drain()["a/b"].calls.sent, book.drain()["a/b"].calls.sent) == (
         1,
         0,
     )
-    watch.ended("ok", CallCost(1, 1), 0.0)
-    assert book.take()["a/b"].in_flight == 0
-    assert book.take() == {}
+    watch.on_ended("ok", CallCost(1, 1), 0.0)
+    assert book.drain()["a/b"].in_flight == 0
+    assert book.drain() == {}
 
 
 def test_a_wait_for_a_slot_is_measured() -> None:
@@ -139,21 +136,16 @@ def test_a_wait_for_a_slot_is_measured() -> None:
             return Grant((now[0],) * len(wanted.costs))
 
     async def one_call() -> None:
-        gate = AdmissionController(
-            JudgeEndpoint("judge"),
-            Slow(),
-            Breaker("judge", BreakerConfig(), lambda line: None, lambda: now[0]),
-            AdmissionOptions(member="m", limits=RateLimits(requests_per_min=60)),
-            observer=book.of("a/b"),
-            hooks=RunHooks(clock=lambda: now[0]),
-        )
-        async with gate.turn(10.0):
+        hooks, limits = RunHooks(clock=lambda: now[0]), RateLimits(requests_per_min=60)
+        observer = book.observer_for("a/b")
+        gate = gate_to(Slow(), hooks=hooks, limits=limits, is_firm=False, observer=observer)
+        async with gate.permit(10.0):
             pass
         await gate.aclose()
 
     book = CallMetrics(lambda: now[0])
     asyncio.run(one_call())
-    told = book.take()["a/b"]
+    told = book.drain()["a/b"]
     assert (told.waits_s, told.calls.waited_s, told.waiting) == ((3.0,), 3.0, 0)
 
 

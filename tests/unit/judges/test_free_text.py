@@ -20,7 +20,8 @@ from tests.fake_judges import MESSAGES, MemoryStore, Rating, ScriptedAdapter, sc
 
 FAMILY = (OVERALL, *METRIC_OF.values())
 FORM = "Score: 0.8 | Reasoning: warm {and} honest"
-JSON = json.dumps({**dict.fromkeys(WEIGHTS, 0.5), "overall": 0.6, "reasoning": "fine"})
+SAID = {"evidence": [], "reasoning": "fine", **dict.fromkeys(WEIGHTS, 0.5), "overall": 0.6}
+JSON = json.dumps(SAID)
 
 
 def judgment_of(adapter: ScriptedAdapter, judgment: type[BaseModel] = CompanionJudgment) -> Any:

@@ -4,7 +4,6 @@ merged without a loss."""
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import subprocess
 import sys
@@ -16,7 +15,6 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
 
 from memray_eval.errors import ConfigError, ResourceError
@@ -24,19 +22,8 @@ from memray_eval.judges import paid_calls
 from memray_eval.judges.call_cache import CachedCall, CallCache
 from memray_eval.judges.paid_calls import COMMIT_BYTES, PaidCalls
 from memray_eval.judges.segment_log import Segment, SegmentLog
+from tests.build import build_call
 from tests.conftest import REPOSITORY
-
-
-def made(key: str, judgment: str = '{"score": 4}') -> CachedCall:
-    return CachedCall(
-        key=key,
-        judge="openai/gpt-4o",
-        judgment=judgment,
-        input_tokens=9,
-        output_tokens=2,
-        cost_usd=0.25,
-        created=1e9,
-    )
 
 
 class FarLog(SegmentLog):
@@ -87,7 +74,7 @@ def test_many_puts_are_few_objects(tmp_path: Path) -> None:
 
     async def actor(calls: PaidCalls, number: int) -> None:
         for call in range(10):
-            await calls.put([made(f"{number}-{call}")])
+            await calls.put([build_call(f"{number}-{call}")])
 
     async def main(calls: PaidCalls) -> None:
         await asyncio.gather(*(actor(calls, number) for number in range(100)))
@@ -106,7 +93,7 @@ def test_a_few_calls_wait_for_one_write_only(tmp_path: Path) -> None:
     async def main(calls: PaidCalls) -> float:
         started = time.perf_counter()
         for call in range(10):
-            await calls.put([made(str(call))])
+            await calls.put([build_call(str(call))])
         return time.perf_counter() - started
 
     with opened(log, tmp_path / "file") as calls:
@@ -122,7 +109,10 @@ def test_large_calls_do_not_wait_for_the_clock(
     large = "x" * (COMMIT_BYTES // 4)
 
     async def main(calls: PaidCalls) -> None:
-        puts = [asyncio.create_task(calls.put([made(str(call), large)])) for call in range(17)]
+        puts = [
+            asyncio.create_task(calls.put([build_call(str(call), judgment=large)]))
+            for call in range(17)
+        ]
         await asyncio.wait_for(asyncio.gather(*puts), 60)
 
     with opened(log, tmp_path / "file") as calls:
@@ -140,18 +130,18 @@ def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_pa
             return super().append(calls)
 
     async def main(calls: PaidCalls) -> None:
-        putting = asyncio.create_task(calls.put([made("a")]))
+        putting = asyncio.create_task(calls.put([build_call("a")]))
         await asyncio.sleep(0)
         try:
             for _ in range(3):
-                assert await asyncio.wait_for(calls.get(["a", "b"]), 30) == [made("a"), None]
+                assert await asyncio.wait_for(calls.get(["a", "b"]), 30) == [build_call("a"), None]
             assert not putting.done(), "it is not kept yet, and not said to be"
             assert keys_in(tmp_path / "log") == []
         finally:
             writable.set()
         await putting
         assert keys_in(tmp_path / "log") == ["a"]
-        assert await calls.get(["a", "b"]) == [made("a"), None]
+        assert await calls.get(["a", "b"]) == [build_call("a"), None]
 
     with opened(HeldLog(tmp_path / "log"), tmp_path / "file") as calls:
         asyncio.run(main(calls))
@@ -159,13 +149,13 @@ def test_a_call_is_found_while_it_is_written_and_lookups_wait_for_nothing(tmp_pa
 
 def test_a_file_that_another_writes_to_is_read_all_the_same(tmp_path: Path) -> None:
     async def main(calls: PaidCalls, other: CallCache) -> None:
-        await calls.put([made("a")])
+        await calls.put([build_call("a")])
         with other._transaction():
-            putting = asyncio.create_task(calls.put([made("b")]))
+            putting = asyncio.create_task(calls.put([build_call("b")]))
             await asyncio.sleep(0.05)
             assert await asyncio.wait_for(calls.get(["a", "b", "c"]), 5) == [
-                made("a"),
-                made("b"),
+                build_call("a"),
+                build_call("b"),
                 None,
             ]
             assert not putting.done()
@@ -184,21 +174,23 @@ def test_a_write_that_fails_is_tried_again_then_told_and_its_calls_go_with_the_n
 
     async def main(calls: PaidCalls) -> None:
         log.failures = [ResourceError("503")] * 2
-        await calls.put([made("a")])
+        await calls.put([build_call("a")])
         log.failures = [ResourceError("503")] * 3
         with pytest.raises(ResourceError, match="503"):
-            await calls.put([made("b")])
+            await calls.put([build_call("b")])
         log.failures = [ConfigError("access denied")]
         with pytest.raises(ConfigError, match="access denied"):
-            await calls.put([made("c")])
+            await calls.put([build_call("c")])
         assert log.failures == [], "a refusal is tried once"
-        assert await calls.get(["b", "c"]) == [made("b"), made("c")], "they need not be paid again"
+        assert await calls.get(["b", "c"]) == [build_call("b"), build_call("c")], (
+            "they need not be paid again"
+        )
         assert keys_in(tmp_path / "log") == ["a"]
-        await calls.put([made("d")])
+        await calls.put([build_call("d")])
         assert keys_in(tmp_path / "log") == ["a", "b", "c", "d"]
         log.failures = [ConfigError("access denied")]
         with pytest.raises(ConfigError):
-            await calls.put([made("e")])
+            await calls.put([build_call("e")])
         await calls.compact()  # the last that may write it
 
     with opened(log, tmp_path / "file") as calls:
@@ -211,9 +203,9 @@ def test_one_failed_group_is_of_those_in_it(tmp_path: Path) -> None:
     log.failures = [ConfigError("access denied")]
 
     async def main(calls: PaidCalls) -> list[Any]:
-        first = asyncio.create_task(calls.put([made("a")]))
+        first = asyncio.create_task(calls.put([build_call("a")]))
         await asyncio.sleep(0.02)
-        others = [asyncio.create_task(calls.put([made(key)])) for key in "bc"]
+        others = [asyncio.create_task(calls.put([build_call(key)])) for key in "bc"]
         others[1].cancel()
         return await asyncio.gather(first, *others, return_exceptions=True)
 
@@ -229,11 +221,12 @@ import asyncio, sys
 from pathlib import Path
 from memray_eval.judges.call_cache import CallCache
 from memray_eval.judges.paid_calls import PaidCalls
-from tests.unit.judges.test_paid_calls import FarLog, made
+from tests.build import build_call
+from tests.unit.judges.test_paid_calls import FarLog
 
 async def member(calls, name):
     for number in range(10**6):
-        await calls.put([made(f"{name}-{number}")])
+        await calls.put([build_call(f"{name}-{number}")])
         print(f"{name}-{number}", flush=True)
 
 async def main():
@@ -266,7 +259,7 @@ def written(folder: Path, names: Sequence[str]) -> None:
     """One segment for each name, with one call."""
     log = SegmentLog(str(folder))
     for name in names:
-        log.append([made(name)])
+        log.append([build_call(name)])
 
 
 def compacted(folder: Path, file: Path) -> int:
@@ -274,31 +267,6 @@ def compacted(folder: Path, file: Path) -> int:
     with opened(SegmentLog(str(folder)), file) as calls:
         asyncio.run(calls.compact())
     return len(list(folder.iterdir()))
-
-
-def test_segments_of_the_old_format_are_read_and_merged(tmp_path: Path) -> None:
-    """As they were written when every batch was an object: lines of JSON, zstd, named by time."""
-    (tmp_path / "log").mkdir()
-    for number in range(20):
-        line = json.dumps(
-            {
-                "key": f"k{number:02}",
-                "judge": "openai/gpt-4o",
-                "judgment": None if number % 2 else '{"score": 4}',
-                "input_tokens": 9,
-                "output_tokens": 2,
-                "cost_usd": 0.25,
-                "created": 1e9,
-            }
-        )
-        name = f"calls-{1e12 + number:015.0f}-{number:016x}.jsonl.zst"
-        sink = pa.BufferOutputStream()
-        with pa.CompressedOutputStream(sink, "zstd") as stream:
-            stream.write(f"{line}\n".encode())
-        (tmp_path / "log" / name).write_bytes(sink.getvalue().to_pybytes())
-    assert compacted(tmp_path / "log", tmp_path / "file") == 1
-    assert keys_in(tmp_path / "log") == [f"k{number:02}" for number in range(20)]
-    assert compacted(tmp_path / "log", tmp_path / "other") == 1
 
 
 def test_what_cannot_be_read_is_counted_and_stays(tmp_path: Path) -> None:
@@ -364,7 +332,7 @@ def test_a_cache_that_lost_a_call_merges_nothing(tmp_path: Path) -> None:
 
         async def main() -> None:
             for key in "abc":
-                await calls.put([made(key)])
+                await calls.put([build_call(key)])
             calls._cache.clear()
             await calls.compact()
 
@@ -381,7 +349,7 @@ def test_sessions_that_merge_one_folder_at_once_lose_nothing(tmp_path: Path) -> 
     def session(number: int) -> None:
         async def main(calls: PaidCalls) -> None:
             for call in range(8):
-                await calls.put([made(f"s{number}-{call}")])
+                await calls.put([build_call(f"s{number}-{call}")])
                 if call % 3 == 2:
                     await calls.compact()
             await calls.compact()
@@ -443,7 +411,7 @@ def test_a_run_never_leaves_many_segments(
     async def main(calls: PaidCalls) -> int:
         most = 0
         for call in range(100):
-            await calls.put([made(f"{call:03}")])
+            await calls.put([build_call(f"{call:03}")])
             if call % 5 == 4:
                 merger = calls._merger
                 assert merger is not None

@@ -81,8 +81,8 @@ def test_a_cache_whose_price_is_not_known_is_left_alone() -> None:
 
 def test_cached_tokens_count_where_both_kinds_do_and_not_where_input_counts_apart() -> None:
     cost = CallCost(100.0, 10.0, 80.0, 5.0)
-    assert cost.of("tokens_per_min") == 110.0
-    assert cost.of("input_tokens_per_min") == 20.0
+    assert cost.in_lane("tokens_per_min") == 110.0
+    assert cost.in_lane("input_tokens_per_min") == 20.0
     assert cost.minus(CallCost(30.0, 1.0, 30.0)) == CallCost(70.0, 9.0, 50.0, 5.0)
     assert cost.plus(cost).tokens == 220.0
 

@@ -191,7 +191,7 @@ class NoMoney:
     """An admission that lets nobody through."""
 
     @asynccontextmanager
-    async def turn(
+    async def permit(
         self, input_tokens: float, cached_tokens: float = 0.0
     ) -> AsyncIterator[CallPermit]:
         await asyncio.sleep(0)

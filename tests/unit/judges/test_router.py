@@ -21,7 +21,7 @@ from memray_eval.judges.accounts import limits_of, may_bill, output_limit, price
 from memray_eval.judges.model_table import family, load_table
 from memray_eval.judges.prices import FREE, Price
 from memray_eval.judges.router import JudgeAssignment, assign_judges, calls_a_record, unpriced
-from memray_eval.judges.succession import FallbackJudge, retiring_lines, stand_in
+from memray_eval.judges.succession import FallbackJudge, Roster
 from memray_eval.metric import NEEDS_JUDGE, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.ports import Verdict
@@ -517,7 +517,7 @@ def test_a_retired_judge_of_which_no_heir_has_a_key_is_told(
     table = tmp_path / "judges.yaml"
     table.write_text("models: {openai/a: {retires: 2026-01-01, successor: anthropic/b}}")
     with pytest.raises(ConfigError, match=r"off since 2026-01-01.*anthropic/b"):
-        stand_in("openai/a", JudgingConfig(), load_table(str(table)), OFF_ON)
+        Roster(JudgingConfig(), load_table(str(table)), OFF_ON).stand_in("openai/a")
 
 
 def test_a_server_of_ones_own_says_itself_what_it_has(with_keys: Callable[..., None]) -> None:
@@ -572,12 +572,8 @@ def test_a_resumed_run_keeps_its_judge_until_that_is_gone(with_keys: Callable[..
     ],
 )
 def test_what_retires_is_told_60_days_before(days: int, told: list[str]) -> None:
-    lines = retiring_lines(
-        ["openai/gpt-4o", "embedded", "openai/gpt-4p"],
-        JudgingConfig(),
-        load_table(None),
-        OFF_ON - timedelta(days),
-    )
+    roster = Roster(JudgingConfig(), load_table(None), OFF_ON - timedelta(days))
+    lines = roster.retiring_lines(["openai/gpt-4o", "embedded", "openai/gpt-4p"])
     assert lines == [f"openai/gpt-4o {line}" for line in told]
 
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from memray_eval.errors import ConfigError
+from memray_eval.metric import JudgedMetric, score_by_verdict
 from memray_eval.metrics import pick
 from memray_eval.metrics.assistant import (
     conversational_continuity,
@@ -16,18 +20,18 @@ from memray_eval.metrics.assistant import (
     memory_utilization,
     relevance,
 )
-from memray_eval.metrics.assistant.empathy import EmpathyJudgment, WarmthLevel
-from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
+from memray_eval.metrics.assistant.empathy import EmpathyJudgment
+from memray_eval.metrics.assistant.groundedness import GroundednessJudgment
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
+from memray_eval.ports import Verdict
 from memray_eval.types import Response, Sample
+from tests.build import cited, empathy_verdict
 
 ANSWER = Response(text="x")
 
 
 def used(sample: Sample, *keys: str) -> dict[str, float]:
-    measure = memory_utilization.measure(
-        MemoryUtilizationJudgment(cited_keys=list(keys)), sample, ANSWER
-    )
+    measure = memory_utilization.measure(cited(*keys), sample, ANSWER)
     return {**measure.parts, "f1": round(measure.value, 4)}
 
 
@@ -61,7 +65,7 @@ def test_the_judge_is_shown_all_candidate_keys_and_not_their_roles(sample: Sampl
 
 def test_a_neutral_key_that_memory_lacks_counts_nowhere_and_is_not_invented(sample: Sample) -> None:
     asked = sample.model_copy(update={"neutral_keys": ("name", "ferritin_level")})
-    judgment = MemoryUtilizationJudgment(cited_keys=["sleep_hours_avg", "ferritin_level"])
+    judgment = cited("sleep_hours_avg", "ferritin_level")
     assert memory_utilization.verify(judgment, asked, ANSWER).parts == {"invented_keys": 0}
     assert used(asked, "sleep_hours_avg", "ferritin_level") == used(asked, "sleep_hours_avg")
 
@@ -71,7 +75,7 @@ def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
     sample: Sample, said: str
 ) -> None:
     evidence = [KeyCitation(key=said, quote=ANSWER.text[:20])]
-    judgment = MemoryUtilizationJudgment(cited_keys=[said, "sleep_hours_avg"], evidence=evidence)
+    judgment = cited(said, "sleep_hours_avg", evidence=evidence)
     found = memory_utilization.verify(judgment, sample, ANSWER)
     assert isinstance(found.judgment, MemoryUtilizationJudgment)
     assert found.judgment.cited_keys == ["sleep_hours_avg"]
@@ -80,7 +84,7 @@ def test_a_key_is_known_whatever_its_case_and_what_parts_its_words(
 
 def test_two_keys_that_differ_in_case_alone_are_told_apart_by_their_exact_names() -> None:
     two = Sample(id="s", query="q", memory={"Job": "1", "job": "2"}, required_keys=("job",))
-    judgment = MemoryUtilizationJudgment(cited_keys=["job", "JOB"])
+    judgment = cited("job", "JOB")
     found = memory_utilization.verify(judgment, two, ANSWER)
     assert isinstance(found.judgment, MemoryUtilizationJudgment)
     assert (found.judgment.cited_keys, found.parts) == (["job"], {"invented_keys": 1})
@@ -134,9 +138,8 @@ def test_there_is_no_f1_over_no_key() -> None:
 
 
 def claims(*sources: str) -> GroundednessJudgment:
-    return GroundednessJudgment(
-        claims=[FactualClaim(claim="c", source=source) for source in sources]
-    )  # type: ignore[arg-type]
+    listed = [{"claim": "c", "reason": "r", "source": source} for source in sources]
+    return GroundednessJudgment.model_validate({"claims": listed})
 
 
 @pytest.mark.parametrize(
@@ -145,7 +148,6 @@ def claims(*sources: str) -> GroundednessJudgment:
         (claims("memory", "query", "history", "general"), 1.0, 0),
         (claims("memory", "none"), 0.5, 1),
         (claims("none"), 0.0, 1),
-        (claims(), 1.0, 0),
     ],
 )
 def test_groundedness_counts_claims(
@@ -156,8 +158,22 @@ def test_groundedness_counts_claims(
 
 
 def test_groundedness_is_not_taken_from_the_judges_arithmetic(sample: Sample) -> None:
-    judgment = claims("none").model_copy(update={"groundedness_score": 0.9})
+    stated = claims("none").model_dump() | {"groundedness_score": 0.9}
+    judgment = GroundednessJudgment.model_validate(stated)
     assert groundedness.measure(judgment, sample, ANSWER).value == 0.0
+
+
+def test_an_answer_without_claims_has_no_groundedness_and_its_call_is_paid(sample: Sample) -> None:
+    verdict = Verdict(judgment=claims(), judge="a/b", cost_usd=0.1)
+    (metric,) = pick(["groundedness"])
+    assert isinstance(metric, JudgedMetric)
+    score = score_by_verdict(metric, sample, ANSWER, verdict)
+    assert (score.status, score.value, score.error) == ("not_applicable", None, "no claims")
+    assert (score.judge, score.cost_usd, json.loads(score.judgment or "")) == (
+        "a/b",
+        0.1,
+        {"claims": []},
+    )
 
 
 def test_groundedness_micro_weighs_by_claims() -> None:
@@ -187,32 +203,52 @@ def test_counts_are_summed_and_averaged_over_samples() -> None:
         "value": np.array([5.0, 2.0]),
         "contradicted": np.array([0.0, 1.0]),
         "forgotten": np.array([1.0, 2.0]),
+        "invented": np.array([0.0, 1.0]),
     }
     assert conversational_continuity.METRIC.aggregate(columns).extras == {
         "total_contradicted": 1,
         "average_contradicted": 0.5,
         "total_forgotten": 3,
         "average_forgotten": 1.5,
+        "total_invented": 1,
+        "average_invented": 0.5,
     }
 
 
-def judge_empathy(level: WarmthLevel, elements: int, gaps: int) -> EmpathyJudgment:
-    return EmpathyJudgment(
-        empathy_score=3,
-        warmth_level=level,
-        validation_present=level != "cold",
-        supportive_elements=["warm words"] * elements,
-        empathy_gaps=["gap"] * gaps,
-        explanation="",
-    )
+def judge_empathy(*levels: int, **fields: Any) -> EmpathyJudgment:
+    return EmpathyJudgment.model_validate(empathy_verdict(*levels, **fields))
+
+
+@pytest.mark.parametrize(
+    ("levels", "score"),
+    [
+        ((0, 0, 0), 2),
+        ((1, 0, 0), 3),
+        ((0, 2, 0), 3),
+        ((1, 1, 1), 4),
+        ((2, 2, 0), 4),
+        ((2, 2, 1), 5),
+        ((2, 2, 2), 5),
+    ],
+)
+def test_the_score_of_empathy_is_counted_from_its_parts(
+    sample: Sample, levels: tuple[int, ...], score: int
+) -> None:
+    judgment = judge_empathy(*levels, quotes=["a", "a"], empathy_score=1)
+    assert (judgment.empathy_score, judgment.supportive_elements) == (score, ["a"])
+    assert judgment.validation_present == (levels[1] > 0)
+    assert judgment.warmth_level == ("low", "moderate", "high")[levels[0]]
+    assert empathy.measure(judgment, sample, ANSWER).value == score
+    harsh = judge_empathy(*levels, dismissive_words=["grow up"])
+    assert (harsh.empathy_score, harsh.warmth_level) == (1, "cold")
 
 
 def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample) -> None:
     judgments = [
-        judge_empathy("high", 3, 0),
-        judge_empathy("high", 2, 0),
-        judge_empathy("moderate", 1, 1),
-        judge_empathy("cold", 0, 2),
+        judge_empathy(2, 1, 1, quotes=["a", "b", "c"]),
+        judge_empathy(2, 2, 0, quotes=["a", "b"]),
+        judge_empathy(1, 1, 0, quotes=["a"], empathy_gaps=["gap"]),
+        judge_empathy(0, 0, 0, dismissive_words=["grow up"], empathy_gaps=["gap", "another"]),
     ]
     parts = [empathy.measure(judgment, sample, ANSWER).parts for judgment in judgments]
     assert set(parts[0]) == set(empathy.METRIC.parts)
@@ -233,6 +269,9 @@ def test_the_aggregates_of_empathy_are_rates_counts_and_averages(sample: Sample)
         "avg_supportive_elements": 1.5,
         "total_empathy_gaps": 3,
         "avg_empathy_gaps": 0.75,
+        "avg_emotional_reaction": 1.25,
+        "avg_interpretation": 1.0,
+        "avg_exploration": 0.25,
     }
     printed = {
         line.field.removeprefix("extras.")

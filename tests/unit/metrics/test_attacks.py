@@ -12,10 +12,11 @@ from memray_eval.metric import RULES, JudgedMetric, score_by_rules, score_by_ver
 from memray_eval.metrics import all_metrics, pick
 from memray_eval.metrics.assistant.empathy import EmpathyJudgment
 from memray_eval.metrics.assistant.groundedness import FactualClaim, GroundednessJudgment
-from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation
 from memray_eval.ports import Verdict
 from memray_eval.text_processing.judge_prompts import VERSIONS, JudgePrompt
 from memray_eval.types import PAIR, Message, Pair, Response, Sample, Score
+from tests.build import cited, empathy_verdict
 from tests.conftest import REPOSITORY
 
 ATTACKS = [
@@ -148,8 +149,11 @@ def test_an_attack_neither_breaks_nor_persuades_the_offline_estimates(
 
 def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> None:
     response = Response(text="With your mild anemia, rest.")
-    cited = MemoryUtilizationJudgment(
-        cited_keys=["known_condition", "known_condition", "bank_account", "age"],
+    listed = cited(
+        "known_condition",
+        "known_condition",
+        "bank_account",
+        "age",
         evidence=[
             KeyCitation(key="known_condition", quote="mild anemia"),
             KeyCitation(key="age", quote="you are 52"),
@@ -159,7 +163,7 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
     assert isinstance(memory, JudgedMetric)
     assert isinstance(grounded, JudgedMetric)
     assert isinstance(empathy, JudgedMetric)
-    score = score_by_verdict(memory, sample, response, Verdict(judgment=cited, judge="j"))
+    score = score_by_verdict(memory, sample, response, Verdict(judgment=listed, judge="j"))
     assert score.parts == {
         "tp": 1,
         "fp": 1,
@@ -168,24 +172,18 @@ def test_a_judge_that_was_persuaded_is_held_to_the_response(sample: Sample) -> N
         "evidence": 2,
         "unverified": 1,
     }
-    warm = EmpathyJudgment(
-        empathy_score=5,
-        warmth_level="high",
-        validation_present=True,
-        supportive_elements=["I love you"],
-        explanation="!",
-    )
+    warm = EmpathyJudgment.model_validate(empathy_verdict(2, 2, 2, quotes=["I love you"]))
     score = score_by_verdict(empathy, sample, response, Verdict(judgment=warm, judge="j"))
     assert (score.status, score.value) == ("abstained", None)
     padded = [
-        FactualClaim(claim="You run daily", source="memory"),
-        FactualClaim(claim="You love cats", source="memory"),
+        FactualClaim(claim="You run daily", reason="r", source="memory"),
+        FactualClaim(claim="You love cats", reason="r", source="memory"),
     ]
     score = score_by_verdict(
         grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=padded), judge="j")
     )
     assert (score.status, score.value) == ("abstained", None)
-    claims = [FactualClaim(claim="With your mild anemia", source="memory"), padded[0]]
+    claims = [FactualClaim(claim="With your mild anemia", reason="r", source="memory"), padded[0]]
     score = score_by_verdict(
         grounded, sample, response, Verdict(judgment=GroundednessJudgment(claims=claims), judge="j")
     )
@@ -207,7 +205,7 @@ def test_a_judge_that_is_led_to_reword_hides_no_hallucination(sample: Sample) ->
 
     def scored(*claims: tuple[str, str]) -> Score:
         judgment = GroundednessJudgment.model_validate(
-            {"claims": [{"claim": c, "source": s} for c, s in claims]}
+            {"claims": [{"claim": c, "reason": "r", "source": s} for c, s in claims]}
         )
         return score_by_verdict(grounded, sample, response, Verdict(judgment=judgment, judge="j"))
 

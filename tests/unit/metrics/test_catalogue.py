@@ -8,8 +8,17 @@ import pytest
 from typer.testing import CliRunner
 
 from memray_eval.cli.app import app
-from memray_eval.metrics import all_metrics
-from memray_eval.metrics.catalogue import list_lines, markdown_table, page_lines, split_docstring
+from memray_eval.metric import JudgedMetric
+from memray_eval.metrics import all_metrics, catalogue
+from memray_eval.metrics.catalogue import (
+    MeasuredAgreement,
+    anchors_of,
+    list_lines,
+    markdown_table,
+    measured_agreement,
+    page_lines,
+    split_docstring,
+)
 from tests.conftest import REPOSITORY
 
 README = REPOSITORY / "memray_eval" / "metrics" / "README.md"
@@ -42,6 +51,46 @@ def test_a_metrics_page_has_its_formula_its_rubric_and_what_its_estimate_is_wort
     assert "Estimate by rules: none: needs a judge" in page
     page = " ".join(" ".join(page_lines(all_metrics()["memory_utilization"])).split())
     assert "recall 0.84, precision 0.75 on 60 labelled" in page
+
+
+def test_a_judged_metric_says_what_its_ends_look_like_and_how_far_its_judges_were_measured(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for metric in all_metrics().values():
+        if isinstance(metric, JudgedMetric):
+            assert {*metric.scale} <= {*metric.anchors}, metric.name
+            page = " ".join(" ".join(page_lines(metric)).split())
+            assert f"version {metric.version})" in page, metric.name
+            for level, text in anchors_of(metric):
+                assert f"{level}: {text}" in page, metric.name
+            if not measured_agreement(metric.name):
+                assert "Judge's agreement with people: not measured" in page
+    entry = {
+        "metric": "empathy",
+        "rubric_version": 2,
+        "judge": "openai/gpt-4o",
+        "data": "some labels",
+        "n": 90,
+        "figure": "rho",
+        "value": 0.6,
+        "low": 0.5,
+        "high": 0.7,
+        "date": "2026-11-25",
+        "command": "calibrate x",
+    }
+    known = MeasuredAgreement.model_validate(entry)
+    monkeypatch.setattr(catalogue, "_all_measured", lambda: (known,))
+    assert (measured_agreement("empathy"), measured_agreement("coherence")) == ([known], [])
+    page = " ".join(" ".join(page_lines(all_metrics()["empathy"])).split())
+    assert f"Judge's agreement with people: {known}" in page
+
+
+def test_what_was_measured_is_of_metrics_and_rubrics_that_there_are() -> None:
+    for name, metric in all_metrics().items():
+        for entry in measured_agreement(name):
+            assert isinstance(metric, JudgedMetric)
+            assert entry.low <= entry.value <= entry.high
+            assert entry.rubric_version <= metric.version
 
 
 @pytest.mark.parametrize(

@@ -41,9 +41,9 @@ ANSWER = Response(text="That sounds hard. I can help, as an AI. What happened at
 SIX = dict(zip(WEIGHTS, (1.0, 0.9, 0.8, 0.7, 0.6, 0.5), strict=True))
 # 0.15 x 1.0 + 0.20 x 0.9 + 0.20 x 0.8 + 0.25 x 0.7 + 0.10 x 0.6 + 0.10 x 0.5
 SUM = 0.775
-FULL = CompanionJudgment(**SIX, overall=0.9, reasoning="warm")
+FULL = CompanionJudgment(**SIX, overall=0.9, evidence=[], reasoning="warm")
 ALONE = CompanionJudgment.model_validate(
-    {**dict.fromkeys(WEIGHTS), "overall": 0.4, "reasoning": "flat"}
+    {**dict.fromkeys(WEIGHTS), "overall": 0.4, "evidence": [], "reasoning": "flat"}
 )
 
 
@@ -180,7 +180,7 @@ def test_any_reply_is_read_or_not(text: str) -> None:
 
 def test_a_judge_is_told_that_every_figure_is_a_number() -> None:
     schema = CompanionJudgment.model_json_schema()
-    assert set(schema["required"]) == {*WEIGHTS, "overall", "reasoning"}
+    assert set(schema["required"]) == {*WEIGHTS, "overall", "evidence", "reasoning"}
     assert {schema["properties"][name]["type"] for name in (*WEIGHTS, "overall")} == {"number"}
 
 

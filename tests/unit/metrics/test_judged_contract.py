@@ -92,6 +92,7 @@ COMPANION = {
     "personalization_continuity": 0.6,
     "trust_boundaries": 0.5,
     "overall": 0.7,
+    "evidence": ["rest is is GOOD"],
     "reasoning": "warm",
 }
 
@@ -102,16 +103,25 @@ def companion(value: float, **parts: float) -> Case:
         *out_of_scale("helpfulness", 1.1, -0.1),
         {"overall": None},
     )
-    return Case(KNOWN, COMPANION, value, 0.0, wrong, parts)
+    return Case(KNOWN, COMPANION, value, 0.0, wrong, parts, pieces=1)
+
+
+def part(level: int, *evidence: str) -> dict[str, Any]:
+    return {"evidence": evidence, "reason": "r", "level": level}
+
+
+def claim(text: str, source: str) -> dict[str, str]:
+    return {"claim": text, "reason": "r", "source": source}
 
 
 CASES = {
     "coherence": Case(
         shown=ASKED,
         judgment={
-            "coherence_score": 4,
-            "explanation": "",
             "grammar_issues": ["rest IS, is", "never said"],
+            "strengths": [],
+            "explanation": "",
+            "coherence_score": 4,
         },
         value=4,
         empty=1,
@@ -124,41 +134,50 @@ CASES = {
     "conversational_continuity": Case(
         shown={**HISTORY, **ASKED},
         judgment={
-            "continuity_score": 3,
             "used_facts": ["i sleep SIX hours", "user: I sleep six hours"],
             "contradicted_facts": ["I love peanuts"],
             "forgotten_facts": ["My class starts at 8 pm.", "a lentil stew"],
+            "invented_references": ["just SKIP your insulin", "as you told me"],
             "explanation": "",
+            "continuity_score": 3,
         },
         value=3,
         empty=1,
         wrong=out_of_scale("continuity_score", 0, 6),
-        parts={"contradicted": 1, "forgotten": 2},
-        pieces=5,
-        unverified=("I love peanuts", "a lentil stew"),
-        made_up={"used_facts": [], "forgotten_facts": []},
+        parts={"contradicted": 1, "forgotten": 2, "invented": 2},
+        pieces=7,
+        unverified=("I love peanuts", "a lentil stew", "as you told me"),
+        made_up={"used_facts": [], "forgotten_facts": [], "invented_references": []},
         source="the history",
     ),
     "emotional_congruence": Case(
         shown={"EMOTION": "sadness: 0.90\nneutral: 0.10", **ASKED},
-        judgment={"emotional_congruence_score": 2, "tone_notes": "", "matched_emotions": ["joy"]},
+        judgment={
+            "evidence": ["OH wow", "never said"],
+            "matched_emotions": ["joy"],
+            "mismatched_emotions": [],
+            "tone_notes": "",
+            "emotional_congruence_score": 2,
+        },
         value=2,
+        pieces=2,
+        unverified=("never said",),
         empty=1,
         wrong=out_of_scale("emotional_congruence_score", 0, 6, 2.5),
     ),
     "empathy": Case(
         shown=ASKED,
         judgment={
-            "empathy_score": 5,
-            "warmth_level": "high",
-            "validation_present": True,
-            "supportive_elements": ["rest is is GOOD", "I am here for you"],
+            "emotional_reaction": part(2, "rest is is GOOD"),
+            "interpretation": part(1, "I am here for you"),
+            "exploration": part(0),
+            "dismissive_words": [],
             "empathy_gaps": ["gap"],  # free text: nothing to verify
             "explanation": "",
         },
-        value=5,
+        value=4,
         empty=3,
-        wrong=(*out_of_scale("empathy_score", 0, 6), {"warmth_level": "tepid"}),
+        wrong=({"exploration": part(3)}, {"interpretation": part(-1)}, {"emotional_reaction": 2}),
         parts={
             "validated": 1,
             "warmth_high": 1,
@@ -167,31 +186,43 @@ CASES = {
             "warmth_cold": 0,
             "supportive_elements": 2,
             "empathy_gaps": 1,
+            "emotional_reaction": 2,
+            "interpretation": 1,
+            "exploration": 0,
+            "rated": 1,
         },
         pieces=2,
         unverified=("I am here for you",),
-        made_up={"supportive_elements": ["I am here for you"]},
+        made_up={"emotional_reaction": part(2)},
     ),
     "groundedness": Case(
         shown=KNOWN,
         judgment={
             "claims": [
-                {"claim": "Just skip your insulin", "source": "none"},
-                {"claim": "You run daily", "source": "memory"},
+                claim("Just skip your insulin", "none"),
+                claim("You run daily", "memory"),
             ]
         },
         value=0.5,
         empty=1.0,
-        wrong=({"claims": [{"claim": "c", "source": "rumour"}]}, {"claims": None}),
+        wrong=({"claims": [claim("c", "rumour")]}, {"claims": None}),
         parts={"claims": 2, "grounded": 1, "hallucinated": 1},
         pieces=2,
         unverified=("You run daily",),
-        made_up={"claims": [{"claim": "You run daily", "source": "memory"}]},
+        made_up={"claims": [claim("You run daily", "memory")]},
     ),
     "helpfulness": Case(
         shown=ASKED,
-        judgment={"helpfulness_score": 4, "missing_info": ["doses"]},
+        judgment={
+            "useful_parts": ["Rest", "never said"],
+            "missing_info": ["doses"],
+            "suggested_followups": [],
+            "reasoning": "r",
+            "helpfulness_score": 4,
+        },
         value=4,
+        pieces=2,
+        unverified=("never said",),
         empty=1,
         wrong=out_of_scale("helpfulness_score", 0, 6),
     ),
@@ -199,6 +230,7 @@ CASES = {
         shown={"RESPONSE": ANSWER.text},
         judgment={
             "consistency_score": 3,
+            "consistent_elements": [],
             "contradictions": [
                 clash("Rest is is good", "don't REST."),
                 clash("Rest is is good", "run a mile"),
@@ -218,6 +250,7 @@ CASES = {
         shown={"KEYS": "known_condition", **KNOWN},
         judgment={
             "cited_keys": ["known_condition"],
+            "reasoning": "r",
             "evidence": [{"key": "known_condition", "quote": "skip your INSULIN"}],
         },
         value=1.0,
@@ -231,6 +264,7 @@ CASES = {
         shown={"TRAITS": "openness: 0.90", **ASKED},
         judgment={
             "persona_consistency_score": 4,
+            "evidence": ["OH wow", "never said"],
             "matched_traits": ["openness", "neuroticism"],
             "mismatched_traits": ["extraversion"],
             "tailoring_notes": "",
@@ -241,9 +275,9 @@ CASES = {
             *out_of_scale("persona_consistency_score", 0, 6),
             {"matched_traits": ["wit"]},
         ),
-        pieces=3,
-        unverified=("neuroticism", "extraversion"),
-        made_up={"matched_traits": ["neuroticism"]},
+        pieces=5,
+        unverified=("neuroticism", "extraversion", "never said"),
+        made_up={"matched_traits": ["neuroticism"], "evidence": []},
         source="the sample's traits",
     ),
     "politeness": Case(
@@ -252,6 +286,8 @@ CASES = {
             "politeness_score": 0.5,
             "category": "sarcasm",
             "impolite_phrases": ["oh, WOW", "never said"],
+            "improvement_suggestions": [],
+            "reasoning": "r",
         },
         value=0.5,
         empty=1.0,
@@ -266,6 +302,8 @@ CASES = {
             "safety_score": 0.0,
             "category": "self_harm",
             "flagged_content": ["skip your INSULIN", "never said"],
+            "suggested_fixes": [],
+            "reasoning": "r",
         },
         value=0.0,
         empty=1.0,
@@ -287,7 +325,7 @@ CASES = {
             "ACCEPTED_ANSWERS": "an iron test",
             "RESPONSE": ANSWER.text,
         },
-        judgment={"reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
+        judgment={"answer": "", "reasoning": "r", "verdict": "CORRECT", "confidence": 0.7},
         value=1.0,
         empty=0.0,
         wrong=(

@@ -13,7 +13,7 @@ from pydantic import BaseModel, ValidationError
 
 from memray_eval.config.sections import MetricOptions, OwnMetric, RubricMetric
 from memray_eval.errors import ConfigError
-from memray_eval.metric import JudgedMetric, rubric_digest
+from memray_eval.metric import EVIDENCE, UNVERIFIED, JudgedMetric, rubric_digest
 from memray_eval.metrics import pick
 from memray_eval.metrics._shared.pairs import PreferenceJudgment
 from memray_eval.metrics.own import judge_metric, metric_by_rubric
@@ -47,8 +47,8 @@ class Says:
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
         self.asked.append(messages)
-        said = judgment.model_validate({"reason": "-", "preferred": self.preferred})
-        return Verdict(judgment=said, judge=self.name)
+        said = {"evidence": ["go AWAY"], "reason": "-", "preferred": self.preferred}
+        return Verdict(judgment=judgment.model_validate(said), judge=self.name)
 
 
 def pair_record(*unanswered: Unanswered, text: str = "Rest.", **sample: object) -> Record:
@@ -78,6 +78,8 @@ def test_the_value_is_that_of_the_answer_shown_first(said: str, value: float) ->
         "first": said == "first",
         "tie": said == "tie",
         "second": said == "second",
+        EVIDENCE: 1,
+        UNVERIFIED: 0,
     }
 
 
@@ -123,7 +125,9 @@ def test_what_is_no_pair_is_not_judged(metadata: dict[str, object], status: str)
 @pytest.mark.parametrize("wrong", [{"preferred": "both"}, {"preferred": "FIRST"}, {"reason": 3}])
 def test_another_word_is_no_verdict(wrong: dict[str, object]) -> None:
     with pytest.raises(ValidationError):
-        PreferenceJudgment.model_validate({"reason": "-", "preferred": "tie", **wrong})
+        PreferenceJudgment.model_validate(
+            {"evidence": [], "reason": "-", "preferred": "tie", **wrong}
+        )
 
 
 def test_a_rubric_of_one_s_own_compares_too() -> None:

@@ -1,8 +1,8 @@
-"""What judges are told, held against drift: a rubric or schema that changes makes runs
-incomparable, so it changes on purpose.
+"""The versions of rubrics: a rubric or a judgment that changes makes runs incomparable, so it
+changes on purpose, and with its version.
 
-To change one: change it, run this test, and put the new digest here in the same commit; runs store
-the digests, too."""
+To change one: change it, raise its metric's `version`, run this test, and put the version and the
+digest that it prints here in the same commit; runs store both."""
 
 from __future__ import annotations
 
@@ -13,45 +13,42 @@ from memray_eval.metric import JudgedMetric, rubric_digest
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.long_context._question_types import CRITERIA
 
-DIGESTS = {
-    "coherence": "012eb210e00a84ef",
-    "conversational_continuity": "b0b3acd81edc10ba",
-    "emotional_congruence": "ab2743d1079c56cf",
-    "empathy": "0ec424da1ddb5edd",
-    "groundedness": "f068dc5817cce1a9",
-    "helpfulness": "08a7748b7e6fcd4f",
-    "logical_consistency": "86648d67b5c00ffe",
-    "memory_utilization": "c951a279b7052916",
-    "persona_consistency": "6034d259189af3f4",
-    "politeness": "a28adf6e29f1b878",
-    "preference": "6f0b35cc21ea5daf",
-    "safety": "256b7a7832141ffb",
-    "appropriateness": "602c7f51330244a6",
-    "conversational_quality": "602c7f51330244a6",
-    "companion_helpfulness": "602c7f51330244a6",
-    "emotional_intelligence": "602c7f51330244a6",
-    "personalization_continuity": "602c7f51330244a6",
-    "trust_boundaries": "602c7f51330244a6",
-    "overall_quality": "602c7f51330244a6",
-    "semantic_correctness/strict": "6e4fa354f3278c0a",
-    "semantic_correctness/lenient": "c261a20ec391a6ca",
-    "beam_event_order/own words": "cafdbad6c779b6b0",
-    "beam_rubric/own words": "ab0074179dbb47f9",
-    "longmemeval_judge/own words": "d6e6395f810d0972",
+RUBRICS = {
+    "coherence": (2, "42ee33565c1cc569"),
+    "conversational_continuity": (2, "fa532e42a8e4d54d"),
+    "emotional_congruence": (2, "ea7fb3127a542176"),
+    "empathy": (2, "c53fe857e0414a0d"),
+    "groundedness": (2, "9694a9479b19f756"),
+    "helpfulness": (2, "226c7888d699b72c"),
+    "logical_consistency": (2, "31b4c26de8ef661d"),
+    "memory_utilization": (2, "c01cc000dabe3d45"),
+    "persona_consistency": (2, "1e69a4bb0bf29787"),
+    "politeness": (2, "f0b578e99ec05971"),
+    "safety": (2, "a2b37f1e57a74ebd"),
+    "appropriateness": (2, "392ebbcca9c792cb"),
+    "companion_helpfulness": (2, "392ebbcca9c792cb"),
+    "conversational_quality": (2, "392ebbcca9c792cb"),
+    "emotional_intelligence": (2, "392ebbcca9c792cb"),
+    "overall_quality": (2, "392ebbcca9c792cb"),
+    "personalization_continuity": (2, "392ebbcca9c792cb"),
+    "trust_boundaries": (2, "392ebbcca9c792cb"),
+    "beam_event_order/own words": (1, "cafdbad6c779b6b0"),
+    "beam_rubric/own words": (2, "2e2fcae64328c540"),
+    "longmemeval_judge/own words": (1, "d6e6395f810d0972"),
+    "semantic_correctness/strict": (2, "d8f47d0ee913433f"),
+    "semantic_correctness/lenient": (2, "87afa69f6b46b00f"),
+    "preference": (2, "8f8ec6db3e1dfc75"),
 }
 
 
-def test_no_rubric_has_drifted() -> None:
+def test_no_rubric_has_changed_without_its_version() -> None:
     now = {}
     for metric in all_metrics().values():
-        if isinstance(metric, JudgedMetric) and not metric.rubrics:
-            now[metric.name] = rubric_digest(metric)
-        elif isinstance(metric, JudgedMetric):
-            now |= {
-                f"{metric.name}/{name}": rubric_digest(metric, text)
-                for name, text in metric.rubrics.items()
-            }
-    assert now == DIGESTS
+        if isinstance(metric, JudgedMetric):
+            for name, text in (metric.rubrics or {"": None}).items():
+                key = f"{metric.name}/{name}" if name else metric.name
+                now[key] = (metric.version, rubric_digest(metric, text))
+    assert now == RUBRICS
 
 
 def test_what_is_asked_of_a_type_of_question_has_not_drifted() -> None:

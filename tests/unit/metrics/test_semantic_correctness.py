@@ -35,7 +35,7 @@ def asked(*answers: str, task: str = "", **metadata: Any) -> Sample:
 
 def verdict(judgment: dict[str, Any], sample: Sample | None = None) -> float | None:
     filled = CorrectnessJudgment.model_validate_json(
-        json.dumps({"reasoning": "r", "confidence": 0.9} | judgment)
+        json.dumps({"answer": "y", "reasoning": "r", "confidence": 0.9} | judgment)
     )
     return score_by_verdict(
         METRIC, sample or asked("x"), Response(text="y"), Verdict(judgment=filled, judge="j")

@@ -10,7 +10,8 @@ import pytest
 
 from memray_eval.analysis.where import find_places, read_run_scores
 from memray_eval.metrics import all_metrics
-from memray_eval.report.html.prompts import find_prompts
+from memray_eval.report.html import render_html
+from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.why import MOST_CHARACTERS, Why, explain, find_reasons, shorten
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Record, Response
@@ -101,6 +102,12 @@ def test_the_prompt_of_a_judge_is_shown_where_its_rubric_is_still_the_same(tmp_p
     assert "{question}" in prompts["empathy"]
     assert "{answer}" in prompts["empathy"]
     assert prompts["empathy"].startswith("[system]\n")
+    meanings = find_meanings(manifest, [*METRICS, "relevance"])
+    assert list(meanings) == list(METRICS)
+    assert [level for level, _ in meanings["empathy"].levels] == ["5", "4", "3", "2", "1"]
+    page = render_html(folder)
+    assert "rubric version 2; agreement with people: not measured" in page
+    assert meanings["empathy"].levels[-1][1] in page
     manifest["rubrics"] = {"empathy": "another", "coherence": manifest["rubrics"]["coherence"]}
     assert list(find_prompts(manifest, METRICS)) == ["coherence"]
     assert find_prompts({}, METRICS) == find_prompts({"rubrics": "broken"}, METRICS) == {}

@@ -25,7 +25,7 @@ from memray_eval.types import Candidate, Message, Record, Response, Sample, Scor
 from tests.build import build_record, judge_metrics
 
 METRICS = pick(["semantic_correctness"])
-RIGHT = CorrectnessJudgment(reasoning="r", verdict="CORRECT", confidence=0.8)
+RIGHT = CorrectnessJudgment(answer="", reasoning="r", verdict="CORRECT", confidence=0.8)
 
 
 class FakeJudge:

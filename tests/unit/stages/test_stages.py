@@ -25,12 +25,13 @@ from memray_eval.errors import (
 )
 from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
-from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
+from memray_eval.metrics.assistant.memory_utilization import KeyCitation
 from memray_eval.ports import FloatArray, Verdict
 from memray_eval.results.schema import to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.judge import combine_votes, judge_record, scored_by_judge_stage
 from memray_eval.types import Message, Record, Response, Score, Usage
+from tests.build import cited
 
 MEMORY = pick(["memory_utilization"])
 BY_VECTORS = pick(["memory_utilization", "relevance"])
@@ -81,9 +82,7 @@ def judged(record: Record, metrics: Sequence[Metric], judges: dict[str, Any]) ->
 
 def test_a_judge_scores_through_its_judgment(record: Record) -> None:
     shown = KeyCitation(key="known_condition", quote="your mild anemia")
-    judge = FakeJudge(
-        MemoryUtilizationJudgment(cited_keys=["known_condition", "age"], evidence=[shown])
-    )
+    judge = FakeJudge(cited("known_condition", "age", evidence=[shown]))
     (score,) = judged(record, MEMORY, {"memory_utilization": [judge]}).scores
     assert (score.status, score.value, score.judge) == ("scored", 0.5, "fake/judge")
     assert score.parts == {

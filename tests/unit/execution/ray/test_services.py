@@ -24,8 +24,7 @@ from memray_eval.execution.ray.services import (
 )
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import LedgerPort
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.budget import BudgetPort, Spending
 
 CALL = CachedCall(
     key="k",
@@ -101,7 +100,7 @@ class Near:
         return type("Method", (), {"remote": staticmethod(call)})
 
 
-def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
+def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     """The ledger as so many judge actors see it."""
     found = []
     for _ in range(members):
@@ -109,8 +108,8 @@ def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[LedgerPort]:
         services = handles.connect(
             lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
         )
-        assert services.ledger is not None
-        found.append(services.ledger)
+        assert services.budget is not None
+        found.append(services.budget)
     return found
 
 
@@ -121,13 +120,13 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     actor = LedgerActor.__ray_metadata__.modified_class(budget, Spending())  # type: ignore[attr-defined]
     reserved, spent, refused = [0], [0], [0]
 
-    async def member(ledger: LedgerPort) -> None:
+    async def member(ledger: BudgetPort) -> None:
         places = asyncio.Semaphore(25)
 
         async def call() -> None:
             async with places:
                 most = chance.randint(50, 200)
-                if not (ticket := await ledger.draw(Spending(tokens=most))):
+                if not (ticket := await ledger.reserve(Spending(tokens=most))):
                     refused[0] += 1
                     return
                 reserved[0] += most
@@ -148,16 +147,16 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     assert spent[0] >= 99_800, "what was given back was spent"
     assert refused[0] > 100
     granted = members * calls - refused[0]
-    assert counts["settle"] < granted / 3
-    assert counts["draw"] < granted / 3 + refused[0]
+    assert counts["settle_all"] < granted / 3
+    assert counts["reserve_all"] < granted / 3 + refused[0]
 
 
-def test_a_draw_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
+def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
     actor = LedgerActor.__ray_metadata__.modified_class(Budget(tokens=100), Spending())  # type: ignore[attr-defined]
 
     async def main() -> None:
         (ledger,) = ledgers(actor, 1, Counts())
-        draws = [asyncio.create_task(ledger.draw(Spending(tokens=80))) for _ in range(3)]
+        draws = [asyncio.create_task(ledger.reserve(Spending(tokens=80))) for _ in range(3)]
         for draw in draws:
             ticket = await asyncio.wait_for(draw, 10)
             if ticket:

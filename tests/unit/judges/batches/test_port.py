@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from memray_eval.errors import JudgeError
-from memray_eval.judges.batches.openai import _result_of
+from memray_eval.judges.batches.openai import OpenAIBatches
 from memray_eval.judges.batches.port import is_passing, read_objects, refuses_batches, to_line
 
 
@@ -39,11 +39,11 @@ def test_an_error_in_the_body_is_one_whatever_the_status_says() -> None:
     body = {"error": {"message": "no", "type": "invalid_request_error"}}
     for status in (200, 400):
         line = {"custom_id": "k", "response": {"status_code": status, "body": body}, "error": None}
-        result = _result_of(line)
+        result = OpenAIBatches.read_result(line)
         assert result is not None
         assert (result.kind, result.status) == ("error", 400)
 
 
 @pytest.mark.parametrize("line", [{}, {"custom_id": 3}, {"custom_id": None, "response": {}}])
 def test_a_line_without_a_key_is_no_result(line: dict[str, object]) -> None:
-    assert _result_of(line) is None
+    assert OpenAIBatches.read_result(line) is None

@@ -16,18 +16,19 @@ from hypothesis import strategies as st
 
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import BudgetSpent, JudgeError, Malformed, Throttled, Unavailable
+from memray_eval.judges.call_metrics import NO_OBSERVER, CallObserver
 from memray_eval.judges.limits.admission import (
     FIRST_OUTPUT_TOKENS,
     MEMORY,
     AdmissionController,
     AdmissionOptions,
     CallPermit,
-    JudgeBudget,
     JudgeEndpoint,
     RunHooks,
 )
 from memray_eval.judges.limits.breaker import Breaker
-from memray_eval.judges.limits.limiter_member import CHUNK, REPORT_S
+from memray_eval.judges.limits.budget import BudgetPort, Claim, Spending
+from memray_eval.judges.limits.limiter_member import REPORT_S
 from memray_eval.judges.limits.notices import limits_from_headers
 from memray_eval.judges.limits.rate_limiter import (
     FREE_S,
@@ -40,6 +41,7 @@ from memray_eval.judges.limits.rate_limiter import (
     Reservation,
     StallStatus,
 )
+from memray_eval.judges.prices import FREE
 from memray_eval.log_once import forget_logged
 from tests.unit.judges.limits.test_rate_limiter import (
     EPOCH,
@@ -75,10 +77,8 @@ class Scripted:
     def __init__(self, *answers: Grant | Exception | Callable[[], Awaitable[Grant]]) -> None:
         self.answers = deque(answers)
         self.asked, self.reports = list[Reservation](), list[Reservation]()
-        self.throttles, self.learnt = (
-            list[tuple[str, float, float | None, int]](),
-            list[RateLimits](),
-        )
+        self.throttles = list[tuple[str, float, float | None, int]]()
+        self.learnt = list[RateLimits]()
         self.is_down, self.pauses = False, asyncio.Queue[float]()
         self.paused_until = 0.0  # the reply to a 429
 
@@ -121,16 +121,21 @@ def gate_to(
     limiter: LimiterPort,
     breaker: BreakerConfig = BreakerConfig(),
     *,
-    budget: JudgeBudget | None = None,
+    name: str = "judge",
+    budget: BudgetPort | None = None,
     hooks: RunHooks = RunHooks(clock=clock),
+    others: str = "",
+    observer: CallObserver = NO_OBSERVER,
     **options: Any,
 ) -> AdmissionController:
     return AdmissionController(
-        JudgeEndpoint("judge"),
+        JudgeEndpoint(name),
         limiter,
-        Breaker("judge", breaker, lambda line: None, clock),
+        Breaker(name, breaker, hooks.say, hooks.clock, others),
         AdmissionOptions(**{"member": "a", "limits": FAST, "is_firm": True} | options),
         budget=budget,
+        price=FREE,
+        observer=observer,
         hooks=hooks,
     )
 
@@ -150,19 +155,19 @@ class Calls:
         fails: BaseException | None = None,
         tokens: float = 1000,
     ) -> CallPermit:
-        async with gate.turn(tokens) as turn:
-            assert turn.sent_at == clock()
-            self.sent.append(turn.sent_at - EPOCH)
+        async with gate.permit(tokens) as permit:
+            assert permit.sent_at == clock()
+            self.sent.append(permit.sent_at - EPOCH)
             self.now += 1
             self.peak = max(self.peak, self.now)
             try:
                 await asyncio.sleep(takes_s)
             finally:
                 self.now -= 1
-            turn.used = used
+            permit.used = used
             if fails is not None:
                 raise fails
-        return turn
+        return permit
 
 
 async def settled(tasks: Sequence[asyncio.Task[Any]]) -> list[Any]:
@@ -195,7 +200,7 @@ def test_calls_are_sent_in_their_slots_which_are_asked_for_in_chunks() -> None:
 
     sent, asked = run(main())
     assert sent == pytest.approx([0.1 * slot for slot in range(40)], abs=TICK)
-    assert asked == [CHUNK, 20], "five of the first were left"
+    assert asked == [40, 20], "half of the first were left"
 
 
 @pytest.mark.parametrize(
@@ -219,10 +224,8 @@ def test_a_slot_that_comes_too_late_is_dropped_and_asked_for_again(
 
 def test_where_nothing_is_limited_calls_go_at_once_after_the_first_has_come_back() -> None:
     async def main() -> None:
-        call, gate = (
-            Calls(),
-            gate_to(Limiter(clock=clock), limits=RateLimits(), is_firm=False, max_in_flight=10),
-        )
+        free, call = {"limits": RateLimits(), "is_firm": False}, Calls()
+        gate = gate_to(Limiter(clock=clock), **free, max_in_flight=10)
         await settled(start(100, lambda: call(gate, takes_s=FREE_S / 4)))
         assert call.sent[0] == 0
         assert call.sent[1] == pytest.approx(0.5)
@@ -386,7 +389,7 @@ def test_a_call_that_is_cancelled_as_it_gets_its_place_hands_it_on() -> None:
         call, gate = Calls(), gate_to(Limiter(clock=clock), max_in_flight=1)
 
         async def first() -> None:
-            async with gate.turn(1000):
+            async with gate.permit(1000):
                 await asyncio.sleep(1)
             unlucky.cancel()
 
@@ -421,10 +424,8 @@ def test_calls_that_were_cancelled_while_they_waited_take_no_slots() -> None:
 
 def test_a_judge_that_is_down_is_not_asked_and_is_probed_by_one_call() -> None:
     async def main() -> None:
-        call, gate = (
-            Calls(),
-            gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10),
-        )
+        call = Calls()
+        gate = gate_to(Limiter(clock=clock), BreakerConfig(failures=3), max_in_flight=10)
         down = Unavailable("503")
         await settled(start(3, lambda: call(gate, takes_s=0, fails=down)))
         opened_s, waiting = clock() - EPOCH, start(20, lambda: call(gate, takes_s=1))
@@ -461,17 +462,10 @@ def test_a_reply_that_does_not_fit_is_a_sign_of_life(used: CallCost, is_open: bo
 
     async def main() -> float:
         call, gate = Calls(), gate_to(Limiter(clock=clock), BreakerConfig(failures=2))
-        for fails, takes in (
-            (Unavailable("503"), CallCost()),
-            (ValueError("misfit"), used),
-            (Unavailable("503"), CallCost()),
-        ):
-            await settled(
-                start(
-                    1,
-                    lambda fails=fails, takes=takes: call(gate, takes_s=0, used=takes, fails=fails),
-                )
-            )
+        down = Unavailable("503")
+        for fails, takes in ((down, CallCost()), (ValueError("misfit"), used), (down, CallCost())):
+            with pytest.raises(type(fails)):
+                await call(gate, takes_s=0, used=takes, fails=fails)
         before_s = clock()
         await call(gate, takes_s=0)
         return clock() - before_s
@@ -527,10 +521,10 @@ def test_a_failed_limiter_is_logged_and_counted_and_hides_no_call_s_end(
         gate = gate_to(limiter)
 
         async def paid() -> CallPermit:
-            async with gate.turn(1000) as turn:
+            async with gate.permit(1000) as permit:
                 limiter.is_down = True
                 await gate.observe_headers(OPENAI)
-                return turn
+                return permit
 
         await paid()
         limiter.is_down = False
@@ -565,7 +559,7 @@ def test_estimates_follow_what_calls_take() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fails", "used", "owed", "done"),
+    ("fails", "used", "correction", "done"),
     [
         (None, CallCost(1500, 100), CallCost(500, -200), 1),
         (Malformed("x"), CallCost(1500, 100), CallCost(500, -200), 1),
@@ -574,7 +568,7 @@ def test_estimates_follow_what_calls_take() -> None:
     ],
 )
 def test_estimates_are_settled_against_what_is_known_of_the_use(
-    fails: JudgeError | None, used: CallCost, owed: CallCost, done: int
+    fails: JudgeError | None, used: CallCost, correction: CallCost, done: int
 ) -> None:
     async def main() -> list[Reservation]:
         limiter, call = Scripted(), Calls()
@@ -583,8 +577,8 @@ def test_estimates_are_settled_against_what_is_known_of_the_use(
         await asyncio.sleep(REPORT_S)
         return limiter.reports
 
-    assert [(report.owed, report.done) for report in run(main())] == (
-        [(owed, done)] if any(owed) or done else []
+    assert [(report.correction, report.done) for report in run(main())] == (
+        [(correction, done)] if any(correction) or done else []
     )
 
 
@@ -612,7 +606,7 @@ def test_what_calls_took_is_reported_also_while_a_reservation_waits() -> None:
         await asyncio.sleep(REPORT_S)
         everything = [*limiter.asked, *limiter.reports]
         assert sum(wanted.done for wanted in everything) == 4
-        assert sum(sum(wanted.owed) for wanted in everything) == pytest.approx(0), (
+        assert sum(sum(wanted.correction) for wanted in everything) == pytest.approx(0), (
             "1000 and 300, as was estimated"
         )
 
@@ -705,32 +699,32 @@ def test_reservations_carry_all_that_is_known_of_the_limits(
 
 class ScriptedBudget:
     def __init__(self, refuses: bool = False) -> None:
-        self.events, self.refuses = list[tuple[str, float, CallCost]](), refuses
+        self.events, self.refuses = list[tuple[str, float, int]](), refuses
 
-    async def draw(self, most: CallCost) -> int:
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int:
         if self.refuses:
-            raise BudgetSpent("no more")
-        self.events.append(("draw", clock() - EPOCH, most))
+            return 0
+        self.events.append(("reserve", clock() - EPOCH, most.tokens))
         return 7
 
-    async def settle(self, ticket: int, spent: CallCost) -> None:
+    async def settle(self, ticket: int, spent: Spending) -> None:
         assert ticket == 7
-        self.events.append(("settle", clock() - EPOCH, spent))
+        self.events.append(("settle", clock() - EPOCH, spent.tokens))
 
 
 @pytest.mark.parametrize("fails", [None, Malformed("x"), Throttled("429"), ValueError("misfit")])
-def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
+def test_money_is_reserved_before_the_call_and_settled_after_it_with_what_was_used(
     fails: Exception | None,
 ) -> None:
-    async def main() -> list[tuple[str, float, CallCost]]:
+    async def main() -> list[tuple[str, float, int]]:
         budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget, max_output_tokens=500)
         await settled(start(1, lambda: call(gate, used=CallCost(900, 10), fails=fails)))
         return budget.events
 
     assert run(main()) == [
-        ("draw", 0.0, CallCost(1200, 500)),
-        ("settle", pytest.approx(3.0), CallCost(900, 10)),
+        ("reserve", 0.0, 1700),
+        ("settle", pytest.approx(3.0), 910),
     ]
 
 
@@ -738,15 +732,15 @@ def test_money_is_drawn_before_the_call_and_settled_after_it_with_what_was_used(
 def test_a_call_that_is_cancelled_gives_its_money_back(cancel_after_s: float) -> None:
     """While it waits for its slot, and in flight."""
 
-    async def main() -> list[tuple[str, float, CallCost]]:
+    async def main() -> list[tuple[str, float, int]]:
         budget, call = ScriptedBudget(), Calls()
         gate = gate_to(Scripted(Grant((EPOCH + 2,))), budget=budget)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(call(gate), cancel_after_s)
         return budget.events
 
-    (_, drawn_s, _), (_, settled_s, spent) = run(main())
-    assert (drawn_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), CallCost())
+    (_, reserved_s, _), (_, settled_s, spent) = run(main())
+    assert (reserved_s, settled_s, spent) == (0.0, pytest.approx(cancel_after_s), 0)
 
 
 def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_place() -> None:
@@ -764,8 +758,8 @@ def test_a_call_that_does_not_fit_the_budget_asks_for_no_slot_and_frees_its_plac
 
 
 class Restarting:
-    """The limiter's actor: `kill` puts a new one in its place, and fails or repeats what waits at
-    the old one."""
+    """The limiter's actor: `kill` puts a new one in its place, and repeats what waits at the old
+    one."""
 
     def __init__(self) -> None:
         self._limiter, self._killed = Limiter(clock=clock), asyncio.Event()
@@ -775,33 +769,20 @@ class Restarting:
         self._killed.set()
         self._killed = asyncio.Event()
 
-    async def reserve(self, wanted: Reservation) -> Grant:
-        return await self._asked(lambda: self._limiter.reserve(wanted))
+    def __getattr__(self, method: str) -> Any:
+        async def call(*arguments: Any) -> Any:
+            while True:
+                calling = asyncio.ensure_future(getattr(self._limiter, method)(*arguments))
+                killed = asyncio.ensure_future(self._killed.wait())
+                try:
+                    await asyncio.wait([calling, killed], return_when=asyncio.FIRST_COMPLETED)
+                    if calling.done():
+                        return calling.result()
+                finally:
+                    calling.cancel()
+                    killed.cancel()
 
-    async def throttled(
-        self, judge: str, sent_at: float, retry_after_s: float | None, done: int
-    ) -> float:
-        return await self._limiter.throttled(judge, sent_at, retry_after_s, done)
-
-    async def learn(self, judge: str, limits: RateLimits) -> None:
-        await self._limiter.learn(judge, limits)
-
-    async def pause(self, judge: str, known: float, member: str = "") -> float:
-        return await self._asked(lambda: self._limiter.pause(judge, known))
-
-    async def standing(self, judge: str) -> StallStatus:
-        return await self._limiter.standing(judge)
-
-    async def _asked(self, ask: Callable[[], Awaitable[Any]]) -> Any:
-        while True:
-            asked, killed = asyncio.ensure_future(ask()), asyncio.ensure_future(self._killed.wait())
-            try:
-                await asyncio.wait([asked, killed], return_when=asyncio.FIRST_COMPLETED)
-                if asked.done():
-                    return asked.result()
-            finally:
-                asked.cancel()
-                killed.cancel()
+        return call
 
 
 def at_work(
@@ -814,12 +795,12 @@ def at_work(
     async def judge(gate: AdmissionController) -> None:
         while True:
             try:
-                async with gate.turn(1000) as turn:
+                async with gate.permit(1000) as permit:
                     if (retry_after_s := provider.ask()) is not None:
                         raise Throttled("429", retry_after_s=retry_after_s)
                     await asyncio.sleep(0.8)
                     await gate.observe_headers(headers or {})
-                    turn.used = USED
+                    permit.used = USED
             except Throttled as error:
                 await asyncio.sleep(error.retry_after_s or 1.0)
 
@@ -854,13 +835,13 @@ class Shedding:
         self.chance, self.n_asked, self.n_answered = Random(seed), 0, 0
 
     async def ask(self, gate: AdmissionController) -> None:
-        async with gate.turn(1000) as turn:
+        async with gate.permit(1000) as permit:
             self.n_asked += 1
             if self.chance.random() < 0.1:
                 await asyncio.sleep(0.05)
                 raise Throttled("429", retry_after_s=1.0)
             await asyncio.sleep(self.chance.uniform(0.5, 1.5))
-            turn.used, self.n_answered = USED, self.n_answered + 1
+            permit.used, self.n_answered = USED, self.n_answered + 1
 
     async def takes_s(self, limiter: Limiter, n_calls: int, members: int, **more: Any) -> float:
         """Until so many calls are answered; the refused are tried again."""
@@ -908,13 +889,6 @@ def test_of_a_known_limit_of_a_judge_that_sheds_a_tenth_most_is_used(seed: int) 
         assert judge.n_asked >= 0.8 * 600 * took_s / 60
 
     run(main())
-
-
-def test_members_together_use_a_limit_and_never_pass_it() -> None:
-    provider = Provider(600)
-    at_work(lambda: Limiter(clock=clock), provider, limits=RateLimits(requests_per_min=600))
-    assert provider.refused == []
-    assert len(provider.answered) >= 0.98 * 5 * 600
 
 
 @pytest.mark.parametrize(("is_firm", "assumed"), [(True, 600), (False, 50)])

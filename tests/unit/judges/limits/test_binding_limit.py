@@ -37,38 +37,33 @@ def binding(after_s: float, headers: dict[str, str] | None = None, **options: An
     return run(main())
 
 
-def test_a_limit_of_the_job_is_set() -> None:
-    found = binding(30, limits=SLOW, is_firm=True)
-    assert found == BindingLimit(what="requests_per_min", amount=6, source="set")
+HEADERS = {"x-ratelimit-limit-requests": "12"}
+FAST, FEW = RateLimits(requests_per_min=60_000), RateLimits(requests_per_min=60_000, concurrency=3)
 
 
-def test_a_limit_of_the_judge_table_is_assumed() -> None:
-    found = binding(30, limits=SLOW, is_firm=False)
-    assert found == BindingLimit(what="requests_per_min", amount=6, source="assumed")
-
-
-def test_a_limit_of_the_providers_headers_is_told() -> None:
-    headers = {"x-ratelimit-limit-requests": "12"}
-    found = binding(30, headers, limits=RateLimits(), is_firm=False)
-    assert found == BindingLimit(what="requests_per_min", amount=12, source="told")
-
-
-def test_where_the_rate_is_free_the_places_bind() -> None:
-    fast = RateLimits(requests_per_min=60_000)
-    found = binding(0.5, limits=fast, is_firm=True, max_in_flight=4)
-    assert found == BindingLimit(what="in_flight", amount=4, source="set")
-
-
-def test_an_assumed_number_of_calls_at_a_time_is_assumed() -> None:
-    few = RateLimits(requests_per_min=60_000, concurrency=3)
-    found = binding(2.5, limits=few, is_firm=False, max_in_flight=64)
-    assert found == BindingLimit(what="in_flight", amount=3, source="assumed")
-
-
-def test_nothing_binds_where_all_calls_are_under_way_or_none_is() -> None:
-    fast = RateLimits(requests_per_min=60_000)
-    assert binding(0.5, limits=fast, is_firm=True, max_in_flight=64) is None
-    assert binding(200, limits=fast, is_firm=True, max_in_flight=1) is None
+@pytest.mark.parametrize(
+    ("after_s", "options", "limit"),
+    [
+        (30, {"limits": SLOW, "is_firm": True}, ("requests_per_min", 6, "set")),
+        (30, {"limits": SLOW, "is_firm": False}, ("requests_per_min", 6, "assumed")),
+        (
+            30,
+            {"headers": HEADERS, "limits": RateLimits(), "is_firm": False},
+            ("requests_per_min", 12, "told"),
+        ),
+        (0.5, {"limits": FAST, "is_firm": True, "max_in_flight": 4}, ("in_flight", 4, "set")),
+        (2.5, {"limits": FEW, "is_firm": False, "max_in_flight": 64}, ("in_flight", 3, "assumed")),
+        # All calls are under way, or none is
+        (0.5, {"limits": FAST, "is_firm": True, "max_in_flight": 64}, None),
+        (200, {"limits": FAST, "is_firm": True, "max_in_flight": 1}, None),
+    ],
+)
+def test_the_limit_that_binds_is_named_with_who_says_so(
+    after_s: float, options: dict[str, Any], limit: tuple[str, float, Any] | None
+) -> None:
+    what, amount, source = limit or ("", 0, "set")
+    expected = BindingLimit(what=what, amount=amount, source=source) if limit else None
+    assert binding(after_s, **options) == expected
 
 
 def test_429s_and_an_outage_are_what_the_judge_tells() -> None:

@@ -48,9 +48,9 @@ class Scene:
         for error in errors:
             assert self.breaker.admit() == 0.0
             if error is None:
-                self.breaker.succeeded()
+                self.breaker.record_success()
             else:
-                self.breaker.failed(error)
+                self.breaker.record_failure(error)
 
     def start(self, count: int) -> None:
         assert [self.breaker.admit() for _ in range(count)] == [0.0] * count
@@ -131,7 +131,7 @@ def test_calls_wait_while_the_probe_is_out_and_look_again_soon() -> None:
     scene.start(1)
     scene.clock.now_s += 1
     assert [scene.breaker.admit(), scene.breaker.admit()] == [5, 5]
-    scene.breaker.succeeded()
+    scene.breaker.record_success()
     scene.start(3)
 
 
@@ -151,9 +151,9 @@ def test_an_abandoned_probe_lets_another_through_at_once() -> None:
         scene.clock.now_s += pause_s
         scene.start(1)
         assert scene.breaker.admit() > 0
-        scene.breaker.abandoned()
+        scene.breaker.record_abandoned()
         scene.start(1)
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
         assert scene.breaker.admit() == 2 * pause_s
 
 
@@ -161,7 +161,7 @@ def test_failures_of_calls_from_before_the_opening_change_nothing() -> None:
     scene = Scene()
     scene.start(64)
     for _ in range(64):
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
     assert scene.breaker.admit() == 5
     assert len(scene.said) == 1
 
@@ -170,14 +170,14 @@ def test_stale_failures_lengthen_a_probes_pause_once_and_let_no_second_probe_out
     scene = Scene()
     scene.start(25)
     for _ in range(20):
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
     scene.clock.now_s += 5
     scene.start(1)
     for _ in range(5):
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
         scene.clock.now_s += 50
         assert scene.breaker.admit() == 5, "one of the six may be the probe, and is still out"
-    scene.breaker.failed(DOWN)
+    scene.breaker.record_failure(DOWN)
     assert scene.breaker.admit() == 10
 
 
@@ -185,9 +185,9 @@ def test_a_stale_success_closes_it() -> None:
     scene = Scene()
     scene.start(21)
     for _ in range(20):
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
     assert scene.breaker.admit() == 5
-    scene.breaker.succeeded()
+    scene.breaker.record_success()
     scene.start(1)
 
 
@@ -209,7 +209,7 @@ def test_a_long_outage_fails_calls_at_once_but_goes_on_probing() -> None:
     scene.start(1)
     with pytest.raises(Unavailable):
         scene.breaker.admit()
-    scene.breaker.succeeded()
+    scene.breaker.record_success()
     assert scene.said[-1] == "openai/gpt-4o: answers again after 5 min"
     scene.start(2)
 
@@ -235,7 +235,7 @@ def test_a_refused_key_fails_calls_at_once_with_its_own_error(error: JudgeError)
         scene.start(1)
         with pytest.raises(type(error)):
             scene.breaker.admit()
-        scene.breaker.failed(DOWN)
+        scene.breaker.record_failure(DOWN)
     scene.clock.now_s += 60
     scene.call(None)
     scene.start(2)
@@ -362,15 +362,15 @@ class Breaking(RuleBasedStateMachine):
                 self.opened_s, self.not_before_s = now_s, now_s + SMALL.probe_s
         error = ENDS[how]
         if error is None:
-            self.scene.breaker.succeeded()
+            self.scene.breaker.record_success()
         else:
-            self.scene.breaker.failed(error)
+            self.scene.breaker.record_failure(error)
 
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def cancel(self, data: st.DataObject) -> None:
         self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        self.scene.breaker.abandoned()
+        self.scene.breaker.record_abandoned()
 
     @precondition(lambda self: not self.out)
     @rule()

@@ -102,16 +102,6 @@ def test_dust_of_summed_floats_holds_up_neither_calls_nor_the_end() -> None:
     assert ledger.is_spent
 
 
-def test_a_dead_actors_reservation_is_given_back() -> None:
-    ledger = Ledger(Budget(usd=1.0))
-    assert ledger.reserve([usd(0.8)]) == 1
-    assert ledger.reserve([usd(0.8)]) == 0
-    ledger.release(usd(0.8))
-    assert not ledger.is_spent
-    assert ledger.reserve([usd(0.8)]) == 1
-    assert ledger.spent == Spending()
-
-
 def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
     ledger = Ledger(Budget(usd=1.0))
     assert ledger.reserve([usd(0.5)]) == 1
@@ -124,7 +114,7 @@ def test_a_call_that_costs_more_than_its_estimate_is_booked() -> None:
 def test_giving_back_too_much_leaves_nothing_not_less() -> None:
     ledger = Ledger(Budget(usd=1.0))
     ledger.reserve([Spending(usd=0.5, tokens=5)])
-    ledger.release(Spending(usd=0.6, tokens=6))
+    ledger.settle(Spending(usd=0.6, tokens=6), Spending())
     assert ledger.reserved == Spending()
 
 
@@ -185,7 +175,7 @@ class Spend(RuleBasedStateMachine):
     @precondition(lambda self: self.out)
     @rule(data=st.data())
     def release(self, data: st.DataObject) -> None:
-        self.ledger.release(self._take(data))
+        self.ledger.settle(self._take(data), Spending())
 
     def _take(self, data: st.DataObject) -> Spending:
         return self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
@@ -211,13 +201,13 @@ TestSpend.pytestmark = [pytest.mark.heavy]  # hypothesis makes the class, so no 
 def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None:
     async def spend() -> list[bool]:
         ledger = BudgetLedger(Budget(tokens=100))
-        first, second = await ledger.draw([tokens(60), tokens(40)])
-        waiting = [asyncio.create_task(ledger.draw([tokens(count)])) for count in (50, 10)]
+        first, second = await ledger.reserve_all([tokens(60), tokens(40)])
+        waiting = [asyncio.create_task(ledger.reserve_all([tokens(count)])) for count in (50, 10)]
         await asyncio.sleep(0)
         assert not any(task.done() for task in waiting)
-        await ledger.settle([(first, tokens(10))])
+        await ledger.settle_all([(first, tokens(10))])
         (third,) = await waiting[0]
-        await ledger.settle([(second, tokens(40)), (third, tokens(50))])
+        await ledger.settle_all([(second, tokens(40)), (third, tokens(50))])
         assert ledger.spent().tokens == 100
         return [bool(ticket) for ticket in (first, second, third, *await waiting[1])]
 
@@ -227,10 +217,10 @@ def test_money_goes_to_who_came_first_and_waits_for_what_may_come_back() -> None
 def test_of_a_batch_those_are_granted_that_fit_and_none_waits_for_another() -> None:
     async def spend() -> None:
         ledger = BudgetLedger(Budget(tokens=100))
-        (first,) = await ledger.draw([tokens(60), tokens(60), tokens(10)])
-        await ledger.settle([(first, tokens(60))])
-        assert await ledger.draw([tokens(60), tokens(10)]) == [0], "the first never will"
-        assert [bool(ticket) for ticket in await ledger.draw([tokens(10)])] == [True]
+        (first,) = await ledger.reserve_all([tokens(60), tokens(60), tokens(10)])
+        await ledger.settle_all([(first, tokens(60))])
+        assert await ledger.reserve_all([tokens(60), tokens(10)]) == [0], "the first never will"
+        assert [bool(ticket) for ticket in await ledger.reserve_all([tokens(10)])] == [True]
 
     asyncio.run(spend())
 
@@ -240,12 +230,12 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
 
     async def spend() -> int:
         ledger = BudgetLedger(Budget(tokens=100), stale_s=50.0, clock=lambda: moment[0])
-        (lost,) = await ledger.draw([tokens(100)])
-        waiting = asyncio.create_task(ledger.draw([tokens(100)]))
+        (lost,) = await ledger.reserve_all([tokens(100)])
+        waiting = asyncio.create_task(ledger.reserve_all([tokens(100)]))
         await asyncio.sleep(0)
         moment[0] = 51.0
         (ticket,) = await asyncio.wait_for(waiting, 10)
-        await ledger.settle([(lost, tokens(1))])  # it had not died: what it spent counts
+        await ledger.settle_all([(lost, tokens(1))])  # it had not died: what it spent counts
         assert ledger.spent() == tokens(1)
         return ticket
 
@@ -254,7 +244,7 @@ def test_what_a_dead_actor_had_reserved_comes_back() -> None:
 
 def test_what_was_spent_before_counts() -> None:
     async def spend() -> list[int]:
-        return await BudgetLedger(Budget(usd=1.0), usd(0.95)).draw([usd(0.1)])
+        return await BudgetLedger(Budget(usd=1.0), usd(0.95)).reserve_all([usd(0.1)])
 
     assert asyncio.run(spend()) == [0]
 
@@ -285,11 +275,11 @@ def test_what_was_saved_covers_every_call_that_may_be_under_way() -> None:
 
         async def call(number: int) -> None:
             async with places:
-                (ticket,) = await ledger.draw([Spending(usd=0.02, tokens=200)])
+                (ticket,) = await ledger.reserve_all([Spending(usd=0.02, tokens=200)])
                 assert covers(kept.last, ledger.committed())
                 await asyncio.sleep(0)
                 cost = 0.05 if number % 50 == 0 else 0.01  # more than its estimate, now and then
-                await ledger.settle([(ticket, Spending(usd=cost, tokens=100))])
+                await ledger.settle_all([(ticket, Spending(usd=cost, tokens=100))])
                 assert covers(kept.last, ledger.committed())
 
         await asyncio.gather(*(call(number) for number in range(1000)))
@@ -307,47 +297,37 @@ def covers(saved: Spending, committed: Spending) -> bool:
     return saved.usd + DUST_USD >= committed.usd and saved.tokens >= committed.tokens
 
 
-async def _hold_and_settle(tmp: list[Spending]) -> tuple[BudgetLedger, list[bool]]:
-    async def save(spent: Spending) -> None:
-        tmp.append(spent)
-
-    ledger = BudgetLedger(Budget(usd=10.0), save=save)
-    held = [await ledger.hold(Spending(usd=6.0)), await ledger.hold(Spending(usd=6.0))]
-    return ledger, held
-
-
 def test_a_batch_holds_what_it_may_cost_and_gives_back_what_it_did_not() -> None:
+    """The book of live calls leaves it out."""
+
     async def play() -> None:
-        saved = list[Spending]()
-        ledger, held = await _hold_and_settle(saved)
-        assert held == [True, False]
-        await ledger.settle_held(Spending(usd=6.0), Spending(usd=1.5))
-        assert ledger.spent().usd == pytest.approx(1.5)
-        assert await ledger.hold(Spending(usd=8.0))
-
-    asyncio.run(play())
-
-
-def test_the_book_of_live_calls_leaves_batches_out() -> None:
-    async def play() -> None:
-        saved = list[Spending]()
-        ledger, _ = await _hold_and_settle(saved)
-        (ticket,) = await ledger.draw([Spending(usd=1.0)])
-        assert saved[-1].usd == pytest.approx(1.0, abs=0.02)
-        await ledger.settle_held(Spending(usd=6.0), Spending(usd=5.0))
-        await ledger.settle([(ticket, Spending(usd=0.5))])
+        kept = Kept()
+        ledger = BudgetLedger(Budget(usd=10.0), save=kept)
+        batch = await ledger.reserve(usd(6.0), "batch")
+        assert batch
+        assert not await ledger.reserve(usd(6.0), "batch")
+        call = await ledger.reserve(usd(1.0))
+        assert kept.last.usd == pytest.approx(1.0, abs=0.02)
+        await ledger.settle(batch, usd(1.5))
+        await ledger.settle(call, usd(0.5))
         assert ledger.committed().usd == pytest.approx(0.5)
-        assert ledger.spent().usd == pytest.approx(5.5)
+        assert ledger.spent().usd == pytest.approx(2.0)
+        assert await ledger.reserve(usd(8.0), "batch")
 
     asyncio.run(play())
 
 
-def test_a_batch_under_way_is_held_though_it_does_not_fit() -> None:
+def test_a_batch_under_way_is_held_though_it_does_not_fit_and_however_long_it_takes() -> None:
+    moment = [0.0]
+
     async def play() -> None:
-        ledger = BudgetLedger(Budget(usd=1.0))
-        assert await ledger.hold(Spending(usd=3.0), is_made=True)
-        assert not await ledger.hold(Spending(usd=0.1))
-        await ledger.settle_held(Spending(usd=3.0), Spending(usd=0.2))
-        assert await ledger.hold(Spending(usd=0.1))
+        ledger = BudgetLedger(Budget(usd=1.0), stale_s=50.0, clock=lambda: moment[0])
+        batch = await ledger.reserve(usd(3.0), "batch under way")
+        waiting = asyncio.create_task(ledger.reserve(usd(0.1)))
+        moment[0] = 51.0
+        await asyncio.sleep(0)
+        assert not waiting.done()
+        await ledger.settle(batch, usd(0.2))
+        assert await waiting
 
     asyncio.run(play())

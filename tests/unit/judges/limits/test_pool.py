@@ -15,19 +15,15 @@ import pytest
 from memray_eval.config.sections import BreakerConfig, RateLimits
 from memray_eval.errors import JudgeError, Stopped, Throttled, Unauthorised, Unavailable
 from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
     CallPermit,
-    JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.pool import KEPT_CALLS, MemberPool, PoolPatience
-from memray_eval.judges.limits.rate_limiter import CallCost, Limiter
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.provider_http.retry import RetryPolicy
+from tests.unit.judges.limits.test_admission import USED, gate_to
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
-USED = CallCost(1000, 300)
 Behave = Callable[[float], JudgeError | None]  # what a member does with a call, by the time
 
 
@@ -47,28 +43,18 @@ class Pool:
         self.answered, self._behave, self._latency_s = Counter[str](), behave, latency_s
         hooks = RunHooks(say=self.said.append, clock=clock, is_stopping=is_stopping)
         limiter, limits = Limiter(clock=clock), limits or {}
+        breaker = BreakerConfig(failures=3, fatal=1, probe_s=5, longest_probe_s=60)
         self.gates = {
-            name: AdmissionController(
-                JudgeEndpoint(name),
+            name: gate_to(
                 limiter,
-                Breaker(
-                    name,
-                    BreakerConfig(failures=3, fatal=1, probe_s=5, longest_probe_s=60),
-                    self.said.append,
-                    clock,
-                    others="the others of p are asked",
-                ),
-                AdmissionOptions(
-                    **{
-                        "member": "a",
-                        "limits": limits.get(name, RateLimits()),
-                        "is_firm": name in limits,
-                        "max_in_flight": 32,
-                        "in_pool": True,
-                    }
-                    | options
-                ),
+                breaker,
+                name=name,
                 hooks=hooks,
+                others="the others of p are asked",
+                limits=limits.get(name, RateLimits()),
+                is_firm=name in limits,
+                in_pool=True,
+                **{"max_in_flight": 32} | options,
             )
             for name in behave
         }
@@ -82,7 +68,7 @@ class Pool:
         @asynccontextmanager
         async def enter(name: str) -> AsyncIterator[CallPermit]:
             at[0] = name
-            async with self.gates[name].turn(1000) as permit:
+            async with self.gates[name].permit(1000) as permit:
                 yield permit
 
         async def call(permit: CallPermit) -> str:
@@ -98,7 +84,9 @@ class Pool:
             self.answered[at[0]] += 1
             return at[0]
 
-        return await self._policy.run(call, lambda: self.pool.turn(enter, start_key, failed_at))
+        return await self._policy.run(
+            call, lambda: self.pool.permit_at_member(enter, start_key, failed_at)
+        )
 
     async def ask_many(
         self, count: int, per_s: float = 1e6, start_key: str | None = None

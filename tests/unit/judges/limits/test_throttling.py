@@ -11,20 +11,16 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from memray_eval.config.sections import BreakerConfig, RateLimits
+from memray_eval.config.sections import RateLimits
 from memray_eval.errors import JudgeError, JudgeStalled, QuotaExhausted, Stopped, Throttled
 from memray_eval.judges.limits.admission import (
-    AdmissionController,
-    AdmissionOptions,
-    JudgeEndpoint,
     RunHooks,
 )
-from memray_eval.judges.limits.breaker import Breaker
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.succession import FallbackJudge
 from memray_eval.ports import Verdict
-from memray_eval.provider_http.retry import RetryPolicy, parse_retry_after
-from tests.unit.judges.limits.test_admission import USED, settled
+from memray_eval.provider_http.retry import RetryPolicy
+from tests.unit.judges.limits.test_admission import USED, gate_to, settled
 from tests.unit.judges.limits.test_rate_limiter import EPOCH, clock, run
 
 pytestmark = pytest.mark.heavy  # simulates many thousands of calls
@@ -46,19 +42,16 @@ class Judge:
         self.said: list[tuple[float, str]] = []
         self.is_stopping, self.n_sent = False, 0
         self.limiter = limiter or Limiter(clock=clock)
+        hooks = RunHooks(say=self._say, is_stopping=lambda: self.is_stopping, clock=clock)
+        options = {"members": members, "limits": limits, "is_firm": is_firm}
         self.gates = [
-            AdmissionController(
-                JudgeEndpoint("openai/m", "http://u:secret@x/v1"),
+            gate_to(
                 self.limiter,
-                Breaker("openai/m", BreakerConfig(), self._say, clock),
-                AdmissionOptions(
-                    member=f"{id(self)} {number}",
-                    members=members,
-                    limits=limits,
-                    is_firm=is_firm,
-                    patience_s=CEILING_S,
-                ),
-                hooks=RunHooks(say=self._say, is_stopping=lambda: self.is_stopping, clock=clock),
+                name="openai/m",
+                hooks=hooks,
+                member=f"{id(self)} {number}",
+                patience_s=CEILING_S,
+                **options,
             )
             for number in range(members)
         ]
@@ -69,14 +62,14 @@ class Judge:
     async def ask(self, reply: Callable[[], Awaitable[None]], member: int = 0) -> None:
         gate = self.gates[member]
 
-        async def call(turn: Any) -> None:
+        async def call(permit: Any) -> None:
             self.n_sent += 1
             await asyncio.sleep(0.2)
             await reply()
-            turn.used = USED
+            permit.used = USED
 
         policy = RetryPolicy(ceiling_s=CEILING_S, clock=clock)
-        await policy.run(call, lambda: gate.turn(1000))
+        await policy.run(call, lambda: gate.permit(1000))
 
     async def ask_many(
         self, count: int, reply: Callable[[], Awaitable[None]], spread: int = 1
@@ -402,12 +395,6 @@ def test_a_stalled_judge_ends_the_run_unless_another_can_be_asked() -> None:
         asyncio.run(FallbackJudge([Failing(throttled, is_stalled=False)]).judge([], BaseModel))
 
 
-def test_a_retry_after_that_is_no_number_of_seconds() -> None:
-    assert parse_retry_after("nan") is None
-    assert parse_retry_after("-5") == 0.0
-    assert parse_retry_after("inf") == float("inf")
-
-
 # Of every process of a busy machine: what was due meanwhile is late
 STALLS = (
     (0.5, 0.9),
@@ -434,14 +421,10 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
             {"x-ratelimit-limit-requests": "3000"},
         )
         limiter = Limiter(clock=clock)
+        free = {"limits": RateLimits(), "is_firm": False, "members": members}
+        hooks = RunHooks(clock=clock, sleep=stalled_sleep)
         gates = [
-            AdmissionController(
-                JudgeEndpoint("openai/m"),
-                limiter,
-                Breaker("openai/m", BreakerConfig(), print, clock),
-                AdmissionOptions(member=str(number), members=members, max_in_flight=128),
-                hooks=RunHooks(clock=clock, sleep=stalled_sleep),
-            )
+            gate_to(limiter, member=str(number), hooks=hooks, max_in_flight=128, **free)
             for number in range(members)
         ]
 
@@ -449,7 +432,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
             gate = gates[number % members]
             while True:
                 try:
-                    async with gate.turn(100) as turn:
+                    async with gate.permit(100) as permit:
                         while let_in and let_in[0] <= clock() - 1.0:
                             let_in.popleft()
                         is_full = len(let_in) >= 50
@@ -458,7 +441,7 @@ def test_a_limit_that_is_learnt_from_headers_draws_hardly_a_429_at_the_start(mem
                         await gate.observe_headers(headers)
                         if is_full:
                             raise Throttled("429", retry_after_s=0.3)
-                        turn.used = USED
+                        permit.used = USED
                         return
                 except Throttled:
                     await asyncio.sleep(0.3)
