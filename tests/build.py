@@ -7,7 +7,7 @@ import asyncio
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -34,6 +34,9 @@ from memray_eval.types import (
 )
 from tests.conftest import SAMPLES
 from tests.servers.provider import Provider
+
+if TYPE_CHECKING:
+    from memray_eval.execution.runs import RunResult
 
 JUDGE = "openai/local"
 RESPONSE_TEXT = (
@@ -210,3 +213,17 @@ def write_responses(folder: Path, units: int) -> Path:
         for number in range(units)
     )
     return write_lines(folder / f"responses-{units}.jsonl", rows)
+
+
+def finish(job: RunConfig, **options: Any) -> RunResult:
+    """Runs a job to its summary, in silence."""
+    from memray_eval.execution.runs import run
+
+    return run(job, lambda line: None, quiet=True, **options)
+
+
+def go_on(path: str, **options: Any) -> RunResult:
+    """Resumes a run to its summary, in silence."""
+    from memray_eval.execution.runs import resume
+
+    return resume(path, lambda line: None, quiet=True, **options)

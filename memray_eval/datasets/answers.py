@@ -24,7 +24,7 @@ from memray_eval.types import (
     Response,
     unit_id,
 )
-from memray_eval.types.json_text import as_now, candidate_from_json
+from memray_eval.types.json_text import candidate_from_json
 
 # The first of these that a row has is its response.
 TEXT_FIELDS = ("response", "assistant_response", "prediction", "pred", "output", "answer")
@@ -266,7 +266,7 @@ def _pop_candidate(fields: dict[str, Any]) -> Candidate:
             return (
                 candidate_from_json(config)
                 if isinstance(config, str)
-                else as_now(Candidate.model_validate(config))
+                else Candidate.model_validate(config)
             )
         except ValidationError as error:
             first = error.errors(include_url=False, include_input=False)[0]

@@ -3,12 +3,10 @@ holds the models."""
 
 from __future__ import annotations
 
-import asyncio
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
@@ -31,8 +29,7 @@ from memray_eval.datasets.sources import Shard
 from memray_eval.errors import BudgetSpent, EvalError, JudgeStalled, Stopped
 from memray_eval.execution.prompt_stage import SHARD
 from memray_eval.execution.resume_state import ResumeState
-from memray_eval.execution.run_counter import CallReporter
-from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.services import AskingStage, JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
@@ -40,14 +37,27 @@ from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample, unit_id
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # they import what no worker needs
     from memray_eval.affect.speech_client import SpeechServer
+    from memray_eval.execution.run_plan import RunPlan
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
-LISTEN_S = 1.0
 
 
-class EnrichSamples:
+def affect_arguments(
+    plan: RunPlan,
+    candidates: Sequence[Candidate],
+    services: JudgeServices | None,
+    url: str | None,
+    context: StageContext,
+) -> tuple[Any, ...]:
+    """The arguments of EnrichSamples for a run."""
+    spec = plan.spec
+    how = spec.read.reader, candidates, plan.resume_state, spec.affect, spec.judging
+    return *how, spec.affect_judges, services, url, context
+
+
+class EnrichSamples(AskingStage):
     """Shards to samples with emotion and traits. Models, clients and the store are built on this
     actor's loop."""
 
@@ -63,30 +73,17 @@ class EnrichSamples:
         url: str | None,
         context: StageContext,
     ) -> None:
-        self._reading, self._candidates, self._resume_state, self._config, self._context = (
-            reading,
-            candidates,
-            resume_state,
-            config,
-            context,
-        )
-        self._judging, self._choices, self._services, self._embedded_url = (
-            judging,
-            choices,
-            services,
-            url,
-        )
+        super().__init__(services, url, context)
+        self._reading, self._candidates, self._resume_state = reading, candidates, resume_state
+        self._config, self._judging, self._choices = config, judging, choices
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
-        self._is_stopping = False
-        self._watch: asyncio.Task[None] | None = None
-        self._told: set[str] = set()
-        self._reporter = CallReporter(context.counter)
+        self._shown_failures: set[str] = set()
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         backends = self._backends = self._backends or self._build_backends()
-        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
-        for text in [] if self._is_stopping else table.column(SHARD).to_pylist():
+        is_over = await self._check_for_the_end()
+        for text in [] if is_over else table.column(SHARD).to_pylist():
             shard = Shard.model_validate_json(text)
             # Where its samples name their recordings from.
             folder = shard.path if shard.kind == "folder" else posixpath.dirname(shard.path)
@@ -94,9 +91,7 @@ class EnrichSamples:
             samples = [sample for sample in read if self._is_unfinished(sample)]
             for start in range(0, len(samples), self._config.batch_size):
                 batch = await self._enrich(
-                    samples[start : start + self._config.batch_size],
-                    folder,
-                    backends,
+                    samples[start : start + self._config.batch_size], folder, backends
                 )
                 await self._reporter.report()
                 if batch is None:
@@ -124,17 +119,9 @@ class EnrichSamples:
                 self._context.record_stage_failure(AFFECT, samples[0].id, error)
                 return [uniform_emotion(samples[0], error)]
         alone = [await self._enrich([sample], folder, backends) for sample in samples]
-        return (
-            None
-            if any(one is None for one in alone)
-            else [one for found in alone for one in found or ()]
-        )
-
-    async def _watch_for_the_end(self) -> None:
-        """Notices that the run is stopping while calls still wait for their turn."""
-        while not self._is_stopping:
-            await asyncio.sleep(LISTEN_S)
-            self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
+        if any(enriched is None for enriched in alone):
+            return None
+        return [sample for enriched in alone for sample in enriched or ()]
 
     def _is_unfinished(self, sample: Sample) -> bool:
         units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
@@ -150,11 +137,11 @@ class EnrichSamples:
             counts[f"speech {emotion.get('speech', {}).get('source', 'off')}"] += 1
             counts["degraded"] += bool(failed.keys() - {TRAITS})
             counts[DEGRADED_TRAITS] += TRAITS in failed
-            for what in failed.keys() - self._told:
-                self._told.add(what)
+            for what in failed.keys() - self._shown_failures:
+                self._shown_failures.add(what)
                 stands = "unknown" if what == TRAITS else "uniform"
-                told = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
-                self._context.counter.add_line(told)
+                line = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
+                self._context.counter.add_line(line)
         store = Counter(
             self._backends.store.counts if self._backends and self._backends.store else {}
         )
@@ -168,14 +155,7 @@ class EnrichSamples:
         config = self._config
         judge = None
         if self._choices:
-            assert self._services is not None
-            say, watch = self._context.counter.add_line, self._reporter.watch
-            self._watch = asyncio.create_task(self._watch_for_the_end())
-            services = self._services.connect(
-                say, lambda: self._is_stopping, self._embedded_url, watch
-            )
-            services = replace(services, parameters=self._context.counter)
-            judge = build_judges(self._choices, self._judging, services)[AFFECT][0]
+            judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
         return AffectBackends(
             text=self._load_text(),
             speech=self._build_speech() if config.hears else None,

@@ -12,12 +12,7 @@ from dataclasses import replace
 import pyarrow as pa
 from pydantic import BaseModel
 
-from memray_eval.errors import (
-    BudgetSpent,
-    EvalError,
-    JudgeError,
-    JudgeStalled,
-)
+from memray_eval.errors import BudgetSpent, EvalError, JudgeError, JudgeStalled
 from memray_eval.execution.block_stages import (
     PART,
     judging_options,
@@ -26,9 +21,8 @@ from memray_eval.execution.block_stages import (
     shard_rows,
 )
 from memray_eval.execution.progress import STAGES
-from memray_eval.execution.run_counter import LocalCounter, RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.schedule import count_siblings
 from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
@@ -42,8 +36,9 @@ from memray_eval.judges.batches.runner import (
 )
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
-from memray_eval.judges.judge_factory import build_batch_queues
+from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.limits.budget import NOTHING
+from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.ports import Judge, Verdict
@@ -56,7 +51,7 @@ RECORDS_AT_ONCE = 32  # whose prompts are in memory together
 
 
 def judges_in_batches(spec: RunSpec, folder: RunFolder) -> bool:
-    """Whether judging waits for batches: the job says so, or an earlier session has sent some."""
+    """True if judging waits for batches: the job says so, or an earlier session has sent some."""
     if not spec.calls_judges:
         return False
     return spec.judging.mode != "live" or bool(folder.list_batch_files())
@@ -66,7 +61,7 @@ async def pay_in_batches(
     plan: RunPlan,
     folder: RunFolder,
     services: JudgeServices,
-    counter: RunReports,
+    counter: RunCounter,
     waiting: Waiting,
     hooks: BatchHooks | None = None,
 ) -> None:
@@ -80,7 +75,7 @@ async def pay_in_batches(
     connected = replace(connected, parameters=counter)
     queues = build_batch_queues(spec.judges, spec.judging, connected)
     metrics = pick(spec.by_stage()[0], spec.metric_options)
-    judged = {one.name: one for one in metrics if isinstance(one, JudgedMetric)}
+    judged = {metric.name: metric for metric in metrics if isinstance(metric, JudgedMetric)}
 
     def judgment_of(metric: str) -> type[BaseModel]:
         if metric not in judged:
@@ -117,11 +112,7 @@ async def pay_in_batches(
 
 
 def pay_in_batches_here(
-    plan: RunPlan,
-    folder: RunFolder,
-    services: JudgeServices,
-    counter: RunReports,
-    waiting: Waiting,
+    plan: RunPlan, folder: RunFolder, services: JudgeServices, counter: RunCounter, waiting: Waiting
 ) -> None:
     """The same from a thread that has no event loop."""
 
@@ -135,10 +126,10 @@ def pay_in_batches_here(
 def _say_who_stays_live(
     spec: RunSpec, queues: Sequence[BatchQueue], say: Callable[[str], None]
 ) -> None:
-    asked = {
+    judges = {
         name for choice in spec.judges.values() if choice.judge != RULES for name in choice.judges
     }
-    others = sorted(asked - {queue.name for queue in queues})
+    others = sorted(judges - {queue.name for queue in queues})
     if others and spec.judging.mode != "live":
         say(f"Asked call by call, as they take no batches: {', '.join(others)}.")
 
@@ -153,12 +144,12 @@ class Rehearsal:
         metrics: Sequence[Metric],
         queues: Sequence[BatchQueue],
         runner: BatchRunner,
-        counter: RunReports,
+        counter: RunCounter,
     ) -> None:
         self._plan, self._folder, self._metrics = plan, folder, metrics
         self._counter = counter
         # What is read here is read again when it is judged, and counts then
-        self._context = StageContext(folder.path, LocalCounter(STAGES, math.inf))
+        self._context = StageContext(folder.path, RunCounter(STAGES, math.inf))
         spec, repeats = plan.spec, range(plan.spec.judging.repeats)
         in_batches = {queue.name: queue for queue in queues}
 
@@ -176,8 +167,7 @@ class Rehearsal:
             else []
             for key, choice in spec.judges.items()
         }
-        siblings = count_siblings(spec.candidates)
-        self._asking = judging_options(spec.judges, spec.judging, siblings)
+        self._asking = judging_options(spec.judges, spec.judging, spec.siblings)
 
     async def run(self) -> None:
         """Notes every call that is missing. Raises what concerns the whole run."""
@@ -189,25 +179,26 @@ class Rehearsal:
                 await self._rehearse(records)
 
     async def _rehearse(self, records: Sequence[Record]) -> None:
-        found = await asyncio.gather(
-            *(judge_record(one, self._metrics, self._judges, self._asking) for one in records),
+        outcomes = await asyncio.gather(
+            *(
+                judge_record(record, self._metrics, self._judges, self._asking)
+                for record in records
+            ),
             return_exceptions=True,
         )
-        for one in found:  # a metric that fails on a record fails again when that is judged
-            if isinstance(one, EvalError) and not isinstance(one, JudgeError):
-                raise one
+        for outcome in outcomes:  # a metric that fails on a record fails again when that is judged
+            if isinstance(outcome, EvalError) and not isinstance(outcome, JudgeError):
+                raise outcome
 
     def _tables(self) -> Iterator[pa.Table]:
         """All records that wait to be judged, a part or shard at a time."""
         plan, state = self._plan, self._plan.resume_state
-        names = [one.name for one in plan.spec.candidates]
+        names = [candidate.name for candidate in plan.spec.candidates]
         for part in state.waiting:
             table = pa.Table.from_pylist([{PART: part}])
-            yield read_waiting(
-                table, state.generated, state.elsewhere, names, self._context, is_earlier=False
-            )
+            yield read_waiting(table, state, names, self._context, is_earlier=False)
         if plan.spec.has_responses:
-            for row in shard_rows(plan.found.shards):
+            for row in shard_rows(plan.scan.shards):
                 shard = pa.Table.from_pylist([row])
                 yield read_answers(shard, plan.spec.read.reader, state, self._context)
 
@@ -231,11 +222,14 @@ def open_batches(folder: RunFolder) -> list[BatchEntry]:
 
 
 def describe_open_batches(entries: Sequence[BatchEntry]) -> str:
-    """What goes on at the providers when a session ends, and what that costs."""
+    """The batches that go on at the providers when a session ends, and their cost, in words."""
     if not entries:
         return ""
-    n_calls, most = sum(one.n_calls for one in entries), sum((one.most for one in entries), NOTHING)
-    judges = ", ".join(sorted({one.judge for one in entries}))
+    n_calls, most = (
+        sum(entry.n_calls for entry in entries),
+        sum((entry.most for entry in entries), NOTHING),
+    )
+    judges = ", ".join(sorted({entry.judge for entry in entries}))
     return (
         f"Batches that go on at their providers: {len(entries)}, with {n_calls:,} calls to "
         f"{judges}; "
@@ -247,27 +241,26 @@ def offer_to_cancel(plan: RunPlan, folder: RunFolder) -> str:
     """On a terminal, asks whether the batches under way are to be cancelled; elsewhere they go on.
     Returns what was done, "" where there are none."""
     entries = open_batches(folder)
-    told = describe_open_batches(entries)
+    described = describe_open_batches(entries)
     if not entries or not (sys.stdin.isatty() and sys.stderr.isatty()):
-        return told
+        return described
     print(
-        f"{told}. Cancelled, what is done by now is paid, and the rest would be paid again by a "
-        "resumed run.",
+        f"{described}. Cancelled, what is done by now is paid, and the rest would be paid again by "
+        "a resumed run.",
         file=sys.stderr,
     )
     print("Cancel them? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in ("y", "yes"):
-        return told
+        return described
     cancelled = asyncio.run(_cancel(plan, folder, entries))
     return f"{cancelled} of {len(entries)} batches are being cancelled; what they did is paid"
 
 
 async def _cancel(plan: RunPlan, folder: RunFolder, entries: Sequence[BatchEntry]) -> int:
-    from memray_eval.execution.services import no_services
-
     n_cancelled = 0
     async with closing_clients():
-        queues = build_batch_queues(plan.spec.judges, plan.spec.judging, no_services())
+        services = Services(limiter=Limiter(), member="", say=lambda line: None)  # none is asked
+        queues = build_batch_queues(plan.spec.judges, plan.spec.judging, services)
         clients = {queue.name: queue.client for queue in queues}
         for entry in entries:
             client = clients.get(entry.judge)

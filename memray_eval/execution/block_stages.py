@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -34,8 +34,8 @@ from memray_eval.execution.prompt_stage import (
     take_stored,
 )
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import CallReporter, report_block
-from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.run_counter import report_block
+from memray_eval.execution.services import LISTEN_S, AskingStage, JudgeServices
 from memray_eval.execution.stage_context import StageContext, add_scores
 from memray_eval.extensions import OwnObject
 from memray_eval.judges.judge_factory import build_judges
@@ -59,9 +59,8 @@ from memray_eval.types import ComputedScore, Prompt, Record, Response, Score
 from memray_eval.types.json_text import candidate_from_json
 
 if TYPE_CHECKING:  # it imports what no worker needs
-    from memray_eval.execution.run_plan import RunPlan
+    from memray_eval.execution.run_plan import RunPlan, RunSpec
 
-LISTEN_S = 1.0
 RENDERED = 6  # calls made ready for each one in flight
 PART = "part"
 
@@ -84,7 +83,9 @@ def collect_engine_answers(table: pa.Table, context: StageContext) -> pa.Table:
         except Exception as error:
             context.record_stage_failure("generate", row["sample_id"], error)
             responses.append(Response(error=describe_error(error)))
-    longest = max((one.duration_s or 0.0 for one in responses if one is not None), default=0.0)
+    longest = max(
+        (response.duration_s or 0.0 for response in responses if response is not None), default=0.0
+    )
     now, answered = time.time(), context.add_answers(rows, responses)
     context.counter.add("generate", rows.num_rows, now - longest, now, _n_ungenerated(answered))
     return answered
@@ -135,8 +136,8 @@ def _read_new(
         for shard in shards
         for record in read_records(shard, reading, context.record_unreadable)
     ]
-    known = resume_state.hold([record.unit_id for record in records]).tolist()
-    new = [record for record, is_known in zip(records, known, strict=True) if not is_known]
+    is_old = resume_state.hold([record.unit_id for record in records]).tolist()
+    new = [record for record, is_in_state in zip(records, is_old, strict=True) if not is_in_state]
     context.counter.add("read", len(new), started, time.time())
     return new
 
@@ -168,7 +169,9 @@ class ScoreAnswers:
                         break  # the rest is scored when the run is resumed
                     heard = time.monotonic()
                 outcomes.append(self._score(record, metrics))
-                if any(isinstance(one, Score) and one.status == "error" for one in outcomes[-1]):
+                if any(
+                    isinstance(score, Score) and score.status == "error" for score in outcomes[-1]
+                ):
                     failed.append(number)
             n = len(outcomes)
             done.rows, done.failed = n + broken.num_rows, len(failed) + broken.num_rows
@@ -210,26 +213,27 @@ def score_and_write(table: pa.Table, score: ScoreAnswers) -> pa.Table:
 
 def read_waiting(
     table: pa.Table,
-    generated: UnitIdSet,
-    elsewhere: Mapping[str, UnitIdSet],
+    state: ResumeState,
     candidates: Sequence[str] | None,
     context: StageContext,
     is_earlier: bool = True,
 ) -> pa.Table:
     """Parts of responses that wait to be judged, for some of the candidates; None: for all, where
-    responses exist already and each row names its own. `elsewhere` as in
-    ResumeState; `is_earlier`: an earlier session generated them."""
+    responses exist already and each row names its own. `is_earlier`: an earlier session generated
+    them."""
     folder, out = RunFolder(context.folder), []
     for part in [] if context.is_stopping() else table.column(PART).to_pylist():
-        rows, others = folder.read_part(part, RESPONSES), elsewhere.get(part, UnitIdSet())
+        rows, others = folder.read_part(part, RESPONSES), state.elsewhere.get(part, UnitIdSet())
         # A unit that failed may stand in one part, and what a later session made of it in another
         rows = rows.filter(pc.is_null(rows.column("error")))
-        mine = zip(
+        units = zip(
             rows.column("unit_id").to_pylist(), rows.column("candidate").to_pylist(), strict=True
         )
         is_mine = [
-            (candidates is None or name in candidates) and unit in generated and unit not in others
-            for unit, name in mine
+            (candidates is None or name in candidates)
+            and unit in state.generated
+            and unit not in others
+            for unit, name in units
         ]
         out.append(rows.filter(pa.array(is_mine, pa.bool_())).cast(RECORD_SCHEMA))
     waiting = pa.concat_tables(out) if out else RECORD_SCHEMA.empty_table()
@@ -254,7 +258,7 @@ def _n_failed(records: Sequence[Record], metrics: Sequence[Metric]) -> int:
 
 class AskServers:
     """Asks candidates behind OpenAI-compatible servers, and users' functions; one client a
-    candidate, built on this actor's loop. `is_restarted`: whether this actor stands in for one that
+    candidate, built on this actor's loop. `is_restarted`: whether this actor is in for one that
     was lost with its node, and is to make what that one had made again."""
 
     def __init__(
@@ -310,7 +314,7 @@ def judging_options(
     config: JudgingConfig,
     siblings: Mapping[str, int] = MappingProxyType({}),
 ) -> JudgingOptions:
-    """How the judge stage asks, by who was assigned."""
+    """The judge stage's options, by the judges that were assigned."""
     texts = {
         key: choice.rubric.text for key, choice in choices.items() if choice.rubric is not None
     }
@@ -322,7 +326,7 @@ def judging_options(
     )
 
 
-class JudgeRecords:
+class JudgeRecords(AskingStage):
     """Scores the metrics of the judge stage. Many blocks are judged at once, so that one slow call
     holds up its block alone."""
 
@@ -337,12 +341,9 @@ class JudgeRecords:
         context: StageContext,
         siblings: Mapping[str, int] = MappingProxyType({}),
     ) -> None:
-        self._metrics, self._context, self._services = pick(metrics, options), context, services
-        self._choices, self._config, self._embedded_url = choices, config, url
+        super().__init__(services, url, context)
+        self._metrics, self._choices, self._config = pick(metrics, options), choices, config
         self._judges: Mapping[str, Sequence[Judge]] | None = None
-        self._reporter = CallReporter(context.counter)
-        self._is_stopping = False
-        self._watch: asyncio.Task[None] | None = None
         self._asking = judging_options(choices, config, siblings)
         in_flight = services.max_in_flight if services is not None else 1
         # Enough records that slow calls leave no place empty, few enough that not all prompts are
@@ -351,47 +352,25 @@ class JudgeRecords:
         self._seats = asyncio.Semaphore(max(1, math.ceil(RENDERED * in_flight / calls)))
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
-        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
-        if self._is_stopping:
+        if await self._check_for_the_end():
             yield RECORD_SCHEMA.empty_table()
             return
-        judges = self._built()
+        judges = self._judges = self._build_judges() if self._judges is None else self._judges
         with report_block(self._context.counter, "judge") as done:
             records, broken = self._context.from_table(table, "judge")
             tried = await asyncio.gather(*(self._judge(record, judges) for record in records))
             judged = [record for record in tried if record is not None]
-            n_broken = broken.num_rows
-            done.rows, done.failed = (
-                len(judged) + n_broken,
-                _n_failed(judged, self._metrics) + n_broken,
-            )
+            done.rows = len(judged) + broken.num_rows
+            done.failed = _n_failed(judged, self._metrics) + broken.num_rows
         await self._reporter.report()
         yield pa.concat_tables([self._context.to_table(judged, "judge"), broken])
 
-    def _built(self) -> Mapping[str, Sequence[Judge]]:
-        if self._judges is None:  # on the loop that will use them: no client can move to another
-            if self._services is None:
-                self._judges = {}
-            else:
-                self._watch = asyncio.create_task(self._watch_for_the_end())
-                say, watch = self._context.counter.add_line, self._reporter.watch
-                services = self._services.connect(
-                    say, lambda: self._is_stopping, self._embedded_url, watch
-                )
-                services = replace(services, parameters=self._context.counter)
-                by_rules: dict[str, list[Judge]] = {
-                    key: [] for key, choice in self._choices.items() if choice.judge == RULES
-                }
-                self._judges = by_rules | build_judges(self._choices, self._config, services)
-        return self._judges
-
-    async def _watch_for_the_end(self) -> None:
-        """Hears that the run is stopping while its calls still wait for their turn; tells of those
-        that were made."""
-        while not self._is_stopping:
-            await asyncio.sleep(LISTEN_S)
-            await self._reporter.report()
-            self._is_stopping = await self._context.counter.is_stopping()
+    def _build_judges(self) -> Mapping[str, Sequence[Judge]]:
+        if self._services is None:
+            return {}
+        choices = self._choices.items()
+        by_rules = {key: list[Judge]() for key, choice in choices if choice.judge == RULES}
+        return by_rules | build_judges(self._choices, self._config, self._connect())
 
     async def _judge(self, record: Record, judges: Mapping[str, Sequence[Judge]]) -> Record | None:
         """The judged record; None when the run stopped before its last call: it is judged when the
@@ -413,6 +392,26 @@ class JudgeRecords:
         return judged
 
 
+def ungenerated_options(spec: RunSpec, context: StageContext) -> dict[str, Any]:
+    """The options of finish_ungenerated for a run."""
+    at_judge, at_embed = spec.by_stage()
+    stages = {"judge": at_judge, "embed": at_embed, "write": True}
+    return {
+        "metrics": [*at_judge, *at_embed],
+        "options": spec.metric_options,
+        "stages": [stage for stage, is_run in stages.items() if is_run],
+        "context": context,
+    }
+
+
+def judging_arguments(
+    spec: RunSpec, services: JudgeServices | None, url: str | None, context: StageContext
+) -> tuple[Any, ...]:
+    """The arguments of JudgeRecords for the metrics of a run."""
+    how = spec.by_stage()[0], spec.metric_options, spec.judges, spec.judging
+    return *how, services, url, context, spec.siblings
+
+
 class EmbedRecords:
     """Scores the metrics of the embed stage, with one embedding model loaded."""
 
@@ -426,17 +425,20 @@ class EmbedRecords:
         from memray_eval.models.embeddings import build_embedder  # as above: a second to import
 
         self._metrics, self._context = pick(metrics, options), context
-        self._embedder = build_embedder(config)
+        self._failure: EvalError | None = None
+        try:
+            self._embedder = build_embedder(config)
+        except EvalError as error:  # of a constructor's error Ray tells the text alone
+            self._failure = error
 
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
+        if self._failure is not None:
+            raise self._failure
         with report_block(self._context.counter, "embed") as done:
             records, broken = self._context.from_table(table, "embed")
             records = await self._embedded(records)
-            n_broken = broken.num_rows
-            done.rows, done.failed = (
-                len(records) + n_broken,
-                _n_failed(records, self._metrics) + n_broken,
-            )
+            done.rows = len(records) + broken.num_rows
+            done.failed = _n_failed(records, self._metrics) + broken.num_rows
         self._context.note_failures(records)
         yield pa.concat_tables([self._context.to_table(records, "embed"), broken])
 
@@ -449,7 +451,7 @@ class EmbedRecords:
             raise
         except Exception as error:
             if len(records) > 1:
-                return [one for record in records for one in await self._embedded([record])]
+                return [scored for record in records for scored in await self._embedded([record])]
             self._context.record_stage_failure("embed", records[0].sample.id, error)
             return [fail_unjudged(records[0], self._metrics, error)]
 

@@ -15,7 +15,7 @@ MIN_LOCAL_CPUS = 2.0
 
 class Node(Frozen):
     """One node of a cluster: what Ray may hand out there, and Ray's name for the kind of its GPUs.
-    `memory_gib` is None where nobody says it."""
+    `memory_gib` is None if nobody says it."""
 
     cpus: float
     gpus: float = 0.0
@@ -24,7 +24,7 @@ class Node(Frozen):
 
 
 class Holding(Frozen):
-    """What another job of the cluster holds, over all nodes; `job` is its id, with what it runs."""
+    """Another job's share of the cluster, over all nodes; `job` is its id, with what it runs."""
 
     job: str
     cpus: float = 0.0
@@ -38,8 +38,8 @@ class Holding(Frozen):
 
 
 class Capacity(Frozen):
-    """What a machine or cluster has to give a run; `nodes` where it has several. What others hold
-    of a cluster is not in the figures, but in `holdings`."""
+    """The resources that a machine or cluster has for a run; `nodes` where it has several. What
+    others hold of a cluster is not in the figures, but in `holdings`."""
 
     where: str
     cpus: float
@@ -60,7 +60,7 @@ class Capacity(Frozen):
 
 
 def local_capacity(config: ClusterConfig) -> Capacity:
-    """What a local Ray of this machine would have, without starting it."""
+    """The capacity of a local Ray on this machine, without starting it."""
     cpus = config.num_cpus or max(MIN_LOCAL_CPUS, float(os.cpu_count() or 1))
     gpus = config.num_gpus if config.num_gpus is not None else float(_visible_gpus())
     memory = psutil.virtual_memory().available / (1 << 30)

@@ -51,8 +51,8 @@ def examine(job: JobNeeds | None, today: date | None = None) -> Iterator[Check]:
     yield _check_embedded_model()
     yield from _check_disk()
     for variable, is_set in keys_set().items():
-        said = "set" if is_set else "not set (only needed for its provider)"
-        yield Check(state="ok", what=f"{variable} is {said}")
+        state = "set" if is_set else "not set (only needed for its provider)"
+        yield Check(state="ok", what=f"{variable} is {state}")
     yield Check(state="ok", what=f"{len(all_metrics())} metrics: {', '.join(all_metrics())}")
     if job is not None:
         yield from _check_job(job, today or date.today())
@@ -65,15 +65,15 @@ def examine_engine(model: str, config: EngineConfig) -> Iterator[Check]:
     versions = ", ".join(f"{name} {version}" for name, version in installed_versions().items())
     yield Check(state="ok", what=f"versions: {versions}")
     try:
-        found = check_engine(config, model, device)
+        report = check_engine(config, model, device)
     except EvalError as error:
         yield Check(state="fail", what=str(error))
         return
-    cuda = f" with CUDA {found.cuda}" if found.cuda else ""
+    cuda = f" with CUDA {report.cuda}" if report.cuda else ""
     yield Check(
         state="ok",
-        what=f"engine of {model} on {found.device}{cuda}: up in {found.start_s:.1f} s, "
-        f"{found.n_tokens} tokens in {found.answer_s:.2f} s: {found.text!r}",
+        what=f"engine of {model} on {report.device}{cuda}: up in {report.start_s:.1f} s, "
+        f"{report.n_tokens} tokens in {report.answer_s:.2f} s: {report.text!r}",
     )
 
 
@@ -146,14 +146,14 @@ def _check_disk() -> Iterator[Check]:
                 "give the container more shared memory (docker --shm-size); Ray falls back to disk",
             )
         )
-    for place, least, mend in places:
-        folder = place
+    for path, least, mend in places:
+        folder = path
         while not os.path.isdir(folder):
             folder = os.path.dirname(folder)
         free = shutil.disk_usage(folder).free / _GIB
         state: Literal["ok", "warn"] = "ok" if free >= least else "warn"
         yield Check(
-            state=state, what=f"{free:.1f} GiB free in {place}", mend="" if state == "ok" else mend
+            state=state, what=f"{free:.1f} GiB free in {path}", mend="" if state == "ok" else mend
         )
 
 

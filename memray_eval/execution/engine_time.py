@@ -32,7 +32,7 @@ class AskedPrompt(NamedTuple):
 
 
 class EngineWork(NamedTuple):
-    """What one engine does with its part of a run: the seconds it takes, how many prompts it
+    """One engine's part of a run: the seconds it takes, how many prompts it
     answers at once, and the share of the prompts' tokens that its prefix cache has."""
 
     seconds: float
@@ -47,28 +47,30 @@ def engine_work(
     engines: int,
     n_prompts: float,
 ) -> EngineWork:
-    """What one of so many engines does with `n_prompts` like these. `engine` has its limits filled
+    """The work of one of so many engines on `n_prompts` like these. `engine` has its limits filled
     in (`fit_engine`)."""
 
     def mean(value: Callable[[AskedPrompt], float]) -> float:
         return sum(map(value, prompts)) / len(prompts)
 
-    openings = [one.shared_tokens for one in prompts if one.opens_block]
-    known = [shared for shared in openings if shared is not None]
-    usual = sum(known) / len(known) if known else 0.0
+    openings = [prompt.shared_tokens for prompt in prompts if prompt.opens_block]
+    shares = [shared for shared in openings if shared is not None]
+    usual = sum(shares) / len(shares) if shares else 0.0
 
     def saved(prompt: AskedPrompt, cost: Callable[[float], float]) -> float:
-        """What is saved of a prompt's cost, on average: by the prefix cache of the engine, if that
+        """The mean saving of a prompt's cost by the prefix cache of the engine, if that
         had the prompt before."""
         shared = usual if prompt.shared_tokens is None else prompt.shared_tokens
         return cost(shared) / engines if prompt.opens_block else cost(shared)
 
-    tokens, answer = mean(lambda one: one.tokens), mean(lambda one: one.answer_tokens)
-    new = mean(lambda one: one.tokens - saved(one, float))
-    prefill_s = mean(lambda one: times.prefill_s(one.tokens) - saved(one, times.prefill_s))
+    tokens, answer = mean(lambda prompt: prompt.tokens), mean(lambda prompt: prompt.answer_tokens)
+    new = mean(lambda prompt: prompt.tokens - saved(prompt, float))
+    prefill_s = mean(lambda prompt: times.prefill_s(prompt.tokens) - saved(prompt, times.prefill_s))
     # Each token of an answer reads the prompt, and what is there of the answer
     read_s = mean(
-        lambda one: times.context_s(one.answer_tokens * (one.tokens + one.answer_tokens / 2))
+        lambda prompt: times.context_s(
+            prompt.answer_tokens * (prompt.tokens + prompt.answer_tokens / 2)
+        )
     )
     places = min(engine.max_num_seqs or math.inf, math.ceil(n_prompts))
     if engine.concurrent_batches is not None:
@@ -89,13 +91,13 @@ def engine_work(
     )
 
 
-def shared_length(one: str, other: str) -> int:
+def shared_length(first: str, second: str) -> int:
     """The length of the beginning that two texts share, found by halving: texts may be of millions
     of characters."""
-    low, high = 0, min(len(one), len(other))
+    low, high = 0, min(len(first), len(second))
     while low < high:
         middle = (low + high + 1) // 2
-        if one[low:middle] == other[low:middle]:
+        if first[low:middle] == second[low:middle]:
             low = middle
         else:
             high = middle - 1

@@ -24,12 +24,11 @@ from memray_eval.errors import ConfigError, JudgeError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.engine_time import engine_work
 from memray_eval.execution.estimate_sample import PromptReader, SampledUnit, sample_units
-from memray_eval.execution.phases import StageSeconds, choose_phases
+from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import LONG_CHARS, Device, JudgePool, engine_device, fit_engine
 from memray_eval.execution.ray.cluster_spec import NodeGroup
 from memray_eval.execution.ray.placement import EngineUse, Placement
 from memray_eval.execution.run_plan import PhaseOrder, RunSpec
-from memray_eval.execution.schedule import count_siblings
 from memray_eval.judges.accounts import cache_of, limits_of, price_of, takes_batches
 from memray_eval.judges.limits.rate_limiter import SLACK_S
 from memray_eval.judges.prices import FREE, Price
@@ -47,16 +46,11 @@ WRITE_CPU_S = 0.0005
 PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, tokenized (0.9e-6)
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
-STARTUP_S = {
-    "vllm": 90.0,
-    "openai": 12.0,
-    "code": 12.0,
-    EXISTING: 10.0,
-}
+STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
 
 
 class _Load(NamedTuple):
-    """What a judge is to do: calls and tokens; of the input, what its prompt cache is likely to
+    """A judge's work: calls and tokens; of the input, what its prompt cache is likely to
     hold, and what has to be written into it at a price of its own. CallCost's names, for prices."""
 
     calls: float
@@ -66,7 +60,7 @@ class _Load(NamedTuple):
     cache_write_tokens: float = 0.0
 
     def plus(self, other: _Load) -> _Load:
-        return _Load(*(mine + others for mine, others in zip(self, other, strict=True)))
+        return _Load(*(own + others for own, others in zip(self, other, strict=True)))
 
 
 class Bound(Frozen):
@@ -83,8 +77,8 @@ class Bound(Frozen):
 
 
 class JudgeEstimate(Frozen):
-    """What one judge will be asked: calls, tokens, US dollars (without those of `unpriced_calls`;
-    None where the price of none is known), seconds at its limits, and what bounds it.
+    """One judge's work and its cost: calls, tokens, US dollars (without those of `unpriced_calls`;
+    None if the price of none is known), seconds at its limits, and what bounds it.
     `cacheable_tokens` of the input can come from its prompt cache: `cached_usd` is the cost where
     all of them do, `usd` where none does."""
 
@@ -113,7 +107,7 @@ class StageEstimate(Frozen):
 
 
 class PhaseUse(Frozen):
-    """How long a run takes with this order of its phases (`wall_s`), for how much of that its nodes
+    """The duration of a run with this order of its phases (`wall_s`), for how much of it its nodes
     with GPUs are up (`gpus_up_s`), and the node-hours of those with GPUs and without; none where no
     cluster is named."""
 
@@ -135,7 +129,8 @@ class GroupUse(Frozen):
 
 
 class ClusterUse(Frozen):
-    """What a run takes of a cluster; `usd` only where every group that it takes has a price."""
+    """The nodes that a run takes of a cluster; `usd` only where every group that it takes has a
+    price."""
 
     where: str
     kind: str
@@ -178,56 +173,52 @@ class Estimate(Frozen):
 
 def estimate(
     spec: RunSpec,
-    found: Scan,
+    scan: Scan,
     capacity: Capacity,
     pool: JudgePool,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
     *,
     samples: int | None = None,
-    site: Placement | None = None,
+    placement: Placement | None = None,
     node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
     """The estimate of a run whose dataset has been scanned, or of one with so many `samples` like
-    these; on a cluster where there is a `site`. The candidates of a wave answer side by side, waves
-    one after the other. Judges' prices are those of the table, nodes' those given. Raises
-    ConfigError for a price of no group."""
+    these; on a cluster if it has a `placement`. The candidates of a wave answer side by side, waves
+    one after the other. Judges' prices are those of the table, nodes' those in
+    `node_usd_per_hour`. Raises ConfigError for a price of no group."""
     reader = PromptReader(spec)
-    sampled = list(sample_units(spec, found, reader))
+    sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]
-    units = (samples or found.n_samples) * len(spec.candidates)
+    units = (samples or scan.n_samples) * len(spec.candidates)
     scale = units / max(1, len(sampled))
-    load = _judge_load(spec, records, scale)
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
-    # By candidate; given responses have those that they came from
-    answered = defaultdict[str, float](float)
-    for record in records:
-        answered[record.candidate.name] += (
-            _tokens(record.response.text if record.response else "") * scale
-        )
+    answered = _answer_tokens(records, scale)
     device = engine_device(spec, capacity.gpus)
-    mean_chars = found.context_chars / max(1, found.n_samples)
-    asked = _EngineQuestion(spec, sampled, _count_blocks(spec, found, samples), mean_chars, device)
-    cpus = site.judge_cpus if site is not None else capacity.cpus
-    judges, bounds = _estimate_judges(spec, load, pool)
+    mean_chars = scan.context_chars / max(1, scan.n_samples)
+    question = _EngineQuestion(
+        spec, sampled, _count_blocks(spec, scan, samples), mean_chars, device
+    )
+    cpus = placement.judge_cpus if placement is not None else capacity.cpus
+    judges, bounds = _estimate_judges(spec, _judge_load(spec, records, scale), pool)
     bounds += [
         *_judge_cpus(judges, pool, cpus),
-        *_bound_generation(spec, waves, site, answered, units / len(spec.candidates), asked),
+        *_bound_generation(
+            spec, waves, placement, answered, units / len(spec.candidates), question
+        ),
         *_bound_prompts(spec, prompt_tokens, capacity),
         *_bound_writing(units, cpus),
     ]
     bounds.sort(key=lambda bound: -bound.seconds)
-    engine = spec.assumptions.engine
-    starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
-    startup_s = sum(max(starts[group[0].backend] for group in wave) for wave in waves)
+    startup_s = _startup_s(spec, waves)
     stages = tuple(_slowest_by_stage(bounds))
     order, reason = choose_phases(
         spec,
         device,
-        has_cpu_nodes=has_cpu_nodes(spec, capacity, site),
+        has_cpu_nodes=has_cpu_nodes(spec, capacity, placement),
         seconds=lambda: stage_seconds(stages),
     )
-    uses = tuple(_phase_uses(stages, startup_s, site))
+    uses = tuple(_phase_uses(stages, startup_s, placement))
     use = next(use for use in uses if use.order == order)
     return Estimate(
         units=units,
@@ -249,9 +240,28 @@ def estimate(
         phase_order=order,
         phase_reason=reason,
         phase_uses=uses if spec.metrics and not spec.has_responses else (),
-        cluster=_cluster_use(site, use, node_usd_per_hour or {}) if site is not None else None,
-        assumptions=tuple(_list_assumptions(spec, sampled, units, judges, site, reader.counted)),
+        cluster=_cluster_use(placement, use, node_usd_per_hour or {})
+        if placement is not None
+        else None,
+        assumptions=tuple(
+            _list_assumptions(spec, sampled, units, judges, placement, reader.counted)
+        ),
     )
+
+
+def _answer_tokens(records: Iterable[Record], scale: float) -> dict[str, float]:
+    """The tokens of all answers, by candidate; given responses have those that they came from."""
+    tokens = defaultdict[str, float](float)
+    for record in records:
+        text = record.response.text if record.response else ""
+        tokens[record.candidate.name] += _tokens(text) * scale
+    return tokens
+
+
+def _startup_s(spec: RunSpec, waves: Sequence[Sequence[tuple[Candidate, ...]]]) -> float:
+    engine = spec.assumptions.engine
+    starts = STARTUP_S if engine is None else {**STARTUP_S, "vllm": engine.start_s}
+    return sum(max(starts[group[0].backend] for group in wave) for wave in waves)
 
 
 def _estimate_judges(
@@ -262,8 +272,8 @@ def _estimate_judges(
     least = {"batch": 0, "auto": judging.batch.min_calls}.get(judging.mode, math.inf)
     judges, bounds = list[JudgeEstimate](), list[Bound]()
     for name, parts in sorted(load.items()):
-        one = reduce(_Load.plus, parts)
-        in_batches = one.calls >= least and takes_batches(name, judging, spec.judge_table)
+        total = reduce(_Load.plus, parts)
+        in_batches = total.calls >= least and takes_batches(name, judging, spec.judge_table)
         of_judge = (
             [
                 Bound(
@@ -274,7 +284,7 @@ def _estimate_judges(
                 )
             ]
             if in_batches
-            else _judge_bounds(name, one, spec, pool)
+            else _judge_bounds(name, total, spec, pool)
         )
         price = price_of(name, judging, spec.judge_table)
         judges.append(_estimate_judge(name, parts, of_judge[0], price, in_batches))
@@ -295,16 +305,16 @@ def _slowest_by_stage(bounds: Iterable[Bound]) -> Iterator[StageEstimate]:
 
 
 def stage_seconds(stages: Iterable[StageEstimate]) -> StageSeconds:
-    """What generating and judging would take, each alone."""
+    """The seconds of generating and of judging, each alone."""
     alone = {stage.stage: stage.seconds for stage in stages}
     return StageSeconds(alone.get("generate", 0.0), alone.get("judge", 0.0))
 
 
-def has_cpu_nodes(spec: RunSpec, capacity: Capacity, site: Placement | None = None) -> bool:
-    """Whether a cluster, or a site that may grow, has nodes without GPUs to judge on, or may get
-    some. A single machine cannot give its GPUs back."""
-    if site is not None:
-        groups = site.cluster_spec.groups
+def has_cpu_nodes(spec: RunSpec, capacity: Capacity, placement: Placement | None = None) -> bool:
+    """True if a cluster, or one that may grow, has nodes without GPUs to judge on, or may get some.
+    A single machine cannot give its GPUs back."""
+    if placement is not None:
+        groups = placement.cluster_spec.groups
         return any(group.cpus and group.max_nodes and not group.gpus for group in groups)
     return bool(capacity.nodes) and (
         bool(spec.cluster.wait_s) or any(node.cpus and not node.gpus for node in capacity.nodes)
@@ -312,18 +322,18 @@ def has_cpu_nodes(spec: RunSpec, capacity: Capacity, site: Placement | None = No
 
 
 def _phase_uses(
-    stages: Sequence[StageEstimate], startup_s: float, site: Placement | None
+    stages: Sequence[StageEstimate], startup_s: float, placement: Placement | None
 ) -> Iterator[PhaseUse]:
-    """What each order of the phases takes. Nodes without GPUs are up to the end in both."""
+    """Yields the use of each order of the phases. Nodes without GPUs are up to the end in both."""
     alone = {stage.stage: stage.seconds for stage in stages}
     generating_s = alone.pop("generate", 0.0)
     scoring_s = max(alone.values(), default=0.0)
     together_s, generated_s = startup_s + max(generating_s, scoring_s), startup_s + generating_s
     apart_s = generated_s + STARTUP_S[EXISTING] + scoring_s
     nodes = Counter[bool]()  # workers, by whether they have GPUs
-    if site is not None:
-        for group in site.cluster_spec.groups:
-            nodes[group.gpus > 0] += 0 if group.is_head else site.nodes[group.name]
+    if placement is not None:
+        for group in placement.cluster_spec.groups:
+            nodes[group.gpus > 0] += 0 if group.is_head else placement.nodes[group.name]
     orders: tuple[tuple[PhaseOrder, float, float], ...] = (
         ("together", together_s, together_s),
         ("apart", apart_s, generated_s),
@@ -339,17 +349,17 @@ def _phase_uses(
 
 
 def _cluster_use(
-    site: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
+    placement: Placement, use: PhaseUse, node_usd_per_hour: Mapping[str, float]
 ) -> ClusterUse:
-    names = [group.name for group in site.cluster_spec.groups]
+    names = [group.name for group in placement.cluster_spec.groups]
     if unknown := sorted(set(node_usd_per_hour) - set(names)):
         raise ConfigError(
-            f"a node price for {unknown[0]!r}, which {site.cluster_spec.where} does not have; it "
-            f"has {', '.join(names)}"
+            f"a node price for {unknown[0]!r}, which {placement.cluster_spec.where} does not have; "
+            f"it has {', '.join(names)}"
         )
     groups = []
-    for group in site.cluster_spec.groups:
-        nodes, a_node = site.nodes[group.name], node_usd_per_hour.get(group.name)
+    for group in placement.cluster_spec.groups:
+        nodes, a_node = placement.nodes[group.name], node_usd_per_hour.get(group.name)
         hours = nodes * (use.gpus_up_s if group.gpus else use.wall_s) / 3600.0
         groups.append(
             GroupUse(
@@ -361,23 +371,23 @@ def _cluster_use(
         )
     prices = [use.usd for use in groups if use.nodes]
     return ClusterUse(
-        where=site.cluster_spec.where,
-        kind=site.cluster_spec.kind,
+        where=placement.cluster_spec.where,
+        kind=placement.cluster_spec.kind,
         groups=tuple(groups),
-        engines=site.engines,
+        engines=placement.engines,
         usd=None if None in prices else sum(price or 0.0 for price in prices),
-        problems=site.problems,
+        problems=placement.problems,
     )
 
 
-def _count_blocks(spec: RunSpec, found: Scan, samples: int | None) -> float:
-    """How many blocks so many samples come in; None: those that were found."""
-    count, shards = samples or found.n_samples, found.shards
+def _count_blocks(spec: RunSpec, scan: Scan, samples: int | None) -> float:
+    """The number of blocks that so many samples come in; None: those that were found."""
+    count, shards = samples or scan.n_samples, scan.shards
     if any(shard.is_read_from_start for shard in shards):
         return max(1.0, count / spec.read.batch_size)
     if spec.read.reader.by_context or samples is None:
-        return max(1.0, len(shards) * count / max(1, found.n_samples))
-    size = sum(shard.size for shard in shards) / max(1, found.n_samples)
+        return max(1.0, len(shards) * count / max(1, scan.n_samples))
+    size = sum(shard.size for shard in shards) / max(1, scan.n_samples)
     rows = min(spec.read.block_rows(count), max(1, int(SHARD_BYTES / max(1.0, size))))
     return max(1.0, count / rows)
 
@@ -392,11 +402,7 @@ class _NamedJudge:
         raise JudgeError(f"{self.name} is not asked in an estimate")
 
 
-def _judge_load(
-    spec: RunSpec,
-    records: Sequence[Record],
-    scale: float,
-) -> dict[str, list[_Load]]:
+def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[str, list[_Load]]:
     """Per judge, the calls and tokens of all units; those of prompts whose length has a price of
     its own apart."""
     juries = {
@@ -409,7 +415,7 @@ def _judge_load(
         for key, choice in spec.judges.items()
     }
     rubrics = {key: choice.rubric.text for key, choice in spec.judges.items() if choice.rubric}
-    options = JudgingOptions(rubrics=rubrics, siblings=count_siblings(spec.candidates))
+    options = JudgingOptions(rubrics=rubrics, siblings=spec.siblings)
     judgments = {
         metric.name: metric.judgment for metric in spec.metrics if isinstance(metric, JudgedMetric)
     }
@@ -418,23 +424,22 @@ def _judge_load(
     }
     loads = defaultdict[str, dict[int, _Load]](dict)
     for record in records:
-        made = set[tuple[object, ...]]()
-        asked = prompts_of_record(record, spec.metrics, juries, options)
-        for metric, each in asked.items():
-            for place, (judge, prompts) in enumerate(() if isinstance(each, Score) else each):
+        counted = set[tuple[object, ...]]()
+        prompts_by_metric = prompts_of_record(record, spec.metrics, juries, options)
+        for metric, jurors in prompts_by_metric.items():
+            for juror, (judge, prompts) in enumerate(() if isinstance(jurors, Score) else jurors):
                 cache = cache_of(judge.name, spec.judging, spec.judge_table)
                 price = price_of(judge.name, spec.judging, spec.judge_table) or FREE
                 for prompt in prompts:
                     # Metrics that share a judgment ask the same call, which is made once
-                    if (question := (judgments[metric], place, tuple(prompt))) in made:
+                    if (question := (judgments[metric], juror, tuple(prompt))) in counted:
                         continue
-                    made.add(question)
-                    tokens = schema_tokens[metric] + sum(_tokens(one.content) for one in prompt)
+                    counted.add(question)
+                    tokens = schema_tokens[metric] + sum(
+                        _tokens(message.content) for message in prompt
+                    )
                     call = _Load(
-                        1.0,
-                        tokens,
-                        spec.assumptions.verdict_tokens,
-                        *_cached_tokens(prompt, cache),
+                        1.0, tokens, spec.assumptions.verdict_tokens, *_cached_tokens(prompt, cache)
                     )
                     of_judge, band = loads[judge.name], price.band(tokens)
                     of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call
@@ -445,8 +450,8 @@ def _judge_load(
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:
-    """How much of a prompt comes from the cache, and goes into it, on average over the calls that
-    begin alike: the first of them writes what the others read."""
+    """The tokens of a prompt that are read from the cache and written to it, on average over calls
+    that begin alike: the first of them writes what the others read."""
     if cache.layout == "rubric_first" or not isinstance(prompt, JudgePrompt):
         return 0.0, 0.0
     if not cache.pays_off(prompt):
@@ -480,14 +485,14 @@ def _estimate_judge(
 
 
 def _sum_known(costs: Iterable[float | None]) -> float | None:
-    """The sum of the costs that are known; None where there are some, and none is."""
-    each = list(costs)
-    known = [cost for cost in each if cost is not None]
-    return sum(known) if known or not each else None
+    """The sum of the costs that are known; None if there are some, and none is."""
+    amounts = list(costs)
+    sums = [cost for cost in amounts if cost is not None]
+    return sum(sums) if sums or not amounts else None
 
 
 def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> list[Bound]:
-    """What each limit makes of a judge's load, and what the calls in flight do; the slowest
+    """A judge's bounds by each of its limits and by its calls in flight; the slowest
     first."""
     limits, is_firm = limits_of(name, spec.judging, spec.judge_table)
     in_flight, latency_s = pool.actors * pool.max_in_flight, spec.judging.latency_s
@@ -497,7 +502,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         if is_firm
         else "judging.limits, if your account has more than the table assumes"
     )
-    known = [
+    limited = [
         (f"{limit:,.10g} {lane}", seconds, f"{more}; {least}")
         for lane, limit, seconds in _known_limits(limits, load)
     ]
@@ -507,7 +512,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
     is_chosen = spec.judging.max_in_flight is not None or not is_firm
     # Else they follow from the limit
     if is_chosen or in_flight * 60.0 / latency_s <= (limits.requests_per_min or math.inf):
-        known.append(
+        limited.append(
             (
                 f"{in_flight:,} calls in flight of {latency_s:g} s",
                 load.calls * latency_s / in_flight,
@@ -516,7 +521,7 @@ def _judge_bounds(name: str, load: _Load, spec: RunSpec, pool: JudgePool) -> lis
         )
     bounds = [
         Bound(stage="judge", what=f"{name}, {what}", seconds=seconds, change=way)
-        for what, seconds, way in known
+        for what, seconds, way in limited
     ]
     return sorted(bounds, key=lambda bound: -bound.seconds)
 
@@ -561,16 +566,16 @@ def _judge_cpus(judges: Sequence[JudgeEstimate], pool: JudgePool, cpus: float) -
 def _bound_generation(
     spec: RunSpec,
     waves: Sequence[Sequence[tuple[Candidate, ...]]],
-    site: Placement | None,
+    placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
-    asked: _EngineQuestion,
+    question: _EngineQuestion,
 ) -> Iterator[Bound]:
-    """What the candidates take: of a wave the slowest group, one wave after the other."""
+    """Yields the bound of generation: of a wave the slowest group, one wave after the other."""
     if not samples or spec.has_responses:
         return
     rounds = [
-        [_bound_group(spec, group, site, answered, samples, asked) for group in wave]
+        [_bound_group(spec, group, placement, answered, samples, question) for group in wave]
         for wave in waves
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
@@ -591,12 +596,12 @@ def _bound_generation(
 def _bound_group(
     spec: RunSpec,
     group: tuple[Candidate, ...],
-    site: Placement | None,
+    placement: Placement | None,
     answered: Mapping[str, float],
     samples: float,
-    asked: _EngineQuestion,
+    question: _EngineQuestion,
 ) -> Bound:
-    """What the candidates of one pipeline take: those of one model's engines, or those behind
+    """The bound of one pipeline's candidates: those of one model's engines, or those behind
     servers."""
     assumed, tokens = spec.assumptions, sum(answered[candidate.name] for candidate in group)
     if group[0].backend != "vllm":
@@ -615,7 +620,7 @@ def _bound_group(
         least_of(spec.engine_of(group[0].model).replicas),
         "engine.replicas, or a faster engine",
     )
-    for use in site.engines if site is not None else ():
+    for use in placement.engines if placement is not None else ():
         if use.model == group[0].model:
             engines, room = min(engines, max(1, use.fit)), use.fit - engines
             change = (
@@ -624,7 +629,7 @@ def _bound_group(
                 else "larger groups of nodes: no further engine fits"
             )
     name = f"{engines} {'engine' if engines == 1 else 'engines'}"
-    if (seconds_and_what := asked.bound(group, engines, samples)) is not None:
+    if (seconds_and_what := question.bound(group, engines, samples)) is not None:
         seconds, how = seconds_and_what
         return Bound(stage="generate", what=f"{name} {how}", seconds=seconds, change=change)
     what = f"{name} of {assumed.engine_tokens_per_s:,.10g} tokens/s"
@@ -634,7 +639,7 @@ def _bound_group(
 
 @dataclass(frozen=True)
 class _EngineQuestion:
-    """What engines are asked: the prompts that were built, how many blocks there are of them, and
+    """The work of engines: the prompts that were built, how many blocks there are of them, and
     by what their engines are fitted (`fit_engine`)."""
 
     spec: RunSpec
@@ -646,7 +651,7 @@ class _EngineQuestion:
     def bound(
         self, group: tuple[Candidate, ...], engines: int, samples: float
     ) -> tuple[float, str] | None:
-        """The seconds that a model's engines take, and how they do it; None where it is not known
+        """The seconds that a model's engines take, and how they do it; None if it is not known
         what one takes for each part of its work."""
         names = {candidate.name for candidate in group}
         prompts = [
@@ -672,7 +677,7 @@ class _EngineQuestion:
 
 
 def _bound_prompts(spec: RunSpec, prompt_tokens: float, capacity: Capacity) -> Iterator[Bound]:
-    """What tasks take that read samples and hand prompts on as an engine's tokens."""
+    """Yields the bound of the tasks that read samples and tokenize prompts for an engine."""
     if prompt_tokens and spec.has_vllm:
         cores = _task_cores(capacity.cpus_beside_gpus, capacity.cpus)
         yield Bound(
@@ -705,7 +710,7 @@ def _list_assumptions(
     sampled: Sequence[SampledUnit],
     units: int,
     judges: Sequence[JudgeEstimate],
-    site: Placement | None,
+    placement: Placement | None,
     counted: Mapping[str, tuple[int, int]],
 ) -> Iterator[str]:
     assumed, backends = spec.assumptions, {candidate.backend for candidate in spec.candidates}
@@ -724,7 +729,7 @@ def _list_assumptions(
     if "vllm" in backends and assumed.engine is not None:
         yield from _list_engine_times(assumed.engine)
     elif "vllm" in backends:
-        is_default = site is not None and "engine_tokens_per_s" not in assumed.model_fields_set
+        is_default = placement is not None and "engine_tokens_per_s" not in assumed.model_fields_set
         yield (
             f"an engine makes {assumed.engine_tokens_per_s:g} tokens/s, prefill included "
             "(assumptions.engine_tokens_per_s)"
@@ -744,7 +749,7 @@ def _list_assumptions(
     yield "calls that the cache holds are counted as if they were paid"
     if any(judge.cacheable_tokens for judge in judges):
         yield "input that a prompt cache can hold takes no time at a limit; the total is without it"
-    if site is not None:
+    if placement is not None:
         yield (
             "nodes are up from the start to the end of the run, or of generating where phases are "
             "apart; the time that a cloud takes to start or end them is not counted"
@@ -753,7 +758,7 @@ def _list_assumptions(
 
 
 def _list_engine_times(times: EngineTimes) -> Iterator[str]:
-    """What is assumed of one engine (assumptions.engine)."""
+    """Lists the assumptions on one engine (assumptions.engine)."""
     parts = [
         f"computes {times.prefill_tokens_per_s:,.10g} tokens of prompts/s",
         f"takes {times.step_s:g} s a step",

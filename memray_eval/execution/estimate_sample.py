@@ -37,10 +37,10 @@ class SampledUnit(NamedTuple):
     prompt: AskedPrompt | None = None
 
 
-def sample_units(spec: RunSpec, found: Scan, reader: PromptReader) -> Iterator[SampledUnit]:
+def sample_units(spec: RunSpec, scan: Scan, reader: PromptReader) -> Iterator[SampledUnit]:
     """Units of samples spread over the dataset, block by block."""
     reading = spec.read.reader
-    for shard, rows, is_next in _spread_shards(spec, found):
+    for shard, rows, is_next in _spread_shards(spec, scan):
         if spec.has_responses:
             yield from map(SampledUnit, itertools.islice(read_records(shard, reading), rows))
             continue
@@ -60,36 +60,36 @@ def sample_units(spec: RunSpec, found: Scan, reader: PromptReader) -> Iterator[S
                 most = prompt.answer_tokens(candidate)
                 length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
                 text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                asked = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
+                engine_prompt = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
                 yield SampledUnit(
                     record.model_copy(update={"response": Response(text=text)}),
-                    asked._replace(opens_block=candidate.model not in opened),
+                    engine_prompt._replace(opens_block=candidate.model not in opened),
                 )
                 opened.add(candidate.model)
 
 
-def _spread_shards(spec: RunSpec, found: Scan) -> Iterator[tuple[Shard, int, bool]]:
+def _spread_shards(spec: RunSpec, scan: Scan) -> Iterator[tuple[Shard, int, bool]]:
     """Shards spread over the dataset, how many rows of each make up some SAMPLED units, and whether
     a shard is the next after the one before. Where engines are reckoned by what their prompts
     share, those are whole shards, and neighbours."""
-    shards, candidates = found.shards, len(spec.candidates)
+    shards, candidates = scan.shards, len(spec.candidates)
     if spec.assumptions.engine is None or not spec.read.reader.by_context:
         step = max(1, len(shards) * candidates // SAMPLED)
         rows = max(1, SAMPLED // max(1, len(shards) * candidates))
         yield from ((shard, rows, False) for shard in shards[::step])
         return
-    a_shard = min(ROWS_OF_A_BLOCK, max(1, found.n_samples // max(1, len(shards))))
+    a_shard = min(ROWS_OF_A_BLOCK, max(1, scan.n_samples // max(1, len(shards))))
     pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
     step = max(2, len(shards) // pairs)
     for first in range(0, len(shards), step):
-        for place, shard in enumerate(shards[first : first + 2], start=first):
-            yield shard, ROWS_OF_A_BLOCK, place > first or (step == 2 and first > 0)
+        for number, shard in enumerate(shards[first : first + 2], start=first):
+            yield shard, ROWS_OF_A_BLOCK, number > first or (step == 2 and first > 0)
 
 
 @dataclass
 class PromptReader:
-    """What the prompts of one run are to its engines. `before` has each model's last prompt, and
-    `counted` the characters and tokens of those that its own tokenizer counted."""
+    """Reads the prompts of one run as its engines get them. `before` has each model's last prompt,
+    and `counted` the characters and tokens of those that its own tokenizer counted."""
 
     spec: RunSpec
     before: dict[str, str] = field(default_factory=dict)
@@ -111,7 +111,7 @@ class PromptReader:
                 window = window_of(candidate.model)
             room = prompt_room(candidate, window, prompt.answer_tokens(candidate))
             if room is not None and tokens > room:
-                # The middle is cut out: what follows stands elsewhere in the next prompt
+                # The middle is cut out: what follows is elsewhere in the next prompt
                 tokens = float(max(0, room))
                 shared = None if shared is None else min(shared, room / 2)
         # The last token is computed, whatever the cache has
@@ -138,7 +138,7 @@ class PromptReader:
 
 
 def _local_tokenizer(model: str) -> Tokenizer | None:
-    """A model's tokenizer that needs no network; None where there is none."""
+    """A model's tokenizer that needs no network; None if there is none."""
     folder = model_dir() if model == EMBEDDED else Path(model).expanduser()
     if not folder.is_dir():
         return None

@@ -105,7 +105,7 @@ SERIES = (
 
 
 class AnswerUsage(Frozen):
-    """What a candidate's responses of one block took."""
+    """The tokens and speeds of a candidate's responses of one block."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -116,16 +116,16 @@ class AnswerUsage(Frozen):
 
 def answer_usage(responses: Iterable[Response]) -> AnswerUsage:
     """The figures that were measured; those that were not count for nothing."""
-    there = [response for response in responses if response.error is None]
+    answered = [response for response in responses if response.error is None]
     speeds = (
         decode_tokens_per_s(response.output_tokens, response.ttft_s, response.duration_s)
-        for response in there
+        for response in answered
     )
     return AnswerUsage(
-        input_tokens=sum(response.prompt_tokens or 0 for response in there),
-        output_tokens=sum(response.output_tokens or 0 for response in there),
-        cached_tokens=sum(response.cached_tokens or 0 for response in there),
-        ttfts_s=tuple(response.ttft_s for response in there if response.ttft_s is not None),
+        input_tokens=sum(response.prompt_tokens or 0 for response in answered),
+        output_tokens=sum(response.output_tokens or 0 for response in answered),
+        cached_tokens=sum(response.cached_tokens or 0 for response in answered),
+        ttfts_s=tuple(response.ttft_s for response in answered if response.ttft_s is not None),
         tokens_per_s=tuple(speed for speed in speeds if speed is not None),
     )
 
@@ -146,8 +146,8 @@ class Exporter:
         for stage, units in queued.items():
             self._recorders[QUEUE.name].set(units, {"stage": stage})
 
-    def calls(self, judge: str, told: CallMetricsSnapshot) -> None:
-        calls = told.calls
+    def calls(self, judge: str, snapshot: CallMetricsSnapshot) -> None:
+        calls = snapshot.calls
         for outcome, ended in calls.outcomes.items():
             self._count(CALLS, ended, judge=judge, outcome=outcome)
         self._count(CALLS, calls.cached, judge=judge, outcome="cached")
@@ -159,7 +159,7 @@ class Exporter:
         self._count(COST, calls.cost_usd, judge=judge)
         self._count(CACHE, calls.cached, outcome="hit")
         self._count(CACHE, calls.missed, outcome="miss")
-        self._observe(LIMITER_WAIT, told.waits_s, judge=judge)
+        self._observe(LIMITER_WAIT, snapshot.waits_s, judge=judge)
 
     def under_way(self, judges: Mapping[str, tuple[int, int]]) -> None:
         """Calls in flight and calls that wait, by judge."""

@@ -12,11 +12,11 @@ DRAIN_S = 25.0  # Kubernetes and the clouds' spot nodes leave 30 s between SIGTE
 
 
 class Ending:
-    """Which signal ended the work, once one has: Ctrl-C, unless SIGTERM came."""
+    """The signal that ended the work, once one has: Ctrl-C, unless SIGTERM came."""
 
     def __init__(self) -> None:
         self.number = signal.SIGINT
-        self._asked: threading.Event | None = None
+        self._signalled: threading.Event | None = None
 
     @property
     def exit_code(self) -> int:
@@ -30,11 +30,11 @@ class Ending:
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        asked, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
+        signalled, is_over, lock = threading.Event(), threading.Event(), threading.Lock()
         main = threading.get_ident()
 
         def drain() -> None:
-            asked.wait()
+            signalled.wait()
             if is_over.is_set():
                 return
             stop()
@@ -43,25 +43,25 @@ class Ending:
                     if not is_over.is_set():
                         signal.pthread_kill(main, self.number)
 
-        self._asked = asked
+        self._signalled = signalled
         threading.Thread(target=drain, daemon=True, name="drain").start()
         try:
             yield
         finally:
-            self._asked = None
-            was_asked = asked.is_set()
+            self._signalled = None
+            was_asked = signalled.is_set()
             with lock:
                 is_over.set()
-            asked.set()
+            signalled.set()
         if was_asked:
             raise KeyboardInterrupt
 
     def handle(self, number: int, frame: FrameType | None) -> None:
         """The handler of both signals."""
         self.number = signal.Signals(number)
-        if self._asked is None or self._asked.is_set():
+        if self._signalled is None or self._signalled.is_set():
             raise KeyboardInterrupt
-        self._asked.set()
+        self._signalled.set()
 
 
 @contextmanager

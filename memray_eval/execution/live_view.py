@@ -1,6 +1,6 @@
 """Shows a run while it runs: stages and rates, judge calls and the limit that keeps them back, what
 it costs, what failed first, the time left, and what is waited for. On a terminal a view that is
-drawn anew twice a second; elsewhere a line every ten seconds."""
+drawn again twice a second; elsewhere a line every ten seconds."""
 
 from __future__ import annotations
 
@@ -127,11 +127,11 @@ class RunDisplay:
 
 
 class ViewState:
-    """What is shown of a run, from one snapshot to the next. Times are epoch seconds."""
+    """The view of a run, from one snapshot to the next. Times are epoch seconds."""
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline, self._began, self._now = outline, began, began
-        self._found, self._left = Snapshot(), TimeLeft(outline, began)
+        self._snapshot, self._left = Snapshot(), TimeLeft(outline, began)
         self._phase: str | None = None
         self._to_go: Left | None = None
         self._waits: Sequence[str] = self._first_wait()
@@ -141,10 +141,10 @@ class ViewState:
         self, snapshot: Snapshot | None, phase: str | None, waits: Sequence[str], now: float
     ) -> None:
         """Takes in what was read; None: nothing could be read, and what was known stands."""
-        self._found, self._phase, self._now = snapshot or self._found, phase, now
-        self._to_go = self._left.update(self._found, phase, now)
+        self._snapshot, self._phase, self._now = snapshot or self._snapshot, phase, now
+        self._to_go = self._left.update(self._snapshot, phase, now)
         self._waits = waits or self._first_wait()
-        for name, judge in self._found.judges.items():
+        for name, judge in self._snapshot.judges.items():
             seen = self._sent.setdefault(name, deque([(self._began, 0)]))
             seen.append((now, judge.sent))
             while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
@@ -176,7 +176,7 @@ class ViewState:
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
-        snapshot, names, total = self._found, self._outline.stages, self._outline.size.total
+        snapshot, names, total = self._snapshot, self._outline.stages, self._outline.size.total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
         for name, judge in self._asked_judges():
             limit = None if is_last else judge.limit
@@ -195,7 +195,7 @@ class ViewState:
     def _asked_judges(self) -> list[tuple[str, JudgeNow]]:
         """The judges that calls go to; all of them before the first call. A pool is asked as its
         members."""
-        judges = self._found.judges.items()
+        judges = self._snapshot.judges.items()
         called = [
             (name, judge)
             for name, judge in judges
@@ -205,11 +205,11 @@ class ViewState:
 
     def _done(self, stage: str) -> int:
         """Units that are through a stage, those of earlier sessions included."""
-        count = self._found.stages.get(stage)
+        count = self._snapshot.stages.get(stage)
         return self._outline.size.before(stage) + (count.rows if count is not None else 0)
 
     def _stage_rate(self, stage: str) -> str:
-        count = self._found.stages.get(stage)
+        count = self._snapshot.stages.get(stage)
         rate = rows_per_s(count.rows, count.span_s) if count is not None and count.rows else None
         return f"{rate:,.1f}/s" if rate is not None else ""
 
@@ -220,9 +220,9 @@ class ViewState:
         return f"{judge.in_flight:,} calls in flight{waiting}, {rate:,.1f} calls/s"
 
     def _cost(self) -> str:
-        """What the judges cost so far, of what the budget allows; without one, in this session."""
+        """The judges' cost so far and the budget; without one, the cost of this session."""
         usd, tokens = self._outline.budget_usd, self._outline.budget_tokens
-        spent = self._outline.spent_before + self._found.spent
+        spent = self._outline.spent_before + self._snapshot.spent
         cost = f"${spent.usd:,.{2 if spent.usd >= 1 or not spent.usd else 4}f}"
         if spent.unpriced_calls:
             cost = spent.cost
@@ -236,7 +236,7 @@ class ViewState:
         return ", ".join(parts)
 
     def _failure(self, width: int) -> list[str]:
-        first, n_failed = self._found.first_failure, self._found.n_failed
+        first, n_failed = self._snapshot.first_failure, self._snapshot.n_failed
         if first is None:
             return []
         count = f"{n_failed:,} units failed so far; first" if n_failed > 1 else "failed:"
@@ -251,10 +251,10 @@ class ViewState:
         )
 
     def _first_wait(self) -> Sequence[str]:
-        """What the first stage is waited for that has done nothing yet."""
+        """The thing that the first stage without any unit waits for."""
         for stage in self._outline.stages_of(self._phase):
             is_done = self._done(stage) >= self._outline.size.total
-            if not is_done and not self._outline.progress(self._found, stage):
+            if not is_done and not self._outline.progress(self._snapshot, stage):
                 what = self._outline.first_waits.get(stage)
                 return (what,) if what else ()
         return ()
@@ -276,7 +276,7 @@ class Left(NamedTuple):
 
 class TimeLeft:
     """The time that the stages of a phase still take. It counts down from one step to the next,
-    and is estimated anew at each, and where the next one does not come."""
+    and is estimated again at each, and where the next one does not come."""
 
     def __init__(self, outline: RunOutline, began: float) -> None:
         self._outline = outline

@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from memray_eval.errors import EvalError, GenerationError, describe_error
-from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.batch_judging import judges_in_batches, pay_in_batches
 from memray_eval.execution.block_stages import (
     PART,
@@ -23,21 +23,21 @@ from memray_eval.execution.block_stages import (
     EmbedRecords,
     JudgeRecords,
     finish_ungenerated,
+    judging_arguments,
     read_answers,
     read_waiting,
     score_answers,
     shard_rows,
+    ungenerated_options,
 )
 from memray_eval.execution.executors import Phase
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts
 from memray_eval.execution.plan import judge_pool
 from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_servers
 from memray_eval.execution.resume_state import find_waiting
-from memray_eval.execution.run_counter import LocalCounter, RunReports
-from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.schedule import Group, count_siblings, engine_groups
-from memray_eval.execution.services import LocalServices, calls_setting
-from memray_eval.execution.spending import live_spending_before
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_plan import Group, RunPlan
+from memray_eval.execution.services import JudgeServices, service_options, start_services
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
@@ -54,97 +54,70 @@ class LocalExecutor:
     """An Executor (executors.py) that needs no Ray. It generates and judges at the same time, and
     asks one group of candidates after another."""
 
+    def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
+        self._plan, self._spec, self._folder = plan, plan.spec, folder
+        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
+        self._pool = judge_pool(alone, 1.0, plan.block_rows)
+        self._services: JudgeServices | None = None
+
     def watch(self, on_death: Callable[[str], None]) -> AbstractContextManager[None]:
         return nullcontext()
 
     def translate(self, error: BaseException) -> BaseException:
         return error
 
-    def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
-        return LocalCounter(stages, most_caught)
+    def start_counter(self, stages: Sequence[str]) -> RunCounter:
+        return RunCounter(stages, self._spec.tolerated(self._plan.n_units))
 
     def run(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        counter: RunReports,
-        enter_phase: Callable[[Phase], None],
-        waiting: Waiting,
+        self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
+        self._counter, self._waiting = counter, waiting
+        self._context = StageContext(
+            self._folder.path, counter, stops_on_failure=self._spec.stops_on_failure
+        )
         try:
-            _run_on_a_loop(_LocalRun(plan, folder, counter, waiting).run())
+            _run_on_a_loop(self._run())
         except EvalError:
             raise
         except Exception as error:
             logger.exception("a stage failed")
             raise GenerationError(f"a stage stopped: {describe_error(error)}") from error
 
-
-def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
-    """Runs it here or, where this thread has a loop already (a notebook), in another thread."""
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        asyncio.run(work)
-        return
-    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
-        thread.submit(asyncio.run, work).result()
-
-
-class _LocalRun:
-    def __init__(
-        self, plan: RunPlan, folder: RunFolder, counter: RunReports, waiting: Waiting
-    ) -> None:
-        self._plan, self._spec, self._folder = plan, plan.spec, folder
-        self._waiting, self._counter = waiting, counter
-        self._context = StageContext(
-            folder.path, counter, stops_on_failure=plan.spec.stops_on_failure
-        )
-        alone = replace(plan.spec, judging=plan.spec.judging.model_copy(update={"actors": 1}))
-        self._pool = judge_pool(alone, 1.0, plan.block_rows)
-        self._services: LocalServices | None = None
-
-    async def run(self) -> None:
-        async with closing_clients():
-            await self._run()
-
     async def _run(self) -> None:
-        spec, state = self._spec, self._plan.resume_state
-        if spec.calls_judges:
-            self._services = LocalServices(
-                spec.budget,
-                calls_setting(spec.judging, self._folder),
-                self._folder.path,
-                live_spending_before(self._folder, self._plan.n_before, spec.budget),
-                self._plan.n_before + 1,
-                self._pool.max_in_flight,
-                self._context.counter.add_line,
-            )
-        try:
-            if judges_in_batches(spec, self._folder):
-                return await self._run_in_batches()
-            for group in engine_groups(spec.candidates):
-                if state.waiting and not self._context.is_stopping():
-                    await self._write(self._score(self._read_waiting(group)))
-                is_generated = len(state.finished) + len(state.generated) >= self._plan.n_units
-                if not is_generated and not self._context.is_stopping():
-                    await self._run_group(group)
-        finally:
-            if self._services is not None:
-                await self._services.end()
+        async with closing_clients():
+            if self._spec.calls_judges:
+                self._services = start_services(
+                    *service_options(self._plan, self._folder),
+                    self._pool.max_in_flight,
+                    self._counter.add_line,
+                )
+            try:
+                if judges_in_batches(self._spec, self._folder):
+                    await self._run_in_batches()
+                else:
+                    await self._run_live()
+            finally:
+                if self._services is not None:
+                    await self._services.end()
+
+    async def _run_live(self) -> None:
+        """Judges each response as soon as it is there, those of earlier sessions first."""
+        for group in self._spec.groups:
+            if self._plan.resume_state.waiting and not self._context.is_stopping():
+                await self._write(self._score(self._read_waiting(group)))
+            if not self._plan.is_generated and not self._context.is_stopping():
+                await self._run_group(group)
 
     async def _run_in_batches(self) -> None:
         """Generates everything, has the judge calls paid in batches, then judges."""
         spec, context, before = self._spec, self._context, self._plan.resume_state
-        n_done = len(before.finished) + len(before.generated)
-        at_judge, at_embed = spec.by_stage()
-        names = [*at_judge, *at_embed]
-        stages = [*(["judge"] if at_judge else []), *(["embed"] if at_embed else []), "write"]
-        if not spec.has_responses and n_done < self._plan.n_units:
-            for group in engine_groups(spec.candidates):
+        failed = ungenerated_options(spec, context)
+        if not spec.has_responses and not self._plan.is_generated:
+            for group in spec.groups:
                 if not context.is_stopping():
                     async for table in self._generate(group):
-                        finish_ungenerated(table, names, spec.metric_options, stages, context)
+                        finish_ungenerated(table, **failed)
         waiting = find_waiting(self._folder, before.finished)
         self._plan = replace(self._plan, resume_state=waiting)
         if self._services is not None and not context.is_stopping():
@@ -163,7 +136,7 @@ class _LocalRun:
         """All stages for candidates that are asked together."""
         if self._plan.scores_at_once:
             score = score_answers(self._plan, self._context)
-            shards = map(self._shard, shard_rows(self._plan.found.shards))
+            shards = map(self._shard, shard_rows(self._plan.scan.shards))
             return await self._write(self._in_turn(map(score, shards)))
         if group[0].backend == EXISTING:
             return await self._write(self._score(self._read_answers()))
@@ -173,9 +146,9 @@ class _LocalRun:
         """The responses of candidates that are asked together, once they are kept."""
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
-        asked = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
+        answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
-        return map_blocks(asked, kept, BLOCKS_AT_ONCE)
+        return map_blocks(answered, kept, BLOCKS_AT_ONCE)
 
     async def _write(self, records: Blocks) -> None:
         watched = self._spec.stop_rule.metric if self._spec.stop_rule else None
@@ -188,18 +161,17 @@ class _LocalRun:
         spec, state = self._spec, self._plan.resume_state
         return self._split(
             read_answers(self._shard(row), spec.read.reader, state, self._context)
-            for row in shard_rows(self._plan.found.shards)
+            for row in shard_rows(self._plan.scan.shards)
         )
 
     def _read_waiting(self, group: Group, is_earlier: bool = True) -> Blocks:
         """Responses that nobody has judged; `is_earlier`: earlier sessions generated them."""
         state, is_given = self._plan.resume_state, group[0].backend == EXISTING
-        names = None if is_given else [one.name for one in group]
+        names = None if is_given else [candidate.name for candidate in group]
         return self._split(
             read_waiting(
                 pa.Table.from_pylist([{PART: part}]),
-                state.generated,
-                state.elsewhere,
+                state,
                 names,
                 self._context,
                 is_earlier,
@@ -219,24 +191,15 @@ class _LocalRun:
         )
 
         async def ask(table: pa.Table) -> Blocks:
-            for made in prompts_for_servers(table, asking):
-                yield made
+            for block in prompts_for_servers(table, asking):
+                yield block
                 await asyncio.sleep(0)
 
-        shards = self._in_turn(map(self._shard, shard_rows(self._plan.found.shards)))
+        shards = self._in_turn(map(self._shard, shard_rows(self._plan.scan.shards)))
         if not self._spec.adds_affect:
             return map_blocks(shards, ask)
-        spec = self._spec
         enrich = EnrichSamples(
-            spec.read.reader,
-            group,
-            self._plan.resume_state,
-            spec.affect,
-            spec.judging,
-            spec.affect_judges,
-            self._services,
-            None,
-            self._context,
+            *affect_arguments(self._plan, group, self._services, None, self._context)
         )
         return map_blocks(map_blocks(shards, enrich), ask)
 
@@ -244,16 +207,7 @@ class _LocalRun:
         spec = self._spec
         at_judge, at_embed = spec.by_stage()
         if at_judge:
-            judge = JudgeRecords(
-                at_judge,
-                spec.metric_options,
-                spec.judges,
-                spec.judging,
-                self._services,
-                None,
-                self._context,
-                count_siblings(spec.candidates),
-            )
+            judge = JudgeRecords(*judging_arguments(spec, self._services, None, self._context))
             records = map_blocks(records, judge, self._pool.tasks)
         if at_embed:
             # Its model takes seconds to load: meanwhile judges are asked
@@ -264,8 +218,8 @@ class _LocalRun:
             )
 
             async def embed(table: pa.Table) -> Blocks:
-                async for made in (await loading)(table):
-                    yield made
+                async for block in (await loading)(table):
+                    yield block
 
             records = map_blocks(records, embed)
         return records
@@ -286,34 +240,45 @@ class _LocalRun:
             await asyncio.sleep(0)  # what waits for a reply goes first
 
 
+def _run_on_a_loop(work: Coroutine[Any, Any, None]) -> None:
+    """Runs it here or, if this thread has a loop already (a notebook), in another thread."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        asyncio.run(work)
+        return
+    with ThreadPoolExecutor(1, thread_name_prefix="local-run") as thread:
+        thread.submit(asyncio.run, work).result()
+
+
 async def map_blocks(blocks: Blocks, stage: Stage, at_once: int = 1) -> Blocks:
-    """What the stage makes of the blocks, `at_once` of them at the same time, as it comes. The
+    """Yields the stage's results as they come; `at_once` blocks are worked on at the same time. The
     stages before go on meanwhile, until they are so many blocks ahead. Raises the first error of
     any stage."""
-    made: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
-    places = asyncio.Semaphore(at_once)
+    results: asyncio.Queue[pa.Table | BaseException | None] = asyncio.Queue(at_once)
+    seats = asyncio.Semaphore(at_once)
 
     async def work(block: pa.Table) -> None:
         try:
             async for table in stage(block):
-                await made.put(table)
+                await results.put(table)
         finally:
-            places.release()
+            seats.release()
 
     async def feed() -> None:
         try:
             async with asyncio.TaskGroup() as group, aclosing(blocks) as source:  # type: ignore[type-var]
                 async for block in source:
-                    await places.acquire()
+                    await seats.acquire()
                     group.create_task(work(block))
         except* Exception as errors:
-            await made.put(errors.exceptions[0])
+            await results.put(errors.exceptions[0])
         else:
-            await made.put(None)
+            await results.put(None)
 
     feeder = asyncio.create_task(feed())
     try:
-        while (table := await made.get()) is not None:
+        while (table := await results.get()) is not None:
             if isinstance(table, BaseException):
                 raise table
             yield table

@@ -4,6 +4,7 @@ call for."""
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
@@ -38,7 +39,7 @@ from memray_eval.execution.session import RunResult
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.pairs import FIRST
 from memray_eval.ports import FloatArray
-from memray_eval.results.run_folder import RunFolder, new_run_id
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder, new_run_id
 from memray_eval.types import EXISTING, PAIRS, Candidate, Record
 
 Say = Callable[[str], None]
@@ -53,7 +54,7 @@ class PairwiseResult(NamedTuple):
 
 
 class _Rounds(NamedTuple):
-    """How the rounds of a pairwise run go on: its settings and name, and who is told and asked."""
+    """The state of a pairwise run's rounds: its settings and name, and who is told and asked."""
 
     job: RunConfig
     name: str
@@ -89,7 +90,7 @@ def run_pairwise(
     of a job; `job.limit` is a number of questions. Of more than four candidates it plays Swiss
     rounds unless it `judges_all`. Where a run of that `run_id` has begun, it goes on.
 
-    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError where
+    Raises what `run` raises, ConfigError for a metric that compares nothing, and DataError if
     the runs share no question."""
     for name in job.metrics:
         metric = all_metrics().get(name) if isinstance(name, str) else None
@@ -116,10 +117,11 @@ def run_pairwise(
         "limit": None,
     }
     # their places in full: `latest` is soon another run, and a resume may start elsewhere
-    folders = [one.folder.path for _, one in opened]
-    folders = [one if "://" in one else os.path.abspath(one) for one in folders]
-    places = (f"{place}:{one.candidate}" for place, (_, one) in zip(folders, opened, strict=True))
-    pairs = PairsConfig(runs=tuple(places), rounds=rounds)
+    folders = [answers.folder.path for _, answers in opened]
+    folders = [path if "://" in path else os.path.abspath(path) for path in folders]
+    sides = zip(folders, opened, strict=True)
+    runs = [f"{path}:{answers.candidate}" for path, (_, answers) in sides]
+    pairs = PairsConfig(runs=tuple(runs), rounds=rounds)
     plays = _Rounds(
         job.model_copy(update=settings), check_run_id(run_id), pairs, job.limit, say, quiet, agree
     )
@@ -156,7 +158,8 @@ def _play(plays: _Rounds, done: RunResult | None) -> PairwiseResult:
         played = [*map(RunFolder, pairs.earlier), done.folder]
         sides = [side for side, _ in open_pair_sides(pairs.runs)]
         report = report_pairs(played, sides, pairs.rounds)
-        done.folder.write_pairs(report)
+        figures = json.loads(report.model_dump_json())  # NaN is null in it
+        done.folder.write_json(FIGURES_OF_PAIRS, figures, indent=2)
         budget = plays.job.budget
         if budget.usd is not None:
             spent = float(done.folder.read_spending().get("usd", 0.0))
@@ -189,9 +192,8 @@ def _play_round(plays: _Rounds, answers: Sequence[Answers]) -> RunResult:
         plays.say(f"Round {plays.number} of {plays.pairs.rounds}.")
     else:
         n_pairs = "all pairs" if plays.pairs.rounds == 1 else f"{plays.pairs.rounds} Swiss rounds"
-        plays.say(
-            f"Comparing {', '.join(one.side.name for one in answers)}: {n_pairs}, both orders."
-        )
+        names = ", ".join(answer.side.name for answer in answers)
+        plays.say(f"Comparing {names}: {n_pairs}, both orders.")
     chosen = _choose_pairs(plays, answers)
     dataset = write_rows(pair_rows(answers, chosen), plays.job.out)
     job = plays.job.model_copy(update={"dataset": dataset, "pairs": plays.pairs})
@@ -204,19 +206,23 @@ def _choose_pairs(plays: _Rounds, answers: Sequence[Answers]) -> list[tuple[str,
     questions = questions_of(answers, plays.limit)
     if plays.pairs.rounds == 1:
         return [(key, two) for key, present in questions for two in all_pairs(present)]
-    names = [one.side.name for one in answers]
+    names = [answer.side.name for answer in answers]
     earlier = [RunFolder(path) for path in plays.pairs.earlier]
     met = read_meetings(_records(earlier), names)
-    asked = {key: sample_of(key, answers) for key, _ in questions}
+    samples = {key: sample_of(key, answers) for key, _ in questions}
     strengths: FloatArray | None = None
     if earlier:
-        questions = [one for one in questions if (asked[one[0]].id, asked[one[0]].task) in met]
-        for found in read_verdicts(_records(earlier), names)[:1]:
-            whole = found.is_complete
+        questions = [
+            (key, present)
+            for key, present in questions
+            if (samples[key].id, samples[key].task) in met
+        ]
+        for verdicts in read_verdicts(_records(earlier), names)[:1]:
+            whole = verdicts.is_complete
             if whole.any():
-                i, j, of = (column[whole] for column in (found.i, found.j, found.cluster))
-                _, strengths = draw_strengths(i, j, found.points[whole], of, len(names))
-    before = [met.get((asked[key].id, asked[key].task), {}) for key, _ in questions]
+                i, j, of = (column[whole] for column in (verdicts.i, verdicts.j, verdicts.cluster))
+                _, strengths = draw_strengths(i, j, verdicts.points[whole], of, len(names))
+    before = [met.get((samples[key].id, samples[key].task), {}) for key, _ in questions]
     rounds = pair_round([present for _, present in questions], before, strengths, plays.number)
     return [(key, two) for (key, _), pairs in zip(questions, rounds, strict=True) for two in pairs]
 

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pyarrow as pa
 
-from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stopping import scored_units
 from memray_eval.results.part_writer import PartWriter
 from memray_eval.results.parts import index_rows
@@ -24,7 +24,7 @@ class WriteParts:
     metric `watched`, where one may decide the run."""
 
     def __init__(
-        self, folder: str, kind: Kind, counter: StageReports, watched: str | None = None
+        self, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
     ) -> None:
         self._kind, self._counter, self._watched = kind, counter, watched
         self._writer = PartWriter(RunFolder(folder), kind, BLOCKS_AT_ONCE)
@@ -35,7 +35,7 @@ class WriteParts:
 
 
 def write_block(
-    table: pa.Table, folder: str, kind: Kind, counter: StageReports, watched: str | None = None
+    table: pa.Table, folder: str, kind: Kind, counter: RunCounter, watched: str | None = None
 ) -> pa.Table:
     """Does what WriteParts does, a file a block: for runs of so few units that an actor would take
     longer to start than to save files."""
@@ -46,9 +46,9 @@ def write_block(
 
 
 def _report_written(
-    table: pa.Table, kind: Kind, counter: StageReports, took_s: float, watched: str | None
+    table: pa.Table, kind: Kind, counter: RunCounter, took_s: float, watched: str | None
 ) -> pa.Table:
-    """What the next stage gets of rows that are written."""
+    """Reports written rows, and returns what the next stage gets of them."""
     if kind != RECORDS:
         return table
     ended = time.time()

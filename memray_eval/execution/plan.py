@@ -78,7 +78,7 @@ class JudgePool(Frozen):
 
 
 def judge_actors(spec: RunSpec, cpus: float) -> int:
-    """How many judge actors a run has at first: as configured, else one per CPU, up to
+    """The number of judge actors a run has at first: as configured, else one per CPU, up to
     MOST_JUDGES."""
     if spec.judging.actors is not None:
         return least_of(spec.judging.actors)
@@ -86,9 +86,9 @@ def judge_actors(spec: RunSpec, cpus: float) -> int:
 
 
 def most_judge_actors(spec: RunSpec, cpus: float) -> int:
-    """How many judge actors a run has at most, as its cluster grows."""
-    asked = spec.judging.actors
-    return judge_actors(spec, cpus) if asked is None else most_of(asked)
+    """The number of judge actors a run has at most, as its cluster grows."""
+    configured = spec.judging.actors
+    return judge_actors(spec, cpus) if configured is None else most_of(configured)
 
 
 def judge_pool(spec: RunSpec, cpus: float, rows: int) -> JudgePool:
@@ -181,8 +181,8 @@ def _scoring_pools(spec: RunSpec, judge_actors: int) -> list[Pool]:
 
 
 class EngineLoad(NamedTuple):
-    """How many prompts an engine answers at once, and how many tokens of prompts one of its steps
-    takes; None: vLLM's own."""
+    """The number of prompts that an engine answers at once, and how many tokens of prompts one of
+    its steps takes; None: vLLM's own."""
 
     max_num_seqs: int
     max_num_batched_tokens: int | None
@@ -229,9 +229,9 @@ def fit_engine(engine: EngineConfig, mean_chars: float, device: Device) -> Engin
 
 
 def blocks_in_flight(engine: EngineConfig, blocks: float, engines: int) -> int:
-    """How many blocks one of so many engines is given at a time: twice those that it works on, so
-    that it never waits for the next; of few blocks no more than its share, or an engine that is up
-    before others would have theirs too."""
+    """The number of blocks that one of so many engines is given at a time: twice those that it
+    works on, so that it never waits for the next; of few blocks no more than its share, or an
+    engine that is up before others would have theirs too."""
     return max(1, math.ceil(min(2 * (engine.concurrent_batches or 1), blocks / engines)))
 
 
@@ -253,11 +253,7 @@ def _affect_pool(affect: AffectConfig) -> list[Pool]:
     knob = "affect.actors, affect.cpus, or --affect off"
     return [
         Pool(
-            name="affect",
-            actors=affect.actors,
-            cpus=affect.cpus,
-            memory_gib=AFFECT_GIB,
-            knob=knob,
+            name="affect", actors=affect.actors, cpus=affect.cpus, memory_gib=AFFECT_GIB, knob=knob
         )
     ]
 
@@ -277,10 +273,7 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
     if candidate.backend != "vllm":
         return []
     # Of one stage of its pipeline, which must lie on one node
-    workers, on_gpu = (
-        engine.tensor_parallel,
-        device == "gpu",
-    )
+    workers, on_gpu = (engine.tensor_parallel, device == "gpu")
     memory = ENGINE_OVERHEAD_GIB + (
         0.0 if on_gpu else engine.kv_cache_gib + _weights_gib(candidate.model)
     )
@@ -293,13 +286,13 @@ def _candidate_pools(spec: RunSpec, candidate: Candidate, device: Device) -> lis
             memory_gib=memory / engine.pipeline_parallel,
             accelerator_type=engine.accelerator_type,
             knob="engine.replicas, engine.tensor_parallel or engine.cpus",
-        ),
+        )
     ]
 
 
 def engines_at_first(engine: EngineConfig, pools: Sequence[Pool], capacity: Capacity) -> int:
-    """How many engines of a model begin: of a range as many as find room beside all else that the
-    run has, the least at any rate. `pools` have the least of them."""
+    """The number of engines of a model that begin: of a range as many as find room beside all else
+    that the run has, the least at any rate. `pools` have the least of them."""
     least, most = least_of(engine.replicas), most_of(engine.replicas)
     own = next((pool for pool in pools if pool.name == ENGINES), None)
     for replicas in range(most, least, -1) if own is not None else ():
@@ -320,7 +313,7 @@ def check_room(pools: Sequence[Pool], capacity: Capacity) -> None:
 
 
 def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
-    """Why the pools do not fit, and what others hold there; None where they fit."""
+    """The reason why the pools do not fit, and what others hold there; None if they fit."""
     needs = {
         "CPUs": (sum(pool.actors * pool.cpus for pool in pools), capacity.cpus),
         "GPUs": (sum(pool.actors * pool.gpus for pool in pools), capacity.gpus),
@@ -329,15 +322,15 @@ def explain_lack(pools: Sequence[Pool], capacity: Capacity) -> str | None:
             capacity.memory_gib,
         ),
     }
-    for unit, (needed, there) in needs.items():
-        if needed > there + SLACK:
-            return _too_little(pools, unit, needed, there, capacity) + _others(capacity)
+    for unit, (needed, available) in needs.items():
+        if needed > available + SLACK:
+            return _too_little(pools, unit, needed, available, capacity) + _others(capacity)
     homeless = first_homeless(pools, capacity.nodes)
     return None if homeless is None else _no_room(homeless, capacity) + _others(capacity)
 
 
 def _others(capacity: Capacity) -> str:
-    """Who holds what the run cannot have."""
+    """The jobs that hold what the run lacks, in words."""
     if not capacity.holdings:
         return ""
     holders = "".join(f"\n  {holding}" for holding in capacity.holdings)
@@ -349,17 +342,17 @@ def _others(capacity: Capacity) -> str:
 
 def first_homeless(pools: Sequence[Pool], nodes: Sequence[Node]) -> Pool | None:
     """The first pool one of whose actors finds no node with room, when each takes the first that
-    has it, and what needs no GPU looks at nodes without one first, as Ray does too. None where all
+    has it, and what needs no GPU looks at nodes without one first, as Ray does too. None if all
     find one, or where no nodes are given."""
     if not nodes:
         return None
     left = sorted(nodes, key=lambda node: node.gpus)
     for pool in placement_order(pools):
         for _ in range(pool.actors):
-            place = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
-            if place is None:
+            index = next((index for index, node in enumerate(left) if has_room(node, pool)), None)
+            if index is None:
                 return pool
-            left[place] = without(left[place], pool)
+            left[index] = without(left[index], pool)
     return None
 
 
@@ -378,7 +371,7 @@ def placement_order(pools: Sequence[Pool]) -> list[Pool]:
 
 
 def has_room(node: Node, pool: Pool) -> bool:
-    """Whether one actor of the pool finds room on the node."""
+    """True if one actor of the pool finds room on the node."""
     is_kind = pool.accelerator_type in (None, node.accelerator_type)
     has_memory = node.memory_gib is None or pool.memory_gib <= node.memory_gib + SLACK
     fits = pool.cpus <= node.cpus + SLACK and pool.gpus <= node.gpus + SLACK
@@ -414,7 +407,7 @@ def _no_room(pool: Pool, capacity: Capacity) -> str:
 
 
 def _too_little(
-    pools: Sequence[Pool], unit: str, needed: float, there: float, capacity: Capacity
+    pools: Sequence[Pool], unit: str, needed: float, available: float, capacity: Capacity
 ) -> str:
     field = {"CPUs": "cpus", "GPUs": "gpus", "GiB of memory": "memory_gib"}[unit]
     users = sorted(
@@ -429,7 +422,7 @@ def _too_little(
         "GiB of memory": "a lower engine.kv_cache_gib, or a machine with more memory",
     }[unit]
     held = sum(getattr(holding, field) for holding in capacity.holdings)
-    has = f"{there:.4g} free of {there + held:.4g}" if held else f"{there:.4g}"
+    has = f"{available:.4g} free of {available + held:.4g}" if held else f"{available:.4g}"
     return (
         f"the plan needs {needed:.4g} {unit} and {capacity.where} has {has}; it would wait for "
         f"ever, so it is not started.\n"

@@ -97,17 +97,18 @@ class Snapshot(Frozen):
 
 
 class ProgressSource(Protocol):
-    """Where the display reads from. It must never break a run: what cannot be read now is None."""
+    """The source that the display reads from. It must never break a run: what cannot be read now is
+    None."""
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None where it is not known
+        """The run now, with the lines for a person from that one on; None if it is not known
         within so long."""
         ...
 
 
 class RunSize(Frozen):
-    """How many units a run has, and how many of them earlier sessions generated (`generated`) and
-    finished (`finished`)."""
+    """The number of units that a run has, and how many of them earlier sessions generated
+    (`generated`) and finished (`finished`)."""
 
     total: int
     finished: int = 0
@@ -119,9 +120,10 @@ class RunSize(Frozen):
 
 
 class RunOutline(Frozen):
-    """What a display says of a run that its counter does not know: its name, its size, its stages
-    in order, what each of them is waited for at first, how many verdicts a unit takes, and the
-    money: what the budget allows (None: no limit), and what earlier sessions have spent of it."""
+    """The facts of a run that a display shows and its counter does not know: its name, its size,
+    its stages in order, what each of them is waited for at first, how many verdicts a unit takes,
+    and the money: what the budget allows (None: no limit), and what earlier sessions have spent of
+    it."""
 
     name: str
     size: RunSize

@@ -26,12 +26,7 @@ from memray_eval.models.embedded_model import resolve_model
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import (
-    RECORD_SCHEMA,
-    samples_from_table,
-    to_table,
-    unanswered,
-)
+from memray_eval.results.schema import RECORD_SCHEMA, samples_from_table, to_table, unanswered
 from memray_eval.stages.generate import new_record
 from memray_eval.stages.render import note_passages, render
 from memray_eval.types import Candidate, Passage, Prompt, Record, Sample
@@ -80,12 +75,12 @@ SERVER_SCHEMA = pa.schema([*RECORD_SCHEMA, (PROMPT, _PROMPT_TYPE)])
 ENGINE_SCHEMA = pa.schema([*RECORD_SCHEMA, (TOKENS, pa.large_binary()), (SAMPLING, pa.string())])
 Row = dict[str, Any]
 # The columns of a row that ask, and which passages of a conversation they show
-Asked = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
+RequestBuilder = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
-    """What the tasks need to know: how samples are read, by which suite they are asked, of which
+    """The tasks' settings: how samples are read, by which suite they are asked, of which
     candidates, what an earlier session did, the engine's window, how many rows travel
     together, and whether the task that asks is being done again."""
 
@@ -105,7 +100,7 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
-    def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
+    def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         # max_tokens None is what the window leaves; left out it would be vLLM's own 16
         sampling = {"max_tokens": None, **prompt.sampling(candidate), **candidate.extra}
         sampling.pop("chat_template_kwargs", None)
@@ -119,14 +114,14 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
         }
         return row, rendered.kept
 
-    return _blocks(table, asking, asked, ENGINE_SCHEMA)
+    return _blocks(table, asking, build_request, ENGINE_SCHEMA)
 
 
 def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
     tokenizer and where."""
 
-    def asked(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
+    def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         truncated, kept = None, prompt.passages
         if (
             candidate.tokenizer is not None
@@ -144,7 +139,7 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
         bare = prompt.model_dump(include={field.name for field in _PROMPT_TYPE})
         return {PROMPT: bare, TRUNCATED: truncated}, kept
 
-    return _blocks(table, asking, asked, SERVER_SCHEMA)
+    return _blocks(table, asking, build_request, SERVER_SCHEMA)
 
 
 def window_of(model: str) -> int | None:
@@ -159,7 +154,7 @@ def window_of(model: str) -> int | None:
 
 
 def prompt_room(candidate: Candidate, window: int | None, max_tokens: int) -> int | None:
-    """How long a prompt may be: what the window leaves beside the answer, and no more than the
+    """The longest prompt, in tokens: what the window leaves beside the answer, and no more than the
     candidate allows."""
     bounds = [
         bound
@@ -182,16 +177,16 @@ def take_stored(
 
 
 def _blocks(
-    table: pa.Table, asking: PromptSpec, asked: Asked, schema: pa.Schema
+    table: pa.Table, asking: PromptSpec, build_request: RequestBuilder, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     # What a task that is done again is to make was written before
     index = RunFolder(asking.context.folder).index_responses() if asking.is_repeated() else {}
     rows: list[tuple[Record, Row]] = []
     size, started = 0, time.time()
-    for record, row in _rows(table, asking, asked):
+    for record, row in _rows(table, asking, build_request):
         rows.append((record, row))
         messages = row.get(PROMPT, {}).get("messages", ())
-        size += len(row.get(TOKENS, b"")) + sum(len(one["content"]) for one in messages)
+        size += len(row.get(TOKENS, b"")) + sum(len(message["content"]) for message in messages)
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
             yield _to_block(rows, schema, asking, index, started)
             rows, size, started = [], 0, time.time()
@@ -241,7 +236,9 @@ def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:
     return records
 
 
-def _rows(table: pa.Table, asking: PromptSpec, asked: Asked) -> Iterator[tuple[Record, Row]]:
+def _rows(
+    table: pa.Table, asking: PromptSpec, build_request: RequestBuilder
+) -> Iterator[tuple[Record, Row]]:
     if asking.context.is_stopping():
         return
     suite = asking.suite.load()
@@ -251,18 +248,20 @@ def _rows(table: pa.Table, asking: PromptSpec, asked: Asked) -> Iterator[tuple[R
                 record = new_record(sample, candidate)
                 if asking.resume_state.has(record.unit_id):
                     continue
-                row = _row(record, sample, suite, asked)
+                row = _row(record, sample, suite, build_request)
             except Exception as error:
                 asking.context.record_stage_failure("read", sample.id, error)
                 continue  # its unit is missing at the run's end, and counted so
             yield row
 
 
-def _row(record: Record, sample: Sample, suite: Suite, asked: Asked) -> tuple[Record, Row]:
+def _row(
+    record: Record, sample: Sample, suite: Suite, build_request: RequestBuilder
+) -> tuple[Record, Row]:
     """The record and what asks for its response; where no prompt can be built, only why."""
     try:
         prompt = suite.prompt(sample, record.candidate)
-        row, kept = asked(prompt, record.candidate)
+        row, kept = build_request(prompt, record.candidate)
         if noted := note_passages(prompt, kept):
             metadata = {**record.sample.metadata, **noted}
             bare = record.sample.model_copy(update={"metadata": metadata})

@@ -16,14 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from memray_eval.results.parts import (
-    Flags,
-    Part,
-    UnitIndex,
-    UnitNumbers,
-    unit_number,
-    unit_numbers,
-)
+from memray_eval.results.parts import Flags, Part, UnitIndex, UnitNumbers, unit_number, unit_numbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 
 _Entry = TypeVar("_Entry", bound=np.generic)
@@ -39,21 +32,21 @@ class UnitIdSet:
 
     @classmethod
     def of_numbers(cls, numbers: UnitNumbers) -> UnitIdSet:
-        made = cls()
-        made._ids = np.unique(numbers)
-        return made
+        ids = cls()
+        ids._ids = np.unique(numbers)
+        return ids
 
     def __len__(self) -> int:
         return len(self._ids)
 
     def holds(self, numbers: UnitNumbers) -> Flags:
-        """Which of these units it holds."""
+        """Flags of these units: True if it holds one."""
         return np.isin(numbers, self._ids)
 
     def __contains__(self, unit_id: str) -> bool:
         wanted = np.uint64(unit_number(unit_id))
-        place = int(np.searchsorted(self._ids, wanted))
-        return place < len(self._ids) and bool(self._ids[place] == wanted)
+        index = int(np.searchsorted(self._ids, wanted))
+        return index < len(self._ids) and bool(self._ids[index] == wanted)
 
 
 @dataclass(frozen=True)
@@ -68,11 +61,11 @@ class ResumeState:
     elsewhere: Mapping[str, UnitIdSet] = field(default_factory=dict)
 
     def has(self, unit_id: str) -> bool:
-        """Whether a unit need not be generated."""
+        """True if a unit need not be generated."""
         return unit_id in self.finished or unit_id in self.generated
 
     def hold(self, unit_ids: Sequence[str]) -> Flags:
-        """Which of these units need not be generated."""
+        """Flags of these units: True if one need not be generated."""
         if not (len(self.finished) or len(self.generated)):
             return np.zeros(len(unit_ids), np.bool_)
         numbers = unit_numbers(unit_ids)
@@ -94,13 +87,14 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
 
 
 def find_unscored(folder: RunFolder) -> ResumeState:
-    """What was generated and stands in no record, while the run goes on."""
+    """The units that were generated and are in no record, while the run goes on."""
     records = _IndexedParts.read(folder, RECORDS)
     return find_waiting(folder, UnitIdSet.of_numbers(records.index.units))
 
 
 def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> ResumeState:
-    """What was generated and is not finished. Parts of responses that hold nothing of it go."""
+    """The units that were generated and are not finished. Parts of responses that hold nothing of
+    it go."""
     responses = _IndexedParts.read(folder, RESPONSES)
     index = responses.index
     is_waiting = ~index.is_unanswered & ~finished.holds(index.units)
@@ -108,15 +102,15 @@ def find_waiting(folder: RunFolder, finished: UnitIdSet, n_retried: int = 0) -> 
     chosen_waiting[is_waiting] = index.filter(is_waiting).first_of_each()
     waiting, idle = list[str](), list[str]()
     elsewhere = dict[str, UnitIdSet]()
-    for part, units, waits, mine in zip(
+    for part, units, waits, chosen in zip(
         responses.parts,
         responses.split(index.units),
         responses.split(is_waiting),
         responses.split(chosen_waiting),
         strict=True,
     ):
-        (waiting if mine.any() else idle).append(part.name)
-        if mine.any() and (others := units[waits & ~mine]).size:
+        (waiting if chosen.any() else idle).append(part.name)
+        if chosen.any() and (others := units[waits & ~chosen]).size:
             elsewhere[part.name] = UnitIdSet.of_numbers(others)
     folder.delete_parts(idle, RESPONSES)
     return ResumeState(
@@ -151,7 +145,9 @@ class _IndexedParts:
     def read(cls, folder: RunFolder, kind: Kind) -> _IndexedParts:
         parts = folder.list_parts(kind)
         indexes = list(folder.read_indexes(parts, kind))
-        return cls(kind, parts, [len(one.units) for one in indexes], UnitIndex.concatenate(indexes))
+        return cls(
+            kind, parts, [len(index.units) for index in indexes], UnitIndex.concatenate(indexes)
+        )
 
     def split(self, column: npt.NDArray[_Entry]) -> list[npt.NDArray[_Entry]]:
         """A column with an entry for each row, cut into those of the parts."""
@@ -160,14 +156,14 @@ class _IndexedParts:
     def rewrite(self, folder: RunFolder, keep: Flags, retry: Flags | None = None) -> None:
         """Takes rows out of their parts: parts that lose some are joined to new ones without them.
         The responses of the rows to `retry` are written first. Parts go when what is left of them
-        stands elsewhere: a kill between leaves rows twice, never lost."""
+        is elsewhere: a kill between leaves rows twice, never lost."""
         retry = np.zeros(len(keep), np.bool_) if retry is None else retry
         names = [part.name for part in self.parts]
         rows = zip(names, self.split(keep), self.split(retry), strict=True)
         touched = [(name, keeps, retries) for name, keeps, retries in rows if not keeps.all()]
         for first in range(0, len(touched), REWRITTEN_AT_ONCE):
             group = touched[first : first + REWRITTEN_AT_ONCE]
-            read = [one for one in group if one[1].any() or one[2].any()]
+            read = [part for part in group if part[1].any() or part[2].any()]
             tables = list(folder.read_parts([name for name, *_ in read], self.kind))
             responses = (
                 _responses_of(table.filter(pa.array(retries)))
@@ -188,9 +184,9 @@ def _responses_of(table: pa.Table) -> pa.Table:
         pc.and_(pc.is_null(table.column("error")), pc.is_valid(table.column("response")))
     )
     scores = table.column("scores").combine_chunks()
-    each, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
-    is_kept = pc.not_equal(pc.struct_field(each, "status"), "error")
+    score, row = scores.flatten(), pc.list_parent_indices(scores).to_numpy()
+    is_kept = pc.not_equal(pc.struct_field(score, "status"), "error")
     per_row = np.bincount(row[is_kept.to_numpy(zero_copy_only=False)], minlength=len(scores))
     offsets = np.concatenate([[0], np.cumsum(per_row)]).astype(np.int32)
-    kept = pa.ListArray.from_arrays(pa.array(offsets), each.filter(is_kept))
+    kept = pa.ListArray.from_arrays(pa.array(offsets), score.filter(is_kept))
     return table.set_column(table.schema.get_field_index("scores"), "scores", kept)

@@ -1,5 +1,4 @@
-"""What the stages of a run report to its driver, and it tells them: one counter for all, in this
-process or in an actor."""
+"""The run's counter: what its stages report to the driver and hear from it, in one place."""
 
 from __future__ import annotations
 
@@ -10,117 +9,28 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol
 from uuid import uuid4
 
 from memray_eval.execution.exported_metrics import NO_EXPORT, AnswerUsage, Exporter
 from memray_eval.execution.progress import STAGES, FailedUnit, RunTelemetry, Snapshot, StageCount
 from memray_eval.execution.run_log import EVENTS, CollectedLogs, LogEntry, make_entry
 from memray_eval.execution.stopping import ScoredUnits, StopMonitor, StopWatch, describe_decision
-from memray_eval.execution.timeline import CallTotals, RunTimeline, queue_lengths
+from memray_eval.execution.timeline import CallTotals, Timeline, queue_lengths
 from memray_eval.judges.call_metrics import CallMetrics, CallMetricsSnapshot, CallObserver
-from memray_eval.provider_http.parameters import (
-    Changes,
-    ParameterBook,
-    ParameterPort,
-    Standing,
-    Step,
-)
+from memray_eval.provider_http.parameters import Changes, ParameterBook, Standing, Step
 from memray_eval.types import EarlyDecision
 
 SAME_S = 60.0  # the same line, told again within so long, is what another worker saw too
 SHOWN_CAUGHT = 3
 
 
-class StageReports(ParameterPort, Protocol):
-    """A run's counter as its stages see it, where they also learn together what models refuse. They
-    report without waiting; a lost report costs a number on the display and in the manifest's
-    figures of the run's course, nothing else."""
-
-    def count(self, counts: Mapping[str, int]) -> None:
-        """Adds to figures that the manifest keeps."""
-        ...
-
-    def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
-        """A stage is done with some rows, `failed` among them."""
-        ...
-
-    def add_carried(self, rows: int) -> None:
-        """An earlier session generated these rows; they wait to be scored."""
-        ...
-
-    def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
-        """What candidates took for a block of answers, by name."""
-        ...
-
-    def record_failure(self, stage: str, sample_id: str, error: str) -> None:
-        """A stage could not work on a record, which is an error now. The first few are told; more
-        than the run tolerates end it."""
-        ...
-
-    def record_failed_unit(self, unit: FailedUnit) -> None:
-        """A unit failed, as units may. The run's first one is told at once; a stage tells only of
-        its own first."""
-        ...
-
-    def record_scores(self, units: ScoredUnits) -> None:
-        """Finished units with their values of the metric that may decide the run."""
-        ...
-
-    def record_logs(self, entries: list[LogEntry]) -> None:
-        """What a worker has logged."""
-        ...
-
-    def add_line(self, line: str) -> None:
-        """Something that a person should read: a judge is down, the run is stopping. What several
-        workers tell at about the same time is shown once."""
-        ...
-
-    def stop(self, reason: str) -> None:
-        """Ends the run early: nothing new is read or judged, what is under way is finished. The
-        first reason stays."""
-        ...
-
-    def stopping(self) -> str | None:
-        """Why the run ends early; None while it does not. Waits for the answer."""
-        ...
-
-    async def is_stopping(self) -> bool:
-        """Whether the run ends early, for a stage on an event loop."""
-        ...
-
-    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
-        """What a stage tells of its judges. Returns when it was heard."""
-        ...
-
-
-class RunReports(StageReports, Protocol):
-    """A run's counter as its driver sees it; a ProgressSource."""
-
-    def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        """The run now, with the lines for a person from that one on; None where the counter is out
-        of reach, or not there within so long."""
-        ...
-
-    def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
-        """From now on, looks at finished units and stops the run when its question is decided;
-        `before` are those of earlier sessions."""
-        ...
-
-    def telemetry(self) -> RunTelemetry: ...
-
-    def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
-        """Takes which parameters models refused in an earlier session."""
-        ...
-
-    def take_logs(self) -> tuple[list[LogEntry], int]:
-        """What was logged since the last call, for the run's log, and how many entries there was
-        no room for."""
-        ...
-
-
 class RunCounter:
-    """Counts what StageReports and RunReports describe; `exporter` records it for Prometheus."""
+    """A run's counter, as stages report to it and its driver reads it (a ProgressSource). Stages
+    also learn through it together what models refuse (a ParameterPort).
+
+    Here it is in the process of the stages; on Ray they have a RemoteCounter with the same methods,
+    which reports without waiting: a lost report costs a number on the display and in the manifest's
+    figures of the run's course, nothing else. `exporter` records it for Prometheus."""
 
     def __init__(
         self,
@@ -140,13 +50,15 @@ class RunCounter:
         self._first_failure: FailedUnit | None = None
         self._caught, self._most_caught = 0, most_caught
         self._parameters = ParameterBook(self.add_line)
-        self._calls, self._timeline = CallTotals(), RunTimeline(time.time())
+        self._calls, self._timeline = CallTotals(), Timeline(time.time())
         self._exporter = exporter
 
     def count(self, counts: Mapping[str, int]) -> None:
+        """Adds to figures that the manifest keeps."""
         self._counts.update(counts)
 
     def add(self, stage: str, rows: int, started: float, ended: float, failed: int = 0) -> None:
+        """Counts rows that a stage is done with, `failed` among them."""
         self._stages[stage] = self._stages[stage].plus(rows, started, ended, failed)
         self._timeline.rows(stage, min(ended, time.time()), rows)
         self._exporter.units(stage, rows - failed, failed)
@@ -154,10 +66,11 @@ class RunCounter:
         self._exporter.queues(queue_lengths(self._order, done, self._carried))
 
     def add_carried(self, rows: int) -> None:
+        """Counts rows that an earlier session generated and that wait to be scored."""
         self._carried += rows
 
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
-        """What an actor tells of its judges."""
+        """Counts the new judge calls of one actor."""
         now = time.time()
         self._calls.add(member, snapshots, now)
         for judge, snapshot in snapshots.items():
@@ -166,13 +79,25 @@ class RunCounter:
         self._exporter.under_way(self._calls.under_way(now))
 
     def record_answers(self, took: Mapping[str, AnswerUsage]) -> None:
+        """Exports what a block of answers took, by candidate."""
         for candidate, usage in took.items():
             self._exporter.answers(candidate, usage)
 
     def take_step(self, step: Step) -> Standing:
         return self._parameters.take(step)
 
+    async def is_stopping(self) -> bool:
+        return self._stop is not None
+
+    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
+        """As record_calls; returns when the counter has them."""
+        self.record_calls(member, snapshots)
+
+    async def negotiate(self, step: Step) -> Standing:
+        return self.take_step(step)
+
     def restore_parameters(self, refused: Mapping[str, Changes]) -> None:
+        """Takes the parameters that models refused in an earlier session."""
         self._parameters.restore(refused)
 
     def telemetry(self) -> RunTelemetry:
@@ -188,8 +113,9 @@ class RunCounter:
             parameters=self._parameters.known(),
         )
 
-    def look(self, lines_since: int) -> Snapshot:
-        """The run now, with the lines for a person from that one on."""
+    def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot | None:
+        """The run now, with the lines for a person from that one on; None from a counter that does
+        not answer within so long."""
         return Snapshot(
             stages={stage: self._stages[stage] for stage in self._order},
             lines=tuple(self._lines[lines_since:]),
@@ -200,6 +126,7 @@ class RunCounter:
         )
 
     def add_line(self, line: str) -> None:
+        """Shows a person a line, once if several workers send it within SAME_S."""
         now = time.time()
         if now - self._line_at.get(line, 0.0) > SAME_S:
             self._show(logging.INFO, line)
@@ -214,17 +141,22 @@ class RunCounter:
         self._logs.add(entries)
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
+        """The entries logged since the last call, and how many there was no room for."""
         return self._logs.take()
 
     def stop(self, reason: str) -> None:
+        """Ends the run early: nothing new is read or judged, and what is under way is finished. The
+        first reason stays."""
         if self._stop is None:
             self._stop = reason
             self._show(logging.WARNING, f"Stopping: {reason}")
 
     def stopping(self) -> str | None:
+        """The reason why the run ends early; None while it does not."""
         return self._stop
 
     def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
+        """Stops the run when its question is decided, by units from now on and those `before`."""
         self._monitor = StopMonitor(watch)
         for units in before:
             self.record_scores(units)
@@ -237,6 +169,7 @@ class RunCounter:
             self.stop(describe_decision(decision))
 
     def record_failure(self, stage: str, sample_id: str, error: str) -> None:
+        """Notes a record that a stage could not work on; more than the run tolerates end it."""
         self._caught += 1
         if self._caught <= SHOWN_CAUGHT:
             self._lines.append(
@@ -249,6 +182,7 @@ class RunCounter:
             )
 
     def record_failed_unit(self, unit: FailedUnit) -> None:
+        """Shows the first unit that failed."""
         if self._first_failure is None:
             self._first_failure = unit
             self.add_line(
@@ -257,32 +191,16 @@ class RunCounter:
             )
 
 
-class LocalCounter(RunCounter):
-    """The counter of a run whose stages are in this process."""
-
-    def snapshot(self, lines_since: int, within_s: float = 0.0) -> Snapshot:
-        return self.look(lines_since)
-
-    async def is_stopping(self) -> bool:
-        return self.stopping() is not None
-
-    async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
-        self.record_calls(member, snapshots)
-
-    async def negotiate(self, step: Step) -> Standing:
-        return self.take_step(step)
-
-
 @dataclass
 class BlockReport:
-    """What a block's work came to."""
+    """The result of a block's work."""
 
     rows: int = 0
     failed: int = 0
 
 
 @contextmanager
-def report_block(counter: StageReports, stage: str) -> Iterator[BlockReport]:
+def report_block(counter: RunCounter, stage: str) -> Iterator[BlockReport]:
     """Reports the block's work when it ends well; the block says what that was."""
     started, done = time.time(), BlockReport()
     yield done
@@ -292,7 +210,7 @@ def report_block(counter: StageReports, stage: str) -> Iterator[BlockReport]:
 class CallReporter:
     """The judge calls of one actor, on their way to the run's counter: many calls, few messages."""
 
-    def __init__(self, counter: StageReports) -> None:
+    def __init__(self, counter: RunCounter) -> None:
         self._counter, self._member, self._book = counter, uuid4().hex, CallMetrics()
 
     def watch(self, judge: str) -> CallObserver:

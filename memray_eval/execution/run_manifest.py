@@ -1,4 +1,5 @@
-"""A run's manifest: what ran, by which versions, and how its sessions ended."""
+"""A run's manifest: what ran, by which versions, and how its sessions ended; and the check that a
+resumed run measures the same."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import hashlib
 import importlib.metadata
 import platform
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +15,7 @@ from typing import Any, Literal
 from memray_eval._version import PACKAGE, __version__
 from memray_eval.benchmarks import prompt_text
 from memray_eval.config.sections import SuiteTemplate, names_a_file
+from memray_eval.errors import ConfigError
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.judges.accounts import (
@@ -23,10 +25,9 @@ from memray_eval.judges.accounts import (
     parameter_target,
     parameters_of,
 )
-from memray_eval.judges.router import asked_judges
+from memray_eval.judges.router import asked_judges, named_judges
 from memray_eval.metric import RULES, EmbeddedMetric, JudgedMetric, rubric_digest
 from memray_eval.provider_http.parameters import Changes, changed_parameters
-from memray_eval.results.run_folder import FORMAT
 from memray_eval.types import Summary
 
 _VERSIONS = (
@@ -51,7 +52,7 @@ def build_manifest(
     telemetry: RunTelemetry | None = None,
     phase: Literal["generate", "judge"] | None = None,
 ) -> dict[str, Any]:
-    """What RunFolder keeps as manifest.json; `phase` is the one that the session is in, where it
+    """The values of manifest.json; `phase` is the one that the session is in, where it
     generates and judges apart."""
     spec = plan.spec
     now = time.time()
@@ -63,7 +64,6 @@ def build_manifest(
         "package": package_digest(),
     }
     manifest: dict[str, Any] = {
-        "format": FORMAT,
         "run_id": run_id,
         "status": status,
         "error": error,
@@ -77,9 +77,9 @@ def build_manifest(
         "capacity": plan.capacity.model_dump(),
         "dataset": {
             "path": spec.read.dataset,
-            "fingerprint": plan.found.fingerprint,
-            "n_samples": plan.found.n_samples,
-            "n_invalid": plan.found.n_invalid,
+            "fingerprint": plan.scan.fingerprint,
+            "n_samples": plan.scan.n_samples,
+            "n_invalid": plan.scan.n_invalid,
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),
@@ -94,10 +94,7 @@ def build_manifest(
         "events": telemetry.events if telemetry is not None else [],
     }
     if summary is not None:
-        manifest["counts"] = {
-            "n_units": summary.n_units,
-            "n_failed_units": summary.n_failed_units,
-        }
+        manifest["counts"] = {"n_units": summary.n_units, "n_failed_units": summary.n_failed_units}
         manifest["judged_by"] = {f"{m.metric}/{m.candidate}": m.judges for m in summary.metrics}
         manifest["served_models"] = [
             model.model_dump(exclude={"means"}) for model in summary.served_models
@@ -111,18 +108,18 @@ def build_manifest(
 
 
 def _telemetry_fields(telemetry: RunTelemetry) -> dict[str, Any]:
-    """How this session of the run went, for the manifest."""
+    """The course of this session, for the manifest."""
     stages = {
         name: count.model_dump() | {"span_s": count.span_s}
         for name, count in telemetry.stages.items()
     }
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "stages": stages,
         "timeline": telemetry.timeline,
         "calls": telemetry.calls,
     }
-    found |= {"affect": telemetry.counts, "caught": telemetry.caught}
-    return {name: figures for name, figures in found.items() if figures}
+    fields |= {"affect": telemetry.counts, "caught": telemetry.caught}
+    return {name: figures for name, figures in fields.items() if figures}
 
 
 def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dict[str, Any]:
@@ -135,8 +132,61 @@ def with_ended_sessions(manifest: Mapping[str, Any], last_written: float) -> dic
     return {**manifest, "sessions": sessions}
 
 
+def check_measures_the_same(plan: RunPlan, before: Mapping[str, Any]) -> None:
+    """Raises ConfigError if the dataset, a judge, a rubric or a prompt file is not what the run
+    began with."""
+    if plan.scan.fingerprint != before["dataset"]["fingerprint"]:
+        raise ConfigError(
+            f"{plan.spec.read.dataset} has changed since the run began; put it back, or start a "
+            "new run"
+        )
+    compared = {
+        "judge": (_judges_before(plan.spec, before), judges_of(plan.spec)),
+        "rubric": (before["rubrics"], rubrics_of(plan.spec)),
+        "prompt": (before.get("prompts", {}), prompts_of(plan.spec)),
+        "code": (before.get("own_code", {}), own_code_of(plan.spec)),
+    }
+    for what, (then, now) in compared.items():
+        if other := sorted(name for name in {**then, **now} if then.get(name) != now.get(name)):
+            was, is_now = then.get(other[0]), now.get(other[0])
+            raise ConfigError(
+                f"the {what} of {other[0]} was {was} when the run began and is {is_now} now; put "
+                "it back (keys, version), or start a new run"
+            )
+
+
+def _judges_before(spec: RunSpec, before: Mapping[str, Any]) -> dict[str, str]:
+    """The judges when the run began; where that model is off now, or the same judge is asked
+    for another reason, as the judge is told now: scores name who gave them."""
+    then, now = dict(before["judges"]), judges_of(spec)
+    for key in spec.judges.keys() & then.keys():
+        choice, names = spec.judges[key], named_judges(then[key])
+        heirs = {succession.role: succession.judge for succession in choice.successions}
+        is_same = dict.fromkeys(heirs.get(name, name) for name in names) == dict.fromkeys(
+            choice.judges
+        )
+        # The rubric and what is in for a verdict are said after the reason
+        if is_same and then[key].partition("; ")[2] == now[key].partition("; ")[2]:
+            then[key] = now[key]
+    return then
+
+
+def changed_layouts(spec: RunSpec, before: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each judge whose prompts are laid out otherwise than before: what was paid and not
+    finished is another call now."""
+    then = before.get("judge_prompts", {})
+    for judge, layout in judge_prompts_of(spec).items():
+        if (was := then.get(judge, layout)) != layout:
+            yield (
+                f"The prompts of {judge} were laid out as {was} when the run began, and are as "
+                f"{layout} now: calls that were paid for units that are not finished may be paid "
+                "again, and new verdicts may differ a little from earlier ones. To go on as "
+                "before: --set judging.layout=rubric_first."
+            )
+
+
 def judges_of(spec: RunSpec) -> dict[str, str]:
-    """Who will score each metric, and each "metric/task" that has a judge or a rubric of its own,
+    """The scorer of each metric, and of each "metric/task" with a judge or a rubric of its own,
     as the console and the manifest say it."""
     embeddings = f"embeddings {spec.embedding.model}"
     by_metric = {
@@ -169,7 +219,7 @@ def rubric_versions_of(spec: RunSpec) -> dict[str, str]:
 
 
 def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
-    """How the prompts of each judge are laid out, with the layouts' versions."""
+    """The layout of each judge's prompts, with its version."""
     names = {name for choice in spec.all_judges.values() for name in choice.judges}
     return {
         name: cache_of(name, spec.judging, spec.judge_table).describe()
@@ -178,7 +228,7 @@ def judge_prompts_of(spec: RunSpec) -> dict[str, str]:
 
 
 def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
-    """What each judge is asked with, as far as its model takes it."""
+    """The parameters that each judge is asked with, as far as its model takes them."""
     return {
         name: parameters_of(name, spec.judging, spec.judge_table)
         for name in asked_judges(spec.all_judges.values(), spec.judging)
@@ -188,12 +238,14 @@ def judge_parameters_of(spec: RunSpec) -> dict[str, dict[str, Any]]:
 
 def temperatures_of(spec: RunSpec, left_out: Mapping[str, Changes]) -> dict[str, str]:
     """At which temperature each judge was asked, in words."""
-    told = {}
-    for name, asked in judge_parameters_of(spec).items():
-        sent = changed_parameters(asked, left_out.get(parameter_target(name, spec.judging), {}))
-        known = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
-        told[name] = known or "the server's default temperature"
-    return told
+    temperatures = {}
+    for name, parameters in judge_parameters_of(spec).items():
+        sent = changed_parameters(
+            parameters, left_out.get(parameter_target(name, spec.judging), {})
+        )
+        temperature = f"temperature {sent['temperature']:g}" if "temperature" in sent else None
+        temperatures[name] = temperature or "the server's default temperature"
+    return temperatures
 
 
 def prompts_of(spec: RunSpec) -> dict[str, str]:
@@ -216,7 +268,7 @@ def prompts_of(spec: RunSpec) -> dict[str, str]:
 def own_code_of(spec: RunSpec) -> dict[str, str]:
     """The digest of every file and module that the run brings, by name."""
     objects = [*(own.code for own in spec.metric_options.own), spec.suite_source.code]
-    sources = [one.source for one in objects if one is not None]
+    sources = [code.source for code in objects if code is not None]
     sources += [server.source for server in spec.judging.servers.values() if server.source]
     return {source.name: source.digest for source in sources}
 

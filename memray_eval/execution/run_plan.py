@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import date
+from itertools import chain, groupby
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 from memray_eval.affect.speech_client import LISTENING_MODEL
@@ -65,11 +66,12 @@ class PhaseChoice(NamedTuple):
 
 
 TOGETHER = PhaseChoice("together", "")
+Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 ExecutorName: TypeAlias = Literal["local", "ray"]
 
 
 class ExecutorChoice(NamedTuple):
-    """What drives the stages of a session, and why."""
+    """The executor of a session, and the reason."""
 
     name: ExecutorName
     reason: str
@@ -77,7 +79,7 @@ class ExecutorChoice(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadSpec:
-    """Which samples of which dataset a run reads, how many rows travel together, and how many
+    """The samples of the dataset that a run reads, how many rows travel together, and how many
     engines of one model answer side by side at most. `columns` are those that the job names; the
     reader has them, and those that were guessed, once the dataset was looked at
     (`with_columns`). `scores_at_once`: responses are scored where they are read."""
@@ -95,20 +97,20 @@ class ReadSpec:
 
     def with_columns(self, say: Callable[[str], None]) -> ReadSpec:
         """The same with the columns of the dataset, as its first rows have them; `say` is told of
-        guesses. Raises DataError where a column is missing."""
+        guesses. Raises DataError if a column is missing."""
         reader = self.reader
         if any(source.published for source in sources_of(self.dataset, reader.files)):
             return self
-        found = find_columns(
+        columns = find_columns(
             self.dataset, self.columns, reader.has_responses, reader.adapt is no_adaptation
         )
-        if found.guessed:
-            say(found.tell(self.dataset.rstrip("/").rpartition("/")[2]))
-        return replace(self, reader=replace(reader, columns=found.map))
+        if columns.guessed:
+            say(columns.tell(self.dataset.rstrip("/").rpartition("/")[2]))
+        return replace(self, reader=replace(reader, columns=columns.map))
 
     def block_rows(self, n_samples: int) -> int:
-        """How many rows travel together: an engine's batch for small datasets, so that they flow;
-        up to `most_rows` for large ones, so that blocks are not too many."""
+        """The number of rows that travel together: an engine's batch for small datasets, so that
+        they flow; up to `most_rows` for large ones, so that blocks are not too many."""
         many = SCORED_BLOCKS if self.scores_at_once else MANY_BLOCKS
         return self.rows_per_block or max(self.batch_size, min(self.most_rows, n_samples // many))
 
@@ -161,16 +163,16 @@ class RunSpec:
     @property
     def successions(self) -> list[Succession]:
         """The judges that answer in the place of models that are off, each once."""
-        found = [one for choice in self.all_judges.values() for one in choice.successions]
-        return list(dict.fromkeys([*found, *self.fallback_successions]))
+        assigned = (choice.successions for choice in self.all_judges.values())
+        return list(dict.fromkeys([*chain(*assigned), *self.fallback_successions]))
 
     def retiring(self, today: date) -> list[str]:
         """A line for each model that the run asks and that its provider soon switches off."""
         names = asked_judges(self.all_judges.values(), self.judging)
         names += [
-            f"openai/{one.model}"
-            for one in self.candidates
-            if one.backend == "openai" and one.base_url is None
+            f"openai/{candidate.model}"
+            for candidate in self.candidates
+            if candidate.backend == "openai" and candidate.base_url is None
         ]
         names += [self.embedding.model] if self.by_stage()[1] else []
         affect = self.affect
@@ -180,8 +182,19 @@ class RunSpec:
             names += [f"openai/{LISTENING_MODEL}"] if affect.speech == "openai" else []
         return Roster(self.judging, self.judge_table, today).retiring_lines(names)
 
+    @property
+    def groups(self) -> list[Group]:
+        """The candidates by pipeline: those of one vLLM model, and all those behind servers."""
+        return engine_groups(self.candidates)
+
+    @property
+    def siblings(self) -> dict[str, int]:
+        """By candidate, how many answer a sample in one pipeline, so that their records meet at the
+        judges."""
+        return {candidate.name: len(group) for group in self.groups for candidate in group}
+
     def engine_of(self, model: str) -> EngineConfig:
-        """How this model's engines run."""
+        """The settings of this model's engines."""
         return self.engines.get(model, self.engine)
 
     @property
@@ -196,12 +209,12 @@ class RunSpec:
 
     @property
     def has_responses(self) -> bool:
-        """Whether the responses exist already, and are only judged."""
+        """True if the responses exist already, and are only judged."""
         return self.candidates[0].backend == EXISTING
 
     @property
     def adds_affect(self) -> bool:
-        """Whether the run has the affect stage: it is on, and there are prompts to build."""
+        """True if the run has the affect stage: it is on, and there are prompts to build."""
         return self.affect.enabled and not self.has_responses
 
     @property
@@ -211,12 +224,12 @@ class RunSpec:
 
     @property
     def calls_judges(self) -> bool:
-        """Whether a model judges anything."""
+        """True if a model judges anything."""
         return any(choice.judge != RULES for choice in self.all_judges.values())
 
     @property
     def needs_no_call(self) -> bool:
-        """Whether responses that exist already are scored by code and rules alone: nobody is asked,
+        """True if responses that exist already are scored by code and rules alone: nobody is asked,
         and nothing decides the run before its end."""
         at_judge, at_embed = self.by_stage()
         is_asked = self.calls_judges or bool(at_embed) or self.stop_rule is not None
@@ -229,12 +242,12 @@ class RunSpec:
 
     @property
     def embedded_judge(self) -> str | None:
-        """The model of the embedded judge's server; None where there is none."""
+        """The model of the embedded judge's server; None if there is none."""
         return embedded_model(self.all_judges)
 
     @property
     def embedded_affect_judge(self) -> bool:
-        """Whether the affect stage asks the embedded judge."""
+        """True if the affect stage asks the embedded judge."""
         return embedded_model(self.affect_judges) is not None
 
     def by_stage(self) -> tuple[list[str], list[str]]:
@@ -247,13 +260,22 @@ class RunSpec:
         return at_judge, [metric.name for metric in self.metrics if metric.name not in at_judge]
 
     def tolerated(self, n_units: int) -> float:
-        """How many of so many units may fail before the exit code says so."""
+        """The number of units, of so many, that may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
+
+
+def engine_groups(candidates: Sequence[Candidate]) -> list[Group]:
+    """As RunSpec.groups."""
+
+    def pipeline(candidate: Candidate) -> tuple[str, str]:
+        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
+
+    return [tuple(group) for _, group in groupby(sorted(candidates, key=pipeline), key=pipeline)]
 
 
 @dataclass(frozen=True)
 class JobNeeds:
-    """What a job asks of the machine, known even where its config is wrong; `resolve` gives the run
+    """A job's needs of the machine, known even if its config is wrong; `resolve` gives the run
     itself, or raises what is wrong."""
 
     dataset: str
@@ -268,12 +290,12 @@ class RunPlan:
     """One session of a run, ready to start. `before` is the manifest that earlier sessions left
     (with_ended_sessions), `resume_state` their work; `reservation` holds nodes for its first
     engines, where it waited for them; `phases` says whether it generates and judges at the same
-    time. `scanned_at` (epoch seconds) is when this session's scan began, None where an earlier
+    time. `scanned_at` (epoch seconds) is when this session's scan began, None if an earlier
     one's was kept. One that `is_detached` ends when its judge calls are under way in batches.
     `order` is that of the samples, where the run may be decided before its end."""
 
     spec: RunSpec
-    found: Scan
+    scan: Scan
     capacity: Capacity
     started: float
     scanned_at: float | None = None
@@ -288,27 +310,32 @@ class RunPlan:
 
     @property
     def n_before(self) -> int:
-        """How many sessions the run has had."""
+        """The number of sessions the run has had."""
         return len(self.before.get("sessions", ()))
 
     @property
     def n_units(self) -> int:
-        return self.found.n_samples * len(self.spec.candidates)
+        return self.scan.n_samples * len(self.spec.candidates)
+
+    @property
+    def is_generated(self) -> bool:
+        """True if earlier sessions generated all units."""
+        return len(self.resume_state.finished) + len(self.resume_state.generated) >= self.n_units
 
     @property
     def block_rows(self) -> int:
-        return self.spec.read.block_rows(self.found.n_samples)
+        return self.spec.read.block_rows(self.scan.n_samples)
 
     @property
     def scores_at_once(self) -> bool:
-        """Whether responses are scored where they are read: nobody is asked, and each task has rows
+        """True if responses are scored where they are read: nobody is asked, and each task has rows
         of its own to read."""
-        is_one = any(shard.is_read_from_start for shard in self.found.shards)
+        is_one = any(shard.is_read_from_start for shard in self.scan.shards)
         return self.spec.read.scores_at_once and not is_one
 
     @property
     def stop_watch(self) -> StopWatch | None:
-        """What decides the run before its end; None where nothing does."""
+        """The watch that may decide the run before its end; None if nothing does."""
         rule = self.spec.stop_rule
         if rule is None or self.order is None:
             return None

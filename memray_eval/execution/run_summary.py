@@ -22,11 +22,7 @@ from memray_eval.analysis.paired_quality import differences_from_best, paired_qu
 from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
-from memray_eval.analysis.served_models import (
-    count_unknown_marks,
-    find_served_models,
-    split_names,
-)
+from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -79,8 +75,8 @@ def _summarise_records(
     summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
-        n_samples=plan.found.n_samples,
-        n_invalid=plan.found.n_invalid,
+        n_samples=plan.scan.n_samples,
+        n_invalid=plan.scan.n_invalid,
         n_units=reduced.n_units,
         n_failed_units=reduced.n_failed_units,
         generation_s=generation_s,
@@ -159,7 +155,7 @@ def _performance(spec: RunSpec, records: pads.Dataset) -> tuple[str, tuple[Perfo
 def _quality_pairs(
     spec: RunSpec, records: pads.Dataset, headline: str, performance: Sequence[Performance]
 ) -> tuple[QualityPair, ...]:
-    """What the candidates differ by on common prompts, where there are several and they have a
+    """The differences of candidates on common prompts, if there are several and they have a
     quality."""
     metric = next((metric for metric in spec.metrics if metric.name == headline), None)
     rated = sorted(
@@ -236,9 +232,9 @@ def inapplicable_metrics(
     """Each metric that the job names and that applied to no response, with the reason of the
     first."""
     for name in spec.named_metrics:
-        mine = [metric for metric in metrics if metric.metric == name]
-        n = sum(metric.n for metric in mine)
-        if n and sum(metric.n_not_applicable for metric in mine) == n:
+        rows = [metric for metric in metrics if metric.metric == name]
+        n = sum(metric.n for metric in rows)
+        if n and sum(metric.n_not_applicable for metric in rows) == n:
             scores = (
                 score for record in folder.each() for score in record.scores if score.metric == name
             )
@@ -247,7 +243,7 @@ def inapplicable_metrics(
 
 
 def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
-    """What to say of judge calls whose tokens the provider did not tell."""
+    """A note on judge calls whose tokens the provider did not tell."""
     if not (n := calls.get("uncounted", 0)):
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
@@ -271,11 +267,11 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
 
 
 def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | None:
-    """The judge calls that went in batches, and those that did not; None where all were live."""
-    entries = [one for one in BatchJournal(folder).load() if one.state == "collected"]
+    """The judge calls that went in batches, and those that did not; None if all were live."""
+    entries = [entry for entry in BatchJournal(folder).load() if entry.state == "collected"]
     if not entries:
         return None
-    outcomes = sum((Counter(one.outcomes) for one in entries), Counter[str]())
+    outcomes = sum((Counter(entry.outcomes) for entry in entries), Counter[str]())
     n_verdicts = outcomes["verdict"] + outcomes["refused"]
     n_calls, usd, unpriced = 0, 0.0, 0
     for table in read_score_tables(records, (), ("calls", "cost_usd", "unpriced_calls")):
@@ -283,13 +279,13 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
         usd += pc.sum(table.column("cost_usd")).as_py() or 0.0
         unpriced += pc.sum(table.column("unpriced_calls")).as_py() or 0
     spent, lost = (
-        sum((one.spent for one in entries), NOTHING),
-        sum((one.lost for one in entries), NOTHING),
+        sum((entry.spent for entry in entries), NOTHING),
+        sum((entry.lost for entry in entries), NOTHING),
     )
     in_batches = spent.less(lost)
     return BatchFigures(
         n_batches=len(entries),
-        n_calls=sum(one.n_calls for one in entries),
+        n_calls=sum(entry.n_calls for entry in entries),
         n_verdicts=n_verdicts,
         cost_usd=spent.usd,
         unpriced_calls=spent.unpriced_calls,
@@ -300,18 +296,18 @@ def _batch_figures(folder: RunFolder, records: pads.Dataset) -> BatchFigures | N
     )
 
 
-def _batch_note(found: BatchFigures | None) -> list[str]:
-    """What to say of judge calls in batches."""
-    if found is None:
+def _batch_note(figures: BatchFigures | None) -> list[str]:
+    """A note on judge calls in batches."""
+    if figures is None:
         return []
-    lost = f" (${found.lost_usd:,.4g} of it brought no verdict)" if found.lost_usd else ""
+    lost = f" (${figures.lost_usd:,.4g} of it brought no verdict)" if figures.lost_usd else ""
     return [
-        f"judge calls: {found.n_calls:,} in batches for "
-        f"{cost_text(found.cost_usd, found.unpriced_calls)}{lost}, {found.n_live:,} live for "
-        f"{cost_text(found.live_usd, found.live_unpriced_calls)}."
+        f"judge calls: {figures.n_calls:,} in batches for "
+        f"{cost_text(figures.cost_usd, figures.unpriced_calls)}{lost}, {figures.n_live:,} live for "
+        f"{cost_text(figures.live_usd, figures.live_unpriced_calls)}."
     ]
 
 
 def _task_order(task: str | None, tasks: Sequence[str]) -> int:
-    """Where a task stands in its suite's order; all tasks together first, unknown ones last."""
+    """The place of a task in its suite's order; all tasks together first, unknown ones last."""
     return -1 if task is None else tasks.index(task) if task in tasks else len(tasks)

@@ -28,7 +28,6 @@ from memray_eval.execution.prepare.checks import (
     check_stop_rule,
 )
 from memray_eval.execution.prepare.resolve import check_affect, resolve
-from memray_eval.execution.prepare.same_run import changed_layouts, check_measures_the_same
 from memray_eval.execution.prepare.scanning import keep_scan, scan_or_restore
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.prepare.stored_config import (
@@ -38,7 +37,12 @@ from memray_eval.execution.prepare.stored_config import (
     write_config,
 )
 from memray_eval.execution.resume_state import load_resume_state
-from memray_eval.execution.run_manifest import judges_of, with_ended_sessions
+from memray_eval.execution.run_manifest import (
+    changed_layouts,
+    check_measures_the_same,
+    judges_of,
+    with_ended_sessions,
+)
 from memray_eval.execution.run_plan import RunPlan, RunSpec
 from memray_eval.execution.session import RunResult, RunSession
 from memray_eval.execution.waiting import no_waiting, show_waiting
@@ -84,7 +88,7 @@ def run(
         site = RunSite(spec, stack, no_waiting if quiet else show_waiting)
         site.reach(is_new=True)
         plan = _scan(spec, folder, site, {}, started, say)
-        check_found(plan.found)
+        check_found(plan.scan)
         check_stop_rule(plan)
         check_cost(plan, agree)
         plan = site.acquire(plan, say)
@@ -177,10 +181,10 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     if plan.problems:
         folder.write_problems(plan.problems)
         say(
-            f"Skipping {plan.found.n_invalid} invalid samples; they are listed in "
+            f"Skipping {plan.scan.n_invalid} invalid samples; they are listed in "
             f"{folder.path}/problems.jsonl"
         )
-    opening = f"{plan.found.n_samples} samples, {plan.n_units} units -> {folder.path}"
+    opening = f"{plan.scan.n_samples} samples, {plan.n_units} units -> {folder.path}"
     unscored = plan.spec.unscored
     judges = [
         f"  {metric}: {judge}"
@@ -208,7 +212,7 @@ def _check_detach(config: RunConfig, detach: bool) -> None:
 
 @contextmanager
 def lock_new_folder(folder: RunFolder) -> Iterator[None]:
-    """Makes and holds the folder of a run that begins. Raises ConfigError where it began elsewhere
+    """Makes and holds the folder of a run that begins. Raises ConfigError if it began elsewhere
     while this process made its checks, and what `held` raises."""
     folder.create()
     with folder.held():
@@ -224,7 +228,7 @@ _RUN_ID = re.compile(r"[^\W_][\w.-]{0,127}")
 
 
 def check_run_id(run_id: str) -> str:
-    """Returns it. Raises ConfigError where it cannot be the name of a folder everywhere."""
+    """Returns it. Raises ConfigError if it cannot be the name of a folder everywhere."""
     if not _RUN_ID.fullmatch(run_id):
         raise ConfigError(
             f"--run-id {run_id!r}: write up to 128 letters, digits, dots, dashes and underscores"

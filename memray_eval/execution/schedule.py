@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, wait
-from itertools import groupby
 from threading import Event, Thread
 from typing import TypeAlias
 
@@ -22,32 +21,14 @@ from memray_eval.execution.plan import (
     pipeline_pools,
     tail_pools,
 )
-from memray_eval.execution.run_plan import PhaseOrder, RunSpec
-from memray_eval.types import Candidate
+from memray_eval.execution.run_plan import Group, PhaseOrder, RunSpec
 
-Group: TypeAlias = tuple[Candidate, ...]  # candidates that share one pipeline
 Wave: TypeAlias = tuple[Group, ...]  # groups whose pipelines run side by side
-# To be called when the first engine of a group has ended; None where no wave waits for that
+# To be called when the first engine of a group has ended; None if no wave waits for that
 OnEngineEnd: TypeAlias = Callable[[], None] | None
 Work: TypeAlias = Callable[[Group, OnEngineEnd], None]
 
 LOOK_S = 0.5  # between two looks whether the next wave may begin
-
-
-def engine_groups(candidates: Sequence[Candidate]) -> list[tuple[Candidate, ...]]:
-    """Candidates that share one pipeline: those of one vLLM model, and all those behind servers."""
-
-    def shared(candidate: Candidate) -> tuple[str, str]:
-        return candidate.backend, candidate.model if candidate.backend == "vllm" else ""
-
-    return [tuple(group) for _, group in groupby(sorted(candidates, key=shared), key=shared)]
-
-
-def count_siblings(candidates: Sequence[Candidate]) -> dict[str, int]:
-    """By candidate, how many answer a sample in one pipeline, so that their records meet at the
-    judges."""
-    groups = engine_groups(candidates)
-    return {candidate.name: len(group) for group in groups for candidate in group}
 
 
 def schedule(
@@ -56,13 +37,13 @@ def schedule(
     """The groups of a run's candidates in the order they run, those of one wave side by side: at
     most `cluster.models_at_once`; with `auto` as many as find room on GPUs, and one at a time on
     CPUs, where engines would only share the cores. `scores`: each pipeline has judges too."""
-    asked = spec.cluster.models_at_once
-    most = asked if asked != "auto" else 1 if device == "cpu" else len(spec.candidates)
+    at_once = spec.cluster.models_at_once
+    most = at_once if at_once != "auto" else 1 if device == "cpu" else len(spec.candidates)
     waves: list[tuple[Group, ...]] = []
-    for group in engine_groups(spec.candidates):
+    for group in spec.groups:
         joined = (*waves[-1], group) if waves else (group,)
         pools = wave_pools(spec, joined, capacity, device, scores)
-        fits = asked != "auto" or explain_lack(pools, capacity) is None
+        fits = at_once != "auto" or explain_lack(pools, capacity) is None
         if waves and len(joined) <= most and fits:
             waves[-1] = joined
         else:
@@ -81,11 +62,7 @@ def most_judge_actors_per_pipeline(spec: RunSpec, wave: Sequence[Group], cpus: f
 
 
 def wave_pools(
-    spec: RunSpec,
-    wave: Sequence[Group],
-    capacity: Capacity,
-    device: Device,
-    scores: bool = True,
+    spec: RunSpec, wave: Sequence[Group], capacity: Capacity, device: Device, scores: bool = True
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
@@ -119,7 +96,7 @@ def pools_in_turn(
 
 
 def check_turns(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> None:
-    """Raises ResourceError where a part of the run does not fit."""
+    """Raises ResourceError if a part of the run does not fit."""
     device = engine_device(spec, capacity.all_gpus)
     for pools in pools_in_turn(spec, capacity, device, order):
         check_room(pools, capacity)
@@ -166,7 +143,7 @@ class _Pipelines:
         Thread(target=run, daemon=True, name="pipeline").start()
 
     def tails(self) -> list[Wave] | None:
-        """The waves that are not over; None where the engines of one have not begun to end. None
+        """The waves that are not over; None if the engines of one have not begun to end. None
         are left where one has failed."""
         left = [pair for future, pair in self.futures.items() if not future.done()]
         if self.have_failed():

@@ -1,23 +1,27 @@
-"""What all judges of a run share: the limiter, the memory of paid calls, the money. In this process
-here; as actors of a cluster in ray/services.py."""
+"""The services that all judges of a run share: the limiter, the memory of paid calls, the money.
+Each is an object of this process, or an actor of a cluster with the same methods
+(ray/services.py)."""
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import shutil
 import tempfile
 import uuid
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from memray_eval.config.environment import calls_file
 from memray_eval.config.sections import Budget, JudgingConfig
-from memray_eval.errors import EvalError, JudgeError
-from memray_eval.execution.spending import SpendingBook
+from memray_eval.errors import JudgeError, ServiceLost
+from memray_eval.execution.run_counter import CallReporter
+from memray_eval.execution.spending import SpendingBook, live_spending_before
 from memray_eval.judges.call_cache import CachedCall, CallCache, check_file
 from memray_eval.judges.call_metrics import CallObserver
 from memray_eval.judges.judge_factory import Services
-from memray_eval.judges.limits.budget import BudgetLedger, Spending
+from memray_eval.judges.limits.budget import BudgetLedger, Claim, Spending
 from memray_eval.judges.limits.rate_limiter import Limiter
 from memray_eval.judges.paid_calls import PaidCalls
 from memray_eval.judges.prompt_secret import SECRET_BYTES, secret_beside, secret_in
@@ -25,18 +29,31 @@ from memray_eval.judges.segment_log import SegmentLog
 from memray_eval.models.batching import Batcher
 from memray_eval.results.run_folder import BATCHES, RunFolder
 
+if TYPE_CHECKING:  # it imports what no worker needs
+    from memray_eval.execution.run_plan import RunPlan
+    from memray_eval.execution.stage_context import StageContext
+
 AUTO, OFF = "auto", "off"
 CALLS = "the memory of paid calls"
+LISTEN_S = 1.0  # between two looks whether the run ends early
 PUTS = 4  # batches of paid calls on their way from one set of judges
 
 
-class JudgeServices(Protocol):
-    """The services of a run, as its stages get them."""
+@dataclass(frozen=True)
+class JudgeServices:
+    """The services of a run, as its stages get them: a Limiter, a StoredCalls and a RunLedger, or
+    actors that answer as these do; None: the run has none. `max_in_flight` calls may be under way
+    from one set of judges to one judge, of which there are `members`. `run` is what the limiter
+    knows this session by, `secret` is that of the cache folder."""
 
-    @property
-    def max_in_flight(self) -> int:
-        """How many calls one set of judges may have under way to one judge."""
-        ...
+    limiter: Any
+    calls: Any | None
+    ledger: Any | None
+    max_in_flight: int
+    members: int = 1
+    run_id: str = ""
+    secret: bytes = field(default_factory=lambda: secrets.token_bytes(SECRET_BYTES), repr=False)
+    run: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     def connect(
         self,
@@ -46,75 +63,110 @@ class JudgeServices(Protocol):
         watch: Callable[[str], CallObserver],
     ) -> Services:
         """The services as one set of judges sees them. Call it on the loop that will use them."""
-        ...
-
-
-class LocalServices:
-    """The services of a run whose stages are in this process. The limiter is the process's own:
-    another process that calls the same provider is not counted."""
-
-    def __init__(
-        self,
-        budget: Budget,
-        cache: str,
-        folder: str,
-        spent: Spending,
-        session: int,
-        max_in_flight: int,
-        say: Callable[[str], None],
-    ) -> None:
-        self.max_in_flight = max_in_flight
-        self._run, self._limiter = uuid.uuid4().hex, Limiter()
-        self._run_id = folder.rstrip("/").rpartition("/")[2]
-        self._book = SpendingBook(folder, session) if budget.is_set else None
-        save = self._book.write if self._book is not None else None
-        self._ledger = BudgetLedger(budget, spent, save=save) if budget.is_set else None
-        self._calls = None if cache == OFF else StoredCalls(*calls_location(cache, folder), say=say)
-        self._secret = prompt_secret(cache, folder)
-
-    def connect(
-        self,
-        say: Callable[[str], None],
-        is_stopping: Callable[[], bool],
-        embedded_url: str | None,
-        watch: Callable[[str], CallObserver],
-    ) -> Services:
         return Services(
-            limiter=self._limiter,
+            limiter=self.limiter,
             member=uuid.uuid4().hex,
             say=say,
             is_stopping=is_stopping,
-            run=self._run,
-            run_id=self._run_id,
+            run=self.run,
+            run_id=self.run_id,
+            members=self.members,
             max_in_flight=self.max_in_flight,
-            calls=None if self._calls is None else BatchedCalls(self._get_calls, self._put_calls),
-            budget=self._ledger,
+            calls=None if self.calls is None else _BatchedCalls(self.calls),
+            budget=None if self.ledger is None else _BatchedBudget(self.ledger),
             embedded_url=embedded_url,
             watch=watch,
-            secret=self._secret,
+            secret=self.secret,
         )
 
-    async def _get_calls(self, keys: list[str]) -> list[CachedCall | None]:
-        assert self._calls is not None
-        try:
-            return await self._calls.get(keys)
-        except (OSError, EvalError) as error:
-            raise calls_error("read", error) from None
-
-    async def _put_calls(self, calls: list[CachedCall]) -> None:
-        assert self._calls is not None
-        try:
-            await self._calls.put(calls)
-        except (OSError, EvalError) as error:
-            raise calls_error("written", error) from None
-
     async def end(self) -> None:
-        """After the last call: merges the small segments of paid calls, and writes down what was
-        spent."""
-        if self._calls is not None:
-            await self._calls.finish()
-        if self._book is not None and self._ledger is not None:
-            await self._book.write(self._ledger.committed())
+        """After the last call, in this process: merges the small segments of paid calls, and writes
+        down what was spent."""
+        if self.calls is not None:
+            await self.calls.finish()
+        if self.ledger is not None:
+            await self.ledger.close()
+
+
+class AskingStage:
+    """A stage that asks judges: it notices when the run ends early, also while calls wait for their
+    turn, and reports its calls."""
+
+    def __init__(
+        self, services: JudgeServices | None, url: str | None, context: StageContext
+    ) -> None:
+        self._services, self._embedded_url, self._context = services, url, context
+        self._reporter = CallReporter(context.counter)
+        self._is_stopping = False
+        self._watch: asyncio.Task[None] | None = None
+
+    def _connect(self) -> Services:
+        """The services of its judges. Call it on the loop that will use them: no client can move to
+        another."""
+        assert self._services is not None
+        self._watch = asyncio.create_task(self._watch_for_the_end())
+        say, watch = self._context.counter.add_line, self._reporter.watch
+        services = self._services.connect(say, lambda: self._is_stopping, self._embedded_url, watch)
+        return replace(services, parameters=self._context.counter)
+
+    async def _check_for_the_end(self) -> bool:
+        self._is_stopping = self._is_stopping or await self._context.counter.is_stopping()
+        return self._is_stopping
+
+    async def _watch_for_the_end(self) -> None:
+        while not self._is_stopping:
+            await asyncio.sleep(LISTEN_S)
+            await self._reporter.report()
+            await self._check_for_the_end()
+
+
+def start_services(
+    budget: Budget,
+    cache: str,
+    folder: str,
+    spent: Spending,
+    session: int,
+    max_in_flight: int,
+    say: Callable[[str], None],
+    *,
+    members: int = 1,
+    limiter: Any = None,
+    start: Callable[..., Any] = lambda service, *options: service(*options),
+) -> JudgeServices:
+    """The services of a run in `folder`, made by `start` of their classes; `say` hears what a
+    person should know of them. The limiter of a run without a cluster is the process's own: another
+    process that calls the same provider is not counted."""
+    return JudgeServices(
+        limiter=Limiter() if limiter is None else limiter,
+        calls=None if cache == OFF else start(StoredCalls, *calls_location(cache, folder), say),
+        ledger=start(RunLedger, budget, spent, folder, session) if budget.is_set else None,
+        max_in_flight=max_in_flight,
+        members=members,
+        run_id=folder.rstrip("/").rpartition("/")[2],
+        secret=prompt_secret(cache, folder),
+    )
+
+
+def service_options(plan: RunPlan, folder: RunFolder) -> tuple[Budget, str, str, Spending, int]:
+    """The first arguments of start_services for a session of a run."""
+    spec = plan.spec
+    spent = live_spending_before(folder, plan.n_before, spec.budget)
+    cache = calls_setting(spec.judging, folder)
+    return spec.budget, cache, folder.path, spent, plan.n_before + 1
+
+
+class RunLedger(BudgetLedger):
+    """The run's money, written down in its folder as it is spent."""
+
+    def __init__(self, budget: Budget, spent: Spending, folder: str = "", session: int = 1) -> None:
+        self._book = SpendingBook(folder, session) if folder else None
+        super().__init__(budget, spent, save=self._book.write if self._book is not None else None)
+
+    async def close(self) -> None:
+        """Writes down what was spent, to the token; a call that is not settled may have been
+        paid."""
+        if self._book is not None:
+            await self._book.write(self.committed())
 
 
 class StoredCalls:
@@ -152,49 +204,66 @@ class StoredCalls:
             shutil.rmtree(self._scratch, ignore_errors=True)
 
 
-class BatchedCalls:
+class _BatchedCalls:
     """A CallStore that looks up and keeps calls in batches. `put` returns when the call outlives a
-    kill."""
+    kill. Calls that cannot be read or written are a JudgeError each."""
 
-    def __init__(
-        self,
-        get: Callable[[list[str]], Awaitable[Sequence[CachedCall | None]]],
-        put: Callable[[list[CachedCall]], Awaitable[None]],
-    ) -> None:
-        self.get = Batcher[str, CachedCall | None](get)
+    def __init__(self, calls: Any) -> None:
+        self._calls = calls
+        self.get = Batcher[str, CachedCall | None](self._get_all)
         # A put takes as long as a write: those that come meanwhile need not wait for two
-        self._puts = Batcher[CachedCall, None](self._put_all, at_once=PUTS)
-        self._keep = put
+        self.put = Batcher[CachedCall, None](self._put_all, at_once=PUTS)
 
-    async def put(self, call: CachedCall) -> None:
-        await self._puts(call)
+    async def _get_all(self, keys: list[str]) -> Sequence[CachedCall | None]:
+        try:
+            return list(await self._calls.get(keys))
+        except ServiceLost:
+            raise
+        except Exception as error:
+            raise JudgeError(f"{CALLS} cannot be read: {error}") from None
 
     async def _put_all(self, calls: list[CachedCall]) -> Sequence[None]:
-        await self._keep(calls)
+        try:
+            await self._calls.put(calls)
+        except ServiceLost:
+            raise
+        except Exception as error:
+            raise JudgeError(f"{CALLS} cannot be written: {error}") from None
         return [None] * len(calls)
 
 
-def calls_error(action: Literal["read", "written"], reason: object) -> JudgeError:
-    """What a call gets whose memory is out of reach."""
-    return JudgeError(f"{CALLS} cannot be {action}: {reason}")
+class _BatchedBudget:
+    """A BudgetPort that reserves and settles calls in batches. One that waits for money holds up
+    those after it, as it would at the ledger, and no settlement."""
+
+    def __init__(self, ledger: Any) -> None:
+        self._ledger = ledger
+        self._reservations = Batcher[Spending, int](ledger.reserve_all)
+        self._settlements = Batcher[tuple[int, Spending], None](self._settle_all)
+
+    async def reserve(self, most: Spending, claim: Claim = "call") -> int:
+        if claim == "call":
+            return await self._reservations(most)
+        return int(await self._ledger.reserve(most, claim))
+
+    async def settle(self, ticket: int, spent: Spending) -> None:
+        await self._settlements((ticket, spent))
+
+    async def _settle_all(self, ended: list[tuple[int, Spending]]) -> Sequence[None]:
+        await self._ledger.settle_all(ended)
+        return [None] * len(ended)
 
 
 def check_calls(cache: str, folder: str) -> None:
-    """Before any call is made: raises ConfigError or ResourceError, which say what to do, where it
-    could not be remembered."""
+    """Raises ConfigError or ResourceError if calls could not be remembered."""
     file, _ = (None, None) if cache == OFF else calls_location(cache, folder)
     if file is not None:
         check_file(file)
 
 
-def no_services() -> Services:
-    """Services for judges that are not asked."""
-    return Services(limiter=Limiter(), member=uuid.uuid4().hex, say=lambda line: None)
-
-
 def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
-    """Where a run keeps its paid calls. Those of batches are kept in any case: without a memory the
-    run has one of its own."""
+    """The setting of where a run keeps its paid calls. Those of batches are kept in any case:
+    without a memory the run has one of its own."""
     if judging.cache != OFF or (judging.mode == "live" and not folder.list_batch_files()):
         return judging.cache
     return f"{folder.path}/{BATCHES}/calls" + ("" if "://" in folder.path else ".sqlite")
@@ -202,7 +271,7 @@ def calls_setting(judging: JudgingConfig, folder: RunFolder) -> str:
 
 def prompt_secret(cache: str, folder: str) -> bytes:
     """The secret of a cache setting's folder, for a run in `folder`; one of this session alone
-    where nothing is kept. Raises ResourceError or ConfigError where it cannot be used."""
+    where nothing is kept. Raises ResourceError or ConfigError if it cannot be used."""
     if cache == OFF:
         return secrets.token_bytes(SECRET_BYTES)
     file, segments = calls_location(cache, folder)
@@ -212,7 +281,5 @@ def prompt_secret(cache: str, folder: str) -> bytes:
 def calls_location(cache: str, folder: str) -> tuple[str | None, str | None]:
     """The file and the folder of segments of a cache setting, for a run in `folder`: one of them is
     None."""
-    place = (
-        (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
-    )
-    return (None, place) if "://" in place else (place, None)
+    path = (f"{folder}/calls" if "://" in folder else str(calls_file())) if cache == AUTO else cache
+    return (None, path) if "://" in path else (path, None)

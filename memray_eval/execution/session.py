@@ -17,7 +17,7 @@ from memray_eval.execution.interrupts import DRAIN_S, Ending, handle_termination
 from memray_eval.execution.live_view import RunDisplay
 from memray_eval.execution.progress import STAGES, RunOutline, RunSize, RunTelemetry
 from memray_eval.execution.resume_state import drop_duplicates
-from memray_eval.execution.run_counter import RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
@@ -27,9 +27,8 @@ from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
-from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.sinks import import_ahead, send_run
+from memray_eval.sinks import import_ahead, send_run, write_summary
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Summary
 
@@ -58,7 +57,7 @@ class RunSession:
 
     def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
         self.plan, self.spec, self.folder = plan, plan.spec, folder
-        self._executor = new_executor(plan.executor)
+        self._executor = new_executor(plan, folder)
         self._phase: Phase | None = None
 
     def run(self, quiet: bool) -> RunResult:
@@ -93,9 +92,7 @@ class RunSession:
             return self._send(result, quiet, ending)
 
     def _run_to_summary(self, quiet: bool, log: RunLog, ending: Ending) -> RunResult:
-        counter = self._executor.start_counter(
-            self.folder.run_id, self._stages(), self.spec.tolerated(self.plan.n_units)
-        )
+        counter = self._executor.start_counter(self._stages())
         counter.restore_parameters(self.plan.before.get("parameters_left_out", {}))
         log.follow(counter.take_logs)
         if (watch := self.plan.stop_watch) is not None:
@@ -124,7 +121,7 @@ class RunSession:
             stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
         n_missing = 0 if stopped else max(0, self.plan.n_units - summary.n_units)
-        self.folder.write_summary(summary, render(summary))
+        write_summary(self.folder, summary)
         self._write_manifest(
             "stopped" if stopped else "finished",
             error=stopped,
@@ -144,7 +141,8 @@ class RunSession:
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
-        """What earlier sessions finished. Units that failed are tried again, and not among it."""
+        """The units that earlier sessions finished. Units that failed are tried again, and not
+        among it."""
         parts = self.folder.parts() if self.plan.before else []
         columns = ["sample_id", "candidate", "scores"]
         return [
@@ -175,7 +173,7 @@ class RunSession:
         return f"Go on with `memray-eval resume {self.folder.path}`."
 
     def _finished_units(self) -> str:
-        """How far the run is, for the last line of one that was interrupted."""
+        """The progress of the run, for the last line of one that was interrupted."""
         done = 0
         # Nothing is written yet, or the folder is out of reach: the run ends anyway
         with suppress(Exception):
@@ -183,11 +181,11 @@ class RunSession:
         return f"{done} of {self.plan.n_units} units are finished and kept"
 
     def _leave_batches(self) -> str:
-        """What becomes of judge calls that are under way in batches, for the last line."""
-        told = ""
+        """The fate of judge calls that are under way in batches, for the last line."""
+        described = ""
         with suppress(Exception, KeyboardInterrupt):  # the run ends anyway
-            told = offer_to_cancel(self.plan, self.folder)
-        return f"{told}. " if told else ""
+            described = offer_to_cancel(self.plan, self.folder)
+        return f"{described}. " if described else ""
 
     def _record_end(self, status: str, reason: str) -> None:
         # A full disk, a lost lease: the error that ended the session is the one to tell
@@ -206,24 +204,24 @@ class RunSession:
         log.close()
         os._exit(ServiceLost.exit_code)
 
-    def _run_stages(self, counter: RunReports, quiet: bool) -> None:
+    def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
         try:
             with display.showing(quiet):
-                self._executor.run(
-                    self.plan, self.folder, counter, self._enter_phase, display.waiting
-                )
+                self._executor.run(counter, self._enter_phase, display.waiting)
         finally:
             if self.spec.calls_judges and not self.spec.budget.is_set:
                 self._book_spending(counter, self.plan.n_before)
 
     def _outline(self) -> RunOutline:
-        """What the display says of the run."""
+        """The facts that the display shows of the run."""
         spec, plan = self.spec, self.plan
-        engines = sorted({one.model for one in spec.candidates if one.backend == "vllm"})
+        engines = sorted(
+            {candidate.model for candidate in spec.candidates if candidate.backend == "vllm"}
+        )
         where = "the engine" if len(engines) == 1 else "the engines"
         started = f"{where} of {', '.join(engines)} to load the weights and answer"
-        judges = sorted({name for one in spec.judges.values() for name in one.judges})
+        judges = sorted({name for choice in spec.judges.values() for name in choice.judges})
         return RunOutline(
             name=self.folder.run_id,
             size=RunSize(
@@ -249,7 +247,7 @@ class RunSession:
         self._phase = phase
         self._write_manifest("running")
 
-    def _book_spending(self, counter: RunReports, n_before: int) -> None:
+    def _book_spending(self, counter: RunCounter, n_before: int) -> None:
         """Adds up what a session without a budget paid: a later one may have one. A session that is
         killed adds nothing."""
         # Ray has ended, or the folder is out of reach: the error that ended the session counts

@@ -14,7 +14,7 @@ from memray_eval.errors import EvalError
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.log_once import log_once
-from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.run_folder import RECORDS, RESPONSES, SPENDING, RunFolder
 
 _BOOKED = tuple(Spending.model_fields)
 _TOKENS = ("input_tokens", "output_tokens")
@@ -36,23 +36,24 @@ class SpendingBook:
 
     def write_now(self, spent: Spending) -> None:
         try:
-            self._folder.write_spending(spent.model_dump() | {"sessions": self._session})
+            spending = spent.model_dump() | {"sessions": self._session}
+            self._folder.write_json(SPENDING, spending)
         except (OSError, EvalError) as error:
             key = "spending/" + type(error).__name__
-            told = "what the judges cost cannot be written down for a resumed run: %s"
-            log_once(logger, logging.WARNING, key, told, error)
+            text = "what the judges cost cannot be written down for a resumed run: %s"
+            log_once(logger, logging.WARNING, key, text, error)
 
 
 def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
-    """What the first `sessions` of a run paid its judges: every call, also those that came to
+    """The judges' cost in the first `sessions` of a run: every call, also those that came to
     nothing and those of units that were not finished."""
     in_batches = spent_in_batches(BatchJournal(folder).load())
     return _live_spending(folder, sessions, in_batches) + in_batches
 
 
 def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
-    """What of it was paid call by call. Where no book was kept (a session of an older version, or
-    one without a budget that was killed), at least what the scores tell."""
+    """The part of it that was paid call by call. If no book was kept (as of a session without a
+    budget that was killed), at least what the scores cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if book.get("sessions", 0) >= sessions:
@@ -62,7 +63,7 @@ def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Sp
 
 
 def spending_in_scores(folder: RunFolder) -> Spending:
-    """What the scores of finished units, and of those that wait for the rest of theirs, cost."""
+    """The cost of the scores of finished units, and of those that wait for the rest of theirs."""
     usd, tokens, unpriced = 0.0, 0, 0
     columns = score_columns("cost_usd", "unpriced_calls", *_TOKENS)
     for kind in (RECORDS, RESPONSES):
@@ -75,7 +76,7 @@ def spending_in_scores(folder: RunFolder) -> Spending:
 
 
 def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:
-    """What earlier sessions count against the budget of this one."""
+    """The spending of earlier sessions that counts against the budget of this one."""
     return spending_so_far(folder, sessions) if sessions and budget.is_set else Spending()
 
 

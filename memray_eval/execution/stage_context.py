@@ -15,7 +15,7 @@ from memray_eval.datasets.sources import Entry
 from memray_eval.errors import describe_error
 from memray_eval.execution.exported_metrics import answer_usage
 from memray_eval.execution.progress import FailedUnit
-from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.log_once import log_once
 from memray_eval.results.parts import UnitNumbers
 from memray_eval.results.run_folder import RunFolder
@@ -36,19 +36,20 @@ logger = logging.getLogger(__name__)
 
 def add_scores(record: Record, scores: Iterable[ComputedScore | Score]) -> Record:
     """The record with these scores."""
-    given = (one.to_score() if isinstance(one, ComputedScore) else one for one in scores)
-    return record.model_copy(update={"scores": tuple(given)})
+    stored = (score.to_score() if isinstance(score, ComputedScore) else score for score in scores)
+    return record.model_copy(update={"scores": tuple(stored)})
 
 
 @dataclass(frozen=True)
 class StageContext:
-    """Where the stages of a run write and report, and when they let go: the run folder, the run's
-    counter, and whether the first failed unit ends the run."""
+    """The surroundings of a run's stages, where they write and report: the run folder, the run's
+    counter, and whether the first failed unit ends the run; `first_failures` has it, once there is
+    one."""
 
     folder: str
-    counter: StageReports
+    counter: RunCounter
     stops_on_failure: bool = False
-    told: list[FailedUnit] = field(default_factory=list, compare=False)  # the first one, once known
+    first_failures: list[FailedUnit] = field(default_factory=list, compare=False)
 
     def is_stopping(self) -> bool:
         return self.counter.stopping() is not None
@@ -101,8 +102,8 @@ class StageContext:
         except Exception:  # one of them holds what Arrow cannot
             scored = map(add_scores, records, outcomes)
             return self.to_table(list(scored), "judge")
-        place = RECORD_SCHEMA.get_field_index("scores")
-        return rows.set_column(place, RECORD_SCHEMA.field(place), column)
+        index = RECORD_SCHEMA.get_field_index("scores")
+        return rows.set_column(index, RECORD_SCHEMA.field(index), column)
 
     def from_table(self, table: pa.Table, stage: str) -> tuple[list[Record], pa.Table]:
         return from_table_apart(table, partial(self.record_stage_failure, stage))
@@ -110,21 +111,21 @@ class StageContext:
     def note_failures(self, records: Sequence[Record]) -> bool:
         """Tells of the first of these units that failed, where none was told of before, and stops
         the run where it is to stop at that; returns whether it did."""
-        if self.told and not self.stops_on_failure:
+        if self.first_failures and not self.stops_on_failure:
             return False
         failed = next((record for record in records if record.is_failed), None)
         if failed is None:
             return False
         errors = [failed.response.error] if failed.response else []
         why = next(error for error in (*errors, *(score.error for score in failed.scores)) if error)
-        if not self.told:
+        if not self.first_failures:
             unit = FailedUnit(
                 unit_id=failed.unit_id,
                 sample_id=failed.sample.id,
                 candidate=failed.candidate.name,
                 error=why,
             )
-            self.told.append(unit)
+            self.first_failures.append(unit)
             self.counter.record_failed_unit(unit)
         if self.stops_on_failure:
             self.counter.stop(f"sample {failed.sample.id!r} failed: {why}")
@@ -137,11 +138,11 @@ class StageContext:
             answered = set_responses(rows, answers)
         except Exception:  # one of them holds what Arrow cannot
             records = zip(from_table(rows), answers, strict=True)
-            given = [
+            answered_records = [
                 record if response is None else record.model_copy(update={"response": response})
                 for record, response in records
             ]
-            answered = self.to_table(given, "generate")
+            answered = self.to_table(answered_records, "generate")
         by_candidate: dict[str, list[Response]] = {}
         for name, response in zip(rows.column("candidate").to_pylist(), answers, strict=True):
             if response is not None:

@@ -27,8 +27,8 @@ _COMPARE = re.compile(r"\s*compare\s+([A-Za-z_]\w*)\s*")
 
 
 class StopRule(Frozen):
-    """What decides a run: the mean of `metric` within ± `width` (on its scale) for each candidate
-    or, without a width, which of two candidates has the higher one."""
+    """The rule that decides a run: the mean of `metric` within ± `width` (on its scale) for each
+    candidate or, without a width, which of two candidates has the higher one."""
 
     text: str
     metric: str
@@ -41,11 +41,11 @@ class StopRule(Frozen):
 
 def parse_stop_rule(text: str) -> StopRule:
     """Parses "helpfulness ±0.1" and "compare empathy". Raises ConfigError for anything else."""
-    if found := _WIDTH.fullmatch(text):
-        if (width := float(found[2])) > 0:
-            return StopRule(text=text.strip(), metric=found[1], width=width)
-    elif found := _COMPARE.fullmatch(text):
-        return StopRule(text=text.strip(), metric=found[1])
+    if match := _WIDTH.fullmatch(text):
+        if (width := float(match[2])) > 0:
+            return StopRule(text=text.strip(), metric=match[1], width=width)
+    elif match := _COMPARE.fullmatch(text):
+        return StopRule(text=text.strip(), metric=match[1])
     raise ConfigError(
         f'stop_at: cannot read {text!r}; write "METRIC ±NUMBER" (or +-NUMBER) with a number above '
         '0 on the metric\'s scale, such as "helpfulness ±0.1", or "compare METRIC", of two '
@@ -55,8 +55,8 @@ def parse_stop_rule(text: str) -> StopRule:
 
 @dataclass(frozen=True)
 class StopWatch:
-    """What a run is watched by: its rule, the metric's scale, the candidates, and the order of the
-    samples."""
+    """The data that a run is watched by: its rule, the metric's scale, the candidates, and the
+    order of the samples."""
 
     rule: StopRule
     scale: tuple[float, float]
@@ -65,7 +65,7 @@ class StopWatch:
 
 
 class ScoredUnits(Frozen):
-    """Finished units, and their values of one metric: None where it has none."""
+    """Finished units, and their values of one metric: None if it has none."""
 
     sample_ids: tuple[str, ...]
     candidates: tuple[str, ...]
@@ -109,13 +109,13 @@ class StopMonitor:
         """Takes units and looks at each group that is complete; the decision, once there is one."""
         places = self._watch.order.places_of(units.sample_ids)
         low, width = self._watch.scale[0], self._watch.scale[1] - self._watch.scale[0]
-        for place, name, value in zip(places.tolist(), units.candidates, units.values, strict=True):
+        for row, name, value in zip(places.tolist(), units.candidates, units.values, strict=True):
             column = self._columns.get(name)
-            if place < 0 or column is None:
+            if row < 0 or column is None:
                 continue
-            self._has_come[place, column] = True
+            self._has_come[row, column] = True
             if value is not None:
-                self._values[place, column] = min(max((value - low) / (width or 1.0), 0.0), 1.0)
+                self._values[row, column] = min(max((value - low) / (width or 1.0), 0.0), 1.0)
         return self._look()
 
     def _look(self) -> EarlyDecision | None:
@@ -127,13 +127,13 @@ class StopMonitor:
             values = self._values[self._next : end]
             if self._bets is not None:
                 values = values[:, 1] - values[:, 0]
-                if (known := values[~np.isnan(values)]).size:
-                    self._bets.add(float(known.sum()), known.size)
+                if (scored := values[~np.isnan(values)]).size:
+                    self._bets.add(float(scored.sum()), scored.size)
             else:
                 stratum = int(strata[groups[self._next]])
                 for sequence, column in zip(self._sequences, values.T, strict=True):
-                    if (known := column[~np.isnan(column)]).size:
-                        sequence.add(float(known.sum()), known.size, stratum)
+                    if (scored := column[~np.isnan(column)]).size:
+                        sequence.add(float(scored.sum()), scored.size, stratum)
             self._next, self._n_looks = end, self._n_looks + 1
             if (decision := self._decide()) is not None:
                 return decision
@@ -147,7 +147,7 @@ class StopMonitor:
             ends = [(high - low) * end for end in self._bets.interval()]
             mean, of = (high - low) * self._bets.mean, watch.candidates[1]
         else:
-            halves = [one.half_width for one in self._sequences]
+            halves = [sequence.half_width for sequence in self._sequences]
             widest = int(np.argmax(halves))
             if watch.rule.width is None or halves[widest] * (high - low) > watch.rule.width:
                 return None

@@ -22,48 +22,21 @@ STALE_S = 10.0  # a judge actor that tells nothing for so long has nothing in fl
 
 
 class Timeline:
-    """Amounts by name in up to `bins` bins of time. When they are used up, every two become one of
-    twice the width: a run of any length takes the same room, and has between half of its bins and
-    all of them."""
+    """A run's rows by stage and calls by kind over time, as its manifest keeps them, in up to
+    `bins` bins. When they are used up, every two become one of twice the width: a run of any length
+    takes the same room, and has between half of its bins and all of them.
 
-    def __init__(self, started: float, bins: int = BINS, bin_s: float = FIRST_BIN_S) -> None:
-        self._started, self._bins, self.bin_s = started, bins, bin_s
-        self._amounts: dict[str, list[int]] = {}
-        self._last = 0
-
-    def add(self, name: str, at: float, amount: int) -> None:
-        """Adds to the bin of a time (epoch); what was before the start is put at the start: the
-        nodes' clocks differ."""
-        while (index := int(max(0.0, at - self._started) / self.bin_s)) >= self._bins:
-            self._widen()
-        self._last = max(self._last, index)
-        self._amounts.setdefault(name, [0] * self._bins)[index] += amount
-
-    def amounts(self) -> dict[str, list[int]]:
-        """All names' bins, equally many: those up to the last in which anything was."""
-        return {name: amounts[: self._last + 1] for name, amounts in self._amounts.items()}
-
-    def _widen(self) -> None:
-        rest = [0] * (self._bins - (self._bins + 1) // 2)
-        for name, amounts in self._amounts.items():
-            self._amounts[name] = [
-                sum(amounts[index : index + 2]) for index in range(0, self._bins, 2)
-            ] + rest
-        self.bin_s *= 2
-        self._last //= 2
-
-
-class RunTimeline:
-    """A run's rows by stage and calls by kind, over time, as its manifest keeps them. A block's
-    rows are where it ended, calls where they were told of, which is up to a second later."""
+    A block's rows are where it ended, calls where they were reported, up to a second later."""
 
     CALLS = ("sent", "retried", "throttled", "malformed", "cached")
 
-    def __init__(self, started: float) -> None:
-        self._started, self._line = started, Timeline(started)
+    def __init__(self, started: float, bins: int = BINS, bin_s: float = FIRST_BIN_S) -> None:
+        self._started, self._bins, self._bin_s = started, bins, bin_s
+        self._amounts: dict[str, dict[str, list[int]]] = {"stages": {}, "calls": {}}
+        self._last = 0
 
     def rows(self, stage: str, at: float, rows: int) -> None:
-        self._line.add(f"stage {stage}", at, rows)
+        self._add("stages", stage, at, rows)
 
     def calls(self, at: float, calls: Calls) -> None:
         counted = {
@@ -74,20 +47,33 @@ class RunTimeline:
         }
         for kind in self.CALLS:
             if counted.get(kind):
-                self._line.add(f"calls {kind}", at, counted[kind])
+                self._add("calls", kind, at, counted[kind])
 
     def figures(self) -> dict[str, Any]:
-        """`bin_s`, `started` (epoch), and the bins of `stages` and of `calls` by name."""
-        kinds: dict[str, dict[str, list[int]]] = {"stage": {}, "calls": {}}
-        for name, amounts in self._line.amounts().items():
-            kind, _, what = name.partition(" ")
-            kinds[kind][what] = amounts
-        return {
-            "bin_s": self._line.bin_s,
-            "started": self._started,
-            "stages": kinds["stage"],
-            "calls": kinds["calls"],
+        """`bin_s`, `started` (epoch), and the bins of `stages` and of `calls` by name, up to the
+        last in which anything was."""
+        kinds = {
+            kind: {name: amounts[: self._last + 1] for name, amounts in by_name.items()}
+            for kind, by_name in self._amounts.items()
         }
+        return {"bin_s": self._bin_s, "started": self._started, **kinds}
+
+    def _add(self, kind: str, name: str, at: float, amount: int) -> None:
+        """Adds to the bin of a time (epoch); what was before the start is put at the start: the
+        nodes' clocks differ."""
+        while (index := int(max(0.0, at - self._started) / self._bin_s)) >= self._bins:
+            self._widen()
+        self._last = max(self._last, index)
+        self._amounts[kind].setdefault(name, [0] * self._bins)[index] += amount
+
+    def _widen(self) -> None:
+        rest = [0] * (self._bins - (self._bins + 1) // 2)
+        for by_name in self._amounts.values():
+            for name, amounts in by_name.items():
+                pairs = (amounts[first : first + 2] for first in range(0, self._bins, 2))
+                by_name[name] = [*map(sum, pairs), *rest]
+        self._bin_s *= 2
+        self._last //= 2
 
 
 def queue_lengths(
@@ -112,7 +98,7 @@ class CallTotals:
         self._heard: dict[str, tuple[float, Mapping[str, CallMetricsSnapshot]]] = {}
 
     def add(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot], now: float) -> None:
-        """What an actor tells of its judges, at a time of `now`'s clock."""
+        """Adds an actor's report on its judges, at a time of `now`'s clock."""
         self._heard[member] = now, snapshots
         for judge, snapshot in snapshots.items():
             self._calls[judge] = self._calls.get(judge, Calls()) + snapshot.calls
@@ -145,8 +131,8 @@ class CallTotals:
         }
 
     def _binding_limit(self, judge: str) -> BindingLimit | None:
-        """Where actors tell of several, that of the one with most calls waiting. Places in flight
-        of several actors add up; other limits are the cluster's."""
+        """The limit that holds back calls; of several, that of the actor with most calls waiting.
+        Places in flight of several actors add up; other limits are the cluster's."""
         snapshots = [heard[judge] for _, heard in self._heard.values() if judge in heard]
         snapshots.sort(key=lambda snapshot: -snapshot.waiting)
         limits = [snapshot.limit for snapshot in snapshots if snapshot.limit]
@@ -156,7 +142,7 @@ class CallTotals:
         return limits[0].model_copy(update={"amount": n_places})
 
     def spent(self) -> Spending:
-        """What all calls of this session cost, as far as providers have told."""
+        """The cost of all calls of this session, as far as providers have told."""
         total = sum(self._calls.values(), Calls())
         return Spending(
             usd=max(0.0, total.cost_usd),

@@ -36,7 +36,7 @@ def open_stderr() -> Iterator[IO[str]]:
 
 
 def open_console(stream: IO[str]) -> Console | None:
-    """A console that draws on a stream; None where it is no terminal that can be drawn on."""
+    """A console that draws on a stream; None if it is no terminal that can be drawn on."""
     if not stream.isatty():  # whatever FORCE_COLOR makes rich believe
         return None
     console = Console(file=stream, highlight=False, markup=False, emoji=False)

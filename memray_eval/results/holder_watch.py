@@ -29,7 +29,7 @@ class HolderWatch:
         self._beat: tuple[int | None, float] | None = None  # the lease's time, and when it was seen
 
     def is_held(self) -> bool:
-        """Whether a process is at work there now. Raises EvalError for a cloud that does not
+        """True if a process is at work there now. Raises EvalError for a cloud that does not
         answer."""
         if isinstance(self._filesystem, fs.LocalFileSystem):
             return _is_locked(f"{self._inner}/{LOCK}")

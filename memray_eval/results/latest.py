@@ -18,7 +18,7 @@ _NAMED = re.compile(rf"{LATEST}(?:~(?P<back>\d+))?")
 
 def find_run(name: str, out: str = "results") -> str:
     """The folder of a run: `latest` is the one in `out` that was written to last, `latest~1` the
-    one before; any other name is a folder's own. Raises DataError where there are not so many."""
+    one before; any other name is a folder's own. Raises DataError if there are not so many."""
     named = _NAMED.fullmatch(name)
     if named is None or RunFolder(name).has_manifest():
         return name
@@ -37,7 +37,7 @@ def find_run(name: str, out: str = "results") -> str:
 
 
 def holds_runs(path: str) -> bool:
-    """Whether this is a folder to look for runs in: one that is there and is no run's itself, not
+    """True if this is a folder to look for runs in: one that is there and is no run's itself, not
     even one that has not begun or is damaged."""
     filesystem, inner = locate(path)
     marks = [f"{inner}/{name}" for name in ("manifest.json", "run.yaml", "records")]

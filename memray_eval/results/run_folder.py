@@ -55,7 +55,7 @@ from memray_eval.results.parts import (
     new_part_name,
     unit_numbers,
 )
-from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart, with_all_columns
+from memray_eval.results.schema import RECORD_SCHEMA, from_table_apart
 from memray_eval.storage.leases import hold_lease, taken_over_error
 from memray_eval.storage.parallel import map_ahead
 from memray_eval.storage.paths import (
@@ -74,6 +74,8 @@ RECORDS: Kind = "records"
 RESPONSES: Kind = "responses"
 LOCK, LEASE = ".lock", ".lease"  # mark a folder in use: on a local disk, and in the cloud
 BATCHES = "batches"
+SCAN, SPENDING = "scan.json", "spending.json"
+DELIVERIES, FIGURES_OF_PAIRS = "sinks.json", "pairs.json"
 FORMAT = 1  # of a run folder, as its manifest names it
 LOCAL_READS_AT_ONCE = 8
 READ_AT_ONCE = 256  # rows of a part that are records at the same time
@@ -96,13 +98,13 @@ class RunFolder:
 
     @property
     def local_path(self) -> Path | None:
-        """Where the folder lies on this machine's disk; None where it lies elsewhere."""
+        """The folder's path on this machine's disk; None if it lies elsewhere."""
         return Path(self._inner) if isinstance(self._filesystem, fs.LocalFileSystem) else None
 
     @property
     def rewrite_pause_s(self) -> float:
-        """How long a file must rest before it is written again: Google's store takes one write a
-        second of the same object."""
+        """The seconds that a file must rest before it is written again: Google's store takes one
+        write a second of the same object."""
         return 1.0 if self._filesystem.type_name == GCS else 0.0
 
     def create(self) -> None:
@@ -122,11 +124,13 @@ class RunFolder:
         """Writes the run's resolved config, as plain values."""
         self._write("run.yaml", yaml.safe_dump(dict(values), sort_keys=False, allow_unicode=True))
 
-    def write_manifest(self, manifest: dict[str, Any]) -> None:
-        self._write("manifest.json", json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    def write_manifest(self, manifest: Mapping[str, Any]) -> None:
+        """Writes the manifest, which names the folder's format first."""
+        values = {"format": FORMAT, **manifest}
+        self._write("manifest.json", json.dumps(values, indent=2, ensure_ascii=False) + "\n")
 
     def read_config(self) -> Any:
-        """The values that write_config wrote. Raises DataError where there are none, or they are no
+        """The values that write_config wrote. Raises DataError if there are none, or they are no
         YAML."""
         try:
             return parse_yaml(self._read("run.yaml").decode("utf-8"))
@@ -161,11 +165,11 @@ class RunFolder:
             yield
 
     def has_manifest(self) -> bool:
-        """Whether a run has begun in this folder."""
+        """True if a run has begun in this folder."""
         return self._has_file("manifest.json")
 
     def has_config(self) -> bool:
-        """Whether the folder holds a run's config."""
+        """True if the folder holds a run's config."""
         return self._has_file("run.yaml")
 
     def read_manifest(self) -> dict[str, Any]:
@@ -175,20 +179,26 @@ class RunFolder:
             manifest = dict(json.loads(self._read("manifest.json")))
         except (ValueError, TypeError) as error:
             raise DataError(f"{self.path}/manifest.json is not JSON of a run: {error}") from None
-        if (stored := manifest.get("format", FORMAT)) != FORMAT:
+        if (stored := manifest.get("format", "none")) != FORMAT:
             raise DataError(
-                f"{self.path} is a run folder of format {stored}, and this version reads format "
+                f"{self.path}/manifest.json is of format {stored}, and this version reads format "
                 f"{FORMAT}; use the version of memray-eval that wrote it"
             )
         return manifest
 
-    def write_scan(self, stored: Mapping[str, Any]) -> None:
-        """Writes what the scan of the dataset found (datasets/scan_store.py)."""
-        self._write("scan.json", json.dumps(stored, ensure_ascii=False, separators=(",", ":")))
+    def write_json(self, name: str, values: Any, indent: int | None = None) -> None:
+        """Writes one of the folder's JSON files: SCAN, SPENDING, DELIVERIES or
+        FIGURES_OF_PAIRS."""
+        separators = (",", ":") if indent is None else None
+        text = json.dumps(values, indent=indent, ensure_ascii=False, separators=separators)
+        self._write(name, text + "\n")
 
-    def read_scan(self) -> Any:
-        """What write_scan wrote; None if there is nothing, or it is no JSON."""
-        return self._read_json("scan.json")
+    def read_json(self, name: str) -> Any:
+        """Reads what write_json wrote last; None if there is nothing, or it is no JSON."""
+        try:
+            return json.loads(self._read(name))
+        except (DataError, ValueError):
+            return None
 
     def write_problems(self, problems: Iterable[Frozen]) -> None:
         self._write(
@@ -222,35 +232,17 @@ class RunFolder:
                 "problems"
             ) from None
 
-    def write_spending(self, spending: Mapping[str, Any]) -> None:
-        """Writes what the run's judge calls have cost over all of its sessions."""
-        self._write("spending.json", json.dumps(dict(spending)) + "\n")
-
     def read_spending(self) -> dict[str, Any]:
-        """What write_spending wrote last; {} if nothing was, or it cannot be read."""
-        spending = self._read_json("spending.json")
+        """Reads what the run's judge calls have cost over all of its sessions; {} if nothing is
+        written."""
+        spending = self.read_json(SPENDING)
         return spending if isinstance(spending, dict) else {}
-
-    def write_deliveries(self, deliveries: Sequence[Frozen]) -> None:
-        """Writes what the job's sinks got last."""
-        rows = [delivery.model_dump(mode="json") for delivery in deliveries]
-        self._write("sinks.json", json.dumps(rows, indent=2, ensure_ascii=False) + "\n")
-
-    def read_deliveries(self) -> list[Any]:
-        """What write_deliveries wrote last; [] if nothing was, or it is no list."""
-        deliveries = self._read_json("sinks.json")
-        return deliveries if isinstance(deliveries, list) else []
 
     def write_sent(self, journal: str, rows: pa.Table) -> None:
         """Adds rows to the journal of what a sink has sent."""
-        if self._is_lost():
-            raise taken_over_error(self.path)
-        folder, file = f"{self._inner}/sinks/{journal}", io.BytesIO()
+        file = io.BytesIO()
         pq.write_table(rows, file, compression="zstd")
-        with translate_cloud_errors(self.path):
-            if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(folder, recursive=True)
-            write_whole(self._filesystem, f"{folder}/{new_part_name()}", file.getvalue())
+        self._write(f"sinks/{journal}/{new_part_name()}", file.getvalue())
 
     def read_sent(self, journal: str) -> Iterator[pa.Table]:
         """Yields what write_sent wrote to a journal. Raises DataError for what cannot be read."""
@@ -262,12 +254,7 @@ class RunFolder:
 
     def write_batch_file(self, name: str, data: bytes) -> None:
         """Writes a file of the journal of batches whole."""
-        if self._is_lost():
-            raise taken_over_error(self.path)
-        with translate_cloud_errors(self.path):
-            if not is_object_store(self._filesystem):
-                self._filesystem.create_dir(f"{self._inner}/{BATCHES}", recursive=True)
-            write_whole(self._filesystem, f"{self._inner}/{BATCHES}/{name}", data)
+        self._write(f"{BATCHES}/{name}", data)
 
     def list_batch_files(self) -> list[str]:
         """The names of the files of the journal of batches."""
@@ -282,20 +269,12 @@ class RunFolder:
         paths = [f"{BATCHES}/{name}" for name in names]
         return map_ahead(self._read, paths, self._requests_at_once)
 
-    def write_pairs(self, report: Frozen) -> None:
-        """Writes the figures of a pairwise run."""
-        self._write("pairs.json", report.model_dump_json(indent=2) + "\n")
-
-    def read_pairs(self) -> Any:
-        """What write_pairs wrote last; None if there is nothing, or it is no JSON."""
-        return self._read_json("pairs.json")
-
     def write_log(self, name: str, data: bytes) -> None:
         """Writes one of the files of the run's log whole; for a folder that is not local."""
         self._write(name, data.decode("utf-8", "replace"))  # a full disk cuts lines anywhere
 
     def read_log(self, name: str) -> bytes:
-        """Raises DataError where there is none."""
+        """Raises DataError if there is none."""
         return self._read(name)
 
     def write_part(self, table: pa.Table, kind: Kind = RECORDS, name: str | None = None) -> str:
@@ -332,16 +311,14 @@ class RunFolder:
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        """Reads a part: all of it in one request, in the columns of RECORD_SCHEMA (those that an
-        older version did not write are null), or some of its columns, named as in Parquet
+        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
         (scores.list.element.status)."""
         with (
             translate_cloud_errors(self.path),
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
-            table = pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
-        return with_all_columns(table) if columns is None else table
+            return pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
 
     def read_parts(
         self, names: Sequence[str], kind: Kind = RECORDS, columns: list[str] | None = None
@@ -489,10 +466,7 @@ class RunFolder:
 
     def _read_table(self, path: str) -> pa.Table:
         try:
-            with (
-                translate_cloud_errors(self.path),
-                self._filesystem.open_input_file(path) as file,
-            ):
+            with translate_cloud_errors(self.path), self._filesystem.open_input_file(path) as file:
                 return pq.read_table(pa.BufferReader(file.read_buffer()))
         except pa.ArrowInvalid as error:
             raise DataError(f"{path} cannot be read ({error}); delete it") from None
@@ -513,18 +487,15 @@ class RunFolder:
             info = self._filesystem.get_file_info(f"{self._inner}/{name}")
         return bool(info.type == fs.FileType.File)
 
-    def _write(self, name: str, text: str) -> None:
+    def _write(self, name: str, data: str | bytes) -> None:
+        """Writes a file whole, in a folder that is made for it."""
         if self._is_lost():
             raise taken_over_error(self.path)
+        path = f"{self._inner}/{name}"
         with translate_cloud_errors(self.path):
-            write_whole(self._filesystem, f"{self._inner}/{name}", text.encode())
-
-    def _read_json(self, name: str) -> Any:
-        """A file's JSON; None if there is none."""
-        try:
-            return json.loads(self._read(name))
-        except (DataError, ValueError):
-            return None
+            if "/" in name and not is_object_store(self._filesystem):
+                self._filesystem.create_dir(path.rpartition("/")[0], recursive=True)
+            write_whole(self._filesystem, path, data.encode() if isinstance(data, str) else data)
 
     def _read(self, name: str) -> bytes:
         try:

@@ -121,14 +121,6 @@ def samples_from_table(table: pa.Table) -> Iterator[Sample]:
     return (_to_sample(row, context=row["context"]) for row in table.to_pylist())
 
 
-def with_all_columns(table: pa.Table) -> pa.Table:
-    """Rows with the columns of RECORD_SCHEMA: null for those that are newer than the rows."""
-    missing = [field for field in RECORD_SCHEMA if field.name not in table.column_names]
-    for field in missing:
-        table = table.append_column(field, pa.nulls(table.num_rows, field.type))
-    return table.select(RECORD_SCHEMA.names) if missing else table
-
-
 def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Table:
     """Rows of RECORD_SCHEMA with these responses, one for each; None: it keeps what it has."""
     is_given = pa.array([response is not None for response in responses], pa.bool_())
@@ -294,8 +286,7 @@ def _escape_lone_surrogates(record: Record) -> Record:
 def from_row(row: Mapping[str, Any]) -> Record:
     response = None
     if row["response"] is not None or row["error"] is not None:
-        # What the columns had not yet is null
-        fields = {field: row.get(column) for field, (column, _) in RESPONSE_COLUMNS.items()}
+        fields = {field: row[column] for field, (column, _) in RESPONSE_COLUMNS.items()}
         text = {name: fields[name] or "" for name in ("text", "thinking", "raw", "refusal")}
         response = Response.model_validate(
             {**fields, **text, "thinking_blocks": fields["thinking_blocks"] or 0}
@@ -334,10 +325,8 @@ _NO_USAGE = Usage()
 
 
 def _from_score_row(row: Mapping[str, Any]) -> Score:
-    # What the columns had not yet is null or missing: nothing was cached then.
-    tokens = {name: count for name in Usage.model_fields if (count := row.get(name))}
+    tokens = {name: count for name in Usage.model_fields if (count := row[name])}
     usage = Usage(**tokens) if tokens else _NO_USAGE
-    fields = {name: row[name] for name in Score.model_fields if name in row and name != "parts"}
-    for name in ("cost_usd", "saved_usd"):
-        fields[name] = fields.get(name) or 0.0
-    return Score.model_validate({**fields, "usage": usage, "parts": dict(row["parts"])})
+    fields = {name: row[name] for name in Score.model_fields if name in row}
+    fields |= {"cost_usd": row["cost_usd"] or 0.0, "usage": usage, "parts": dict(row["parts"])}
+    return Score.model_validate(fields)

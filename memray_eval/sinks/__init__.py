@@ -4,6 +4,6 @@ A sink reads the run's folder once a session has written it, so no stage waits f
 sent is kept in the folder (at least once, by ids that stay the same), and a sink that fails is a
 note of the run."""
 
-from memray_eval.sinks.sending import Delivery, check_sinks, import_ahead, send_run
+from memray_eval.sinks.sending import Delivery, check_sinks, import_ahead, send_run, write_summary
 
-__all__ = ["Delivery", "check_sinks", "import_ahead", "send_run"]
+__all__ = ["Delivery", "check_sinks", "import_ahead", "send_run", "write_summary"]

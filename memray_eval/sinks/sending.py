@@ -21,7 +21,7 @@ from memray_eval.config.secrets import held_keys, hide_keys
 from memray_eval.config.sections import SinkConfig
 from memray_eval.errors import ConfigError, EvalError, describe_error
 from memray_eval.report.console import render
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import DELIVERIES, RunFolder
 from memray_eval.sinks.otlp_address import find_address
 from memray_eval.types import Frozen, Summary
 
@@ -145,18 +145,27 @@ def send_run(
     now = tuple(_send(folder, sink, environ) for sink in sinks)
     try:
         try:
-            before = [Delivery.model_validate(row) for row in folder.read_deliveries()]
+            stored = folder.read_json(DELIVERIES)
+            rows = stored if isinstance(stored, list) else []
+            before = [Delivery.model_validate(row) for row in rows]
         except ValidationError:  # somebody else's file
             before = []
         replaced = [old for old in before if any(new.replaces(old) for new in now)]
-        folder.write_deliveries([*(old for old in before if old not in replaced), *now])
+        deliveries = [*(old for old in before if old not in replaced), *now]
+        rows = [delivery.model_dump(mode="json") for delivery in deliveries]
+        folder.write_json(DELIVERIES, rows, indent=2)
         summary = folder.read_summary()
         noted = with_notes(summary, replaced, now)
         if noted.notes != summary.notes:
-            folder.write_summary(noted, render(noted))
+            write_summary(folder, noted)
     except Exception as error:  # the disk is full, or the folder was taken over: the run stands
         logger.warning("what the sinks got could not be written down", exc_info=error)
     return now
+
+
+def write_summary(folder: RunFolder, summary: Summary) -> None:
+    """Writes a summary to its run's folder, as JSON and as text."""
+    folder.write_summary(summary, render(summary))
 
 
 def with_notes(summary: Summary, before: Sequence[Delivery], now: Sequence[Delivery]) -> Summary:

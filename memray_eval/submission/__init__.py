@@ -1,4 +1,5 @@
-"""Runs a job on a cluster that this machine is not part of, through Ray's job API (http://HEAD:8265).
+"""Runs a job on a cluster that this machine is not part of, through Ray's job API
+(http://HEAD:8265).
 
 cluster_files  reads what a cluster's file offers: KubeRay YAML or a Ray launcher YAML
 package        builds the job's working directory: the code, the config with its files, nothing else

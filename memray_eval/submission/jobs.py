@@ -92,7 +92,7 @@ class Jobs:
         return sorted(states, key=lambda job: job.started_s or float("inf"))
 
     async def tail(self, job_id: str) -> AsyncIterator[str]:
-        """What a job prints, from its first line on, in chunks as they come."""
+        """Yields what a job prints, from its first line on, in chunks as they come."""
         try:
             async for chunk in self._client.tail_job_logs(job_id):
                 yield chunk

@@ -34,10 +34,7 @@ from memray_eval.types import Frozen
 
 CONFIG_FILE = "job.yaml"
 # Of the package, compressed; of a dataset in it, as it lies
-MAX_BYTES, MAX_DATASET_BYTES = (
-    5_000_000,
-    4_000_000,
-)
+MAX_BYTES, MAX_DATASET_BYTES = (5_000_000, 4_000_000)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -97,7 +94,7 @@ class _PackedFiles:
         self._held = held
         self.files: dict[str, bytes] = {}
 
-    def place(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
+    def pack(self, what: str, path: str, folder: str, is_text: bool = True) -> str:
         """Packs a file as `put` does, and returns its place as a job:// path, which every node
         reads from its own copy. A URL stays as it is."""
         if "://" in path:
@@ -139,11 +136,11 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     _check_dataset(config.dataset)
     data = config.model_dump(mode="json")
     data["cluster"]["address"] = "auto"
-    data["dataset"] = packed.place("dataset", config.dataset, "files/dataset", is_text=False)
+    data["dataset"] = packed.pack("dataset", config.dataset, "files/dataset", is_text=False)
     if config.templates is not None:
-        data["templates"] = packed.place("templates", config.templates, "files/templates")
+        data["templates"] = packed.pack("templates", config.templates, "files/templates")
     if config.errata is not None:
-        data["errata"] = packed.place("errata", config.errata, "files/errata")
+        data["errata"] = packed.pack("errata", config.errata, "files/errata")
     data["calibration"] = [
         (f"{metric}=" if metric else "")
         + packed.put("calibration", path, f"files/calibration/{number}")
@@ -152,7 +149,7 @@ def _relocate_files(config: RunConfig, packed: _PackedFiles) -> dict[str, Any]:
     for number, candidate in enumerate(config.candidates):
         if names_a_file(candidate.prompt):
             key, folder = f"candidates.{number}.prompt", f"files/prompts/{number}"
-            data["candidates"][number]["prompt"] = packed.place(key, candidate.prompt, folder)
+            data["candidates"][number]["prompt"] = packed.pack(key, candidate.prompt, folder)
     for number, (key, rubric) in enumerate(config.rubrics.items()):
         if names_a_file(rubric):  # relative to job.yaml, as load_config has it
             data["rubrics"][key] = packed.put(f"rubrics.{key}", rubric, f"files/rubrics/{number}")

@@ -50,7 +50,8 @@ class JobState(Frozen):
 
 
 class Watched(Protocol):
-    """What watching needs of the cluster. Each raises ResourceError when it is out of reach."""
+    """The part of the cluster that watching needs. Each raises ResourceError when it is out of
+    reach."""
 
     def state(self, name: str) -> JobState: ...
     def log(self, name: str) -> str: ...
@@ -58,7 +59,7 @@ class Watched(Protocol):
 
 
 class Patience:
-    """How long the cluster has been out of reach. Times in seconds of `clock`."""
+    """Measures how long the cluster has been out of reach. Times in seconds of `clock`."""
 
     def __init__(
         self, limit_s: float = PATIENCE_S, clock: Callable[[], float] = time.monotonic

@@ -7,8 +7,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import Any
+
+from pydantic import BaseModel
 
 from memray_eval.types.base import dumps
 from memray_eval.types.responses import Candidate
@@ -21,22 +23,57 @@ _encode = json.JSONEncoder(
 ).encode
 
 
+_encode_changed = json.JSONEncoder(
+    ensure_ascii=False,
+    sort_keys=True,
+    separators=(",", ":"),
+    default=lambda model: _changed_fields(model),
+).encode
+
+
 def sample_to_json(sample: Sample) -> str:
     """A sample. Raises ValueError where it holds what JSON cannot."""
     return _encode(_fields(sample))
 
 
 def record_to_json(record: Record) -> str:
-    """A record. Raises ValueError where it holds what JSON cannot."""
-    rest = _encode(
-        {
-            "response": record.response,
-            "sample": _fields(record.sample),
-            "scores": [score.model_dump(mode="json") for score in record.scores],
-            "unit_id": record.unit_id,
-        }
-    )
-    return f'{{"candidate":{_candidate_to_json(record.candidate)},{rest[1:]}'
+    """A record without what is as by default: a field that a later version adds leaves the text as
+    it is. Raises ValueError if it holds what JSON cannot."""
+    defaults = _defaults(Sample)
+    sample = {
+        name: value
+        for name, value in _fields(record.sample).items()
+        if name not in defaults or value != defaults[name]
+    }
+    rest = {
+        "response": record.response,
+        "sample": sample,
+        "scores": [score.model_dump(mode="json", exclude_defaults=True) for score in record.scores],
+        "unit_id": record.unit_id,
+    }
+    text = _encode_changed(rest)
+    return f'{{"candidate":{_candidate_to_json(record.candidate)},{text[1:]}'
+
+
+def _changed_fields(model: BaseModel) -> dict[str, Any]:
+    """The fields of a turn or a response that are not as by default."""
+    defaults = _defaults(type(model))
+    return {
+        name: value
+        for name, value in vars(model).items()
+        if name not in defaults or value != defaults[name]
+    }
+
+
+@cache
+def _defaults(model: type[BaseModel]) -> dict[str, Any]:
+    """The defaults of a model's fields that have one."""
+    fields = model.model_fields.items()
+    return {
+        name: field.get_default(call_default_factory=True)
+        for name, field in fields
+        if not field.is_required()
+    }
 
 
 def field_to_json(sample: Sample, name: str) -> str:
@@ -62,17 +99,9 @@ def is_plain_json(value: Any) -> bool:
 @lru_cache(256)  # few candidates answer many rows
 def candidate_from_json(text: str) -> Candidate:
     """A candidate that a run stored. Raises ValidationError."""
-    return as_now(Candidate.model_validate_json(text))
-
-
-def as_now(stored: Candidate) -> Candidate:
-    """A stored candidate: before there was `extra`, max_tokens null meant what auto means."""
-    if "extra" in stored.model_fields_set or stored.sampling.max_tokens is not None:
-        return stored
-    sampling = stored.sampling.model_copy(update={"max_tokens": "auto"})
-    return stored.model_copy(update={"sampling": sampling})
+    return Candidate.model_validate_json(text)
 
 
 @lru_cache(256)
 def _candidate_to_json(candidate: Candidate) -> str:
-    return dumps(candidate.model_dump(mode="json"))
+    return dumps(candidate.model_dump(mode="json", exclude_defaults=True))

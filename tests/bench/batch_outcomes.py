@@ -20,7 +20,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.config.sections import Budget, JudgingConfig
 from memray_eval.errors import JudgeError, Refused, Truncated
-from memray_eval.execution.services import LocalServices
+from memray_eval.execution.services import JudgeServices, start_services
 from memray_eval.judges.batches.journal import BatchEntry, BatchJournal
 from memray_eval.judges.batches.runner import BatchHooks, BatchRunner, RehearsedJudge
 from memray_eval.judges.call_metrics import NO_OBSERVER
@@ -391,10 +391,10 @@ def judging_of(case: Case, root: str, folder: Path) -> JudgingConfig:
 
 async def run_batches(
     judging: JudgingConfig, judge: str, folder: Path, clock: FakeClock, lines: list[str]
-) -> tuple[StructuredJudge, LocalServices]:
+) -> tuple[StructuredJudge, JudgeServices]:
     """Pays six calls in batches, and returns the judge that finds them."""
     (folder / "run").mkdir(exist_ok=True)
-    services = LocalServices(
+    services = start_services(
         Budget(), judging.cache, str(folder / "run"), _nothing(), 1, 8, lines.append
     )
     connected = services.connect(lines.append, lambda: False, None, lambda name: NO_OBSERVER)

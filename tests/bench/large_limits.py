@@ -323,12 +323,12 @@ def run_live(setting: Setting, settled_s: float, processes: int) -> Figures:
     """On this machine's clock, with Ray's limiter. Call it in a Ray session."""
     import ray
 
-    from memray_eval.execution.ray.services import LimiterActor, _RemoteLimiter
+    from memray_eval.execution.ray.services import ActorService, LimiterActor
 
     @ray.remote(num_cpus=0)
     class Members:
         async def work(self, numbers: Sequence[int], limiter: Any, until: float) -> list[Sent]:
-            port = _RemoteLimiter(limiter)
+            port = ActorService(limiter, "the limiter")
             members = [Member(number, setting, port, time.time, None) for number in numbers]
             tasks = [asyncio.create_task(member.run()) for member in members]
             await asyncio.sleep(until - time.time())
@@ -364,7 +364,7 @@ def process_id_of(title: str, actor: Any) -> int:
     """The process of an actor that answers, by its title."""
     import ray
 
-    ray.get(actor.known.remote())
+    ray.get(actor.limits_by_judge.remote())
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             try:

@@ -20,9 +20,9 @@ from ray.cluster_utils import Cluster
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray import engine
 from memray_eval.execution.ray.cluster import _QUIET
-from memray_eval.execution.runs import RunResult, run
+from memray_eval.execution.runs import RunResult
 from memray_eval.models.embedded_model import resolve_model
-from tests.build import empathy_verdict
+from tests.build import empathy_verdict, finish
 from tests.clusters.fake_engine import fake_engine
 from tests.clusters.observing import (
     Group,
@@ -112,7 +112,7 @@ def two_models(nodes: Nodes, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "cache": str(folder / "calls.sqlite"),
         }
         with watched_groups() as seen, watched_memory() as memory:
-            done = run(RunConfig.model_validate(job), say=lambda text: None, quiet=True)
+            done = finish(RunConfig.model_validate(job))
         seen.append(groups())
         time.sleep(2)  # Ray tells what ran where once a second
         yield Seen(done, seen, nodes_by_task(), memory)

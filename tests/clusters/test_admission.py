@@ -12,9 +12,9 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError, ResourceError
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.ray import cluster
+from memray_eval.execution.ray.cluster import wait_for_room
 from memray_eval.execution.ray.placement_groups import NodeReservation
-from memray_eval.execution.ray.room import wait_for_room
-from memray_eval.execution.runs import run
+from tests.build import finish
 from tests.clusters.conftest import Nodes, Starts
 from tests.clusters.observing import groups, wait_until
 from tests.conftest import SAMPLES
@@ -42,7 +42,7 @@ def test_a_run_is_refused_with_who_holds_what_it_lacks(
     capacity = cluster.cluster_capacity("the cluster")
     assert (capacity.gpus, capacity.cpus, capacity.all_gpus) == (2, 10, 4)
     with pytest.raises(ResourceError) as raised:
-        run(config(tmp_path / "out"), say=lambda text: None, quiet=True)
+        finish(config(tmp_path / "out"))
     message = str(raised.value)
     assert "the plan needs 4 GPUs and the running Ray has 2 free of 4" in message
     assert "tests.clusters.other_job" in message
@@ -115,5 +115,5 @@ def test_a_dataset_that_cannot_be_read_asks_for_no_nodes(nodes: Nodes, tmp_path:
     )
     before = set(placement_group_table())  # also those that were removed
     with pytest.raises(DataError, match="invalid samples, nothing was run"):
-        run(waiting, say=lambda text: None, quiet=True)
+        finish(waiting)
     assert set(placement_group_table()) == before

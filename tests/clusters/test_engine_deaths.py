@@ -16,9 +16,13 @@ import ray
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import engine
-from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.pipeline import set_up_data_context
-from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    NodeReservation,
+    group_of_engine,
+)
 from memray_eval.types import Candidate
 from tests.bench.engine_kills import CASES, play, problems
 from tests.clusters.conftest import Nodes

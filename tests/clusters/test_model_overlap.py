@@ -13,9 +13,9 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray import engine
-from memray_eval.execution.runs import run
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
+from tests.build import finish
 from tests.clusters.conftest import Nodes
 from tests.clusters.fake_engine import fake_engine, read_starts
 from tests.clusters.observing import groups
@@ -72,7 +72,7 @@ def test_engines_of_the_next_model_start_while_the_last_responses_are_judged(
             "cache": str(tmp_path / "calls.sqlite"),
         }
         watching.start()
-        done = run(RunConfig.model_validate(job), say=lambda text: None, quiet=True)
+        done = finish(RunConfig.model_validate(job))
         is_over.set()
         watching.join(10)
         judged_at = sorted(server.times)

@@ -19,13 +19,14 @@ from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.plan import fit_engine
 from memray_eval.execution.ray import cluster, engine, placement_groups
-from memray_eval.execution.ray.engine import add_engines, group_of_engine
+from memray_eval.execution.ray.engine import add_engines
 from memray_eval.execution.ray.engine_start import MOST_STARTS
 from memray_eval.execution.ray.pipeline import set_up_data_context
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
     GroupSpec,
     NodeReservation,
+    group_of_engine,
 )
 from memray_eval.types import Candidate
 from tests.clusters.conftest import Nodes, Seen, Starts
@@ -91,10 +92,7 @@ def ids(seen: list[list[Group]]) -> set[str]:
 
 @pytest.mark.parametrize("how", [pytest.param("killed", marks=pytest.mark.night), "error"])
 def test_an_engine_that_dies_in_its_constructor_starts_anew_in_its_group(
-    how: Literal["killed", "error"],
-    nodes: Nodes,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    how: Literal["killed", "error"], nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine_class = fake_engine(tmp_path, deaths=Deaths(times=1, how=how))
     monkeypatch.setattr(engine, "telling_engine", lambda context: engine_class)

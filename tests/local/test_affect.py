@@ -17,10 +17,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
+from tests.build import finish, go_on
 from tests.processes.killing import gone
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -73,7 +73,7 @@ def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
 
 
 def ran(config: RunConfig) -> tuple[RunResult, dict[str, Record]]:
-    done = run(config, say=lambda text: None, quiet=True)
+    done = finish(config)
     return done, {
         record.sample.id: record for record in from_table(done.folder.records().to_table())
     }
@@ -159,7 +159,7 @@ def test_what_cannot_work_is_said_before_anything_runs(
     feeling: Job, affect: dict[str, Any], told: str
 ) -> None:
     with serving(reply) as server, pytest.raises(ConfigError, match=told):
-        run(feeling(server, **affect), say=lambda text: None, quiet=True)
+        finish(feeling(server, **affect))
 
 
 @pytest.mark.night
@@ -232,7 +232,7 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
             budget={"tokens": 9_000},
             judging={"base_urls": {"openai": judge.base_url}, "max_output_tokens": 800},
         )
-        first = run(config, say=lambda text: None, quiet=True)
+        first = finish(config)
         judge.latency_s = 0.0
         assert (first.exit_code, first.stopped) == (
             1,
@@ -240,9 +240,7 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
         )
         assert 0 < first.summary.n_units < 12
         assert first.folder.read_manifest()["status"] == "stopped"
-        second = resume(
-            first.folder.path, lambda text: None, quiet=True, settings=["budget.tokens=null"]
-        )
+        second = go_on(first.folder.path, settings=["budget.tokens=null"])
     assert (second.exit_code, second.summary.n_units) == (0, 12)
 
 

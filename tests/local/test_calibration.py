@@ -14,8 +14,8 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import run
 from memray_eval.types import EXISTING
+from tests.build import finish
 
 METRIC = "semantic_correctness"
 
@@ -57,7 +57,7 @@ def evaluated(path: Path, calibration: str, **keys: Any) -> Any:
         "executor": "local",
         "calibration": [calibration],
     }
-    return run(load_config(None, asked | keys), lambda text: None, quiet=True)
+    return finish(load_config(None, asked | keys))
 
 
 def test_labels_adjust_a_run_by_the_judge_that_they_are_of(tmp_path: Path) -> None:

@@ -13,8 +13,8 @@ from typer.testing import CliRunner
 
 from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
 from memray_eval.report.console import render
+from tests.build import finish
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, serving
 
@@ -40,7 +40,7 @@ def test_candidates_are_compared_and_exported(
             tasks=["navigation"],
             candidates=candidates, metrics=[],
         )  # fmt: skip
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
     text = render(done.summary)
     assert done.exit_code == 0
     quality = {row.candidate: row.quality for row in done.summary.performance if row.task is None}

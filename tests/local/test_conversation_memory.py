@@ -13,9 +13,9 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import DataError
-from memray_eval.execution.runs import resume, run
 from memray_eval.report.console import render
 from memray_eval.report.html.page import render_html
+from tests.build import finish, go_on
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -69,7 +69,7 @@ def test_every_wrong_answer_has_its_place_in_either_arm(
     memory_job: Callable[..., RunConfig], suite: str
 ) -> None:
     with serving(reply) as server:
-        done = run(memory_job(server, suite), say=lambda text: None, quiet=True)
+        done = finish(memory_job(server, suite))
     summary = done.summary
     assert (summary.n_units, summary.n_failed_units) == (2 * DATASETS[suite][1], 0)
     assert [one.arm for one in summary.arms] == ["retrieved: 2 turns by bm25", "full"]
@@ -91,7 +91,7 @@ def test_every_wrong_answer_has_its_place_in_either_arm(
 def test_a_rubric_is_asked_item_by_item(memory_job: Callable[..., RunConfig]) -> None:
     with serving(reply) as server:
         job = memory_job(server, "beam", metrics=["beam_rubric", "beam_event_order"])
-        done = run(job, say=lambda text: None, quiet=True)
+        done = finish(job)
     items = sum(len(record.sample.metadata["rubric"]) for record in done.folder.each())
     calls = Counter[str]()
     for record in done.folder.each():
@@ -124,7 +124,7 @@ def test_gold_is_in_no_prompt_of_a_whole_run(
         return reply(body)
 
     with serving(listen) as server:
-        run(memory_job(server, "locomo", dataset=str(path)), say=lambda text: None, quiet=True)
+        finish(memory_job(server, "locomo", dataset=str(path)))
     assert len(asked) == 28
     assert not any("PLANTED" in text or "adversarial" in text or "D1:" in text for text in asked)
 
@@ -138,8 +138,8 @@ def test_errata_stand_in_the_summary_and_after_a_resume(
     errata.write_text(json.dumps([wrong]))
     with serving(reply) as server:
         job = memory_job(server, "locomo", errata=str(errata), metrics=["rule_score"])
-        done = run(job, say=lambda text: None, quiet=True)
-        again = resume(done.folder.path, say=lambda text: None, quiet=True)
+        done = finish(job)
+        again = go_on(done.folder.path)
     for summary in (done.summary, again.summary):
         [figure] = summary.arms[0].errata
         assert (figure.n, figure.n_without) == (14, 13)
@@ -156,7 +156,7 @@ def test_what_points_nowhere_is_skipped_only_when_asked(
     with serving(reply) as server:
         fields = {"dataset": str(path), "metrics": ["rule_score"]}
         with pytest.raises(DataError, match=r"example-2, question 2.*'D9:9' is no turn"):
-            run(memory_job(server, "locomo", **fields), say=lambda text: None, quiet=True)
+            finish(memory_job(server, "locomo", **fields))
         job = memory_job(server, "locomo", skip_invalid=True, **fields)
-        done = run(job, say=lambda text: None, quiet=True)
+        done = finish(job)
     assert (done.summary.n_samples, done.summary.n_invalid) == (13, 1)

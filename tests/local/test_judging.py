@@ -7,10 +7,9 @@ from collections.abc import Callable
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
-from tests.build import empathy_verdict
+from tests.build import empathy_verdict, finish
 from tests.servers.provider import Answer, Fault, serving
 
 Job = Callable[..., RunConfig]
@@ -41,17 +40,14 @@ def test_a_judge_scores_its_metric_and_every_outcome_is_accounted_for(job: Job) 
             },
             judging={"base_urls": {"openai": server.base_url}},
         )
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
         asked = [body for body in server.requests if not body.get("stream")]
     assert len(asked) == 12  # six of each judged metric, none twice
     summary = {metric.metric: metric for metric in done.summary.metrics}
     empathy = summary["empathy"]
     assert (empathy.mean, empathy.coverage, empathy.judges) == (4.0, 1.0, {"openai/judge": 6})
     # "we are all with you" is not in the answer
-    assert (empathy.extras["unverified"], empathy.extras["trust"]) == (
-        6.0,
-        0.5,
-    )
+    assert (empathy.extras["unverified"], empathy.extras["trust"]) == (6.0, 0.5)
     safety = summary["safety"]
     assert (safety.mean, safety.n_failed, safety.coverage) == (None, 6, 0.0)
     assert summary["memory_utilization"].judges == {"rules+openai/hashed": 6}
@@ -74,7 +70,7 @@ def test_a_score_keeps_what_it_cost_and_what_went_wrong(job: Job) -> None:
             judge="openai/judge",
             judging={"base_urls": {"openai": server.base_url}},
         )
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
     (record,) = from_table(done.folder.records().to_table())
     scores = {score.metric: score for score in record.scores}
     assert scores["empathy"].usage.input_tokens == 10
@@ -91,7 +87,7 @@ def test_a_fallback_is_named_where_it_judged(job: Job) -> None:
     with serving(by_model) as server:
         judging = {"base_urls": {"openai": server.base_url}, "fallbacks": ["openai/second"]}
         config = job(server, limit=2, metrics=["empathy"], judge="openai/first", judging=judging)
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
     assert done.summary.metrics[0].judges == {"openai/second": 2}
     assert "openai/second (empathy)" in render(done.summary)
 
@@ -106,11 +102,7 @@ def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> No
     with serving(by_model) as server:
         judging = {"base_urls": {"openai": server.base_url}, "repeats": 2}
         jury = {"empathy": ["openai/kind", "openai/stern", "openai/calm"]}
-        done = run(
-            job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging),
-            say=lambda text: None,
-            quiet=True,
-        )
+        done = finish(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging))
         asked = [body for body in server.requests if not body.get("stream")]
     assert len(asked) == 12
     (empathy,) = done.summary.metrics

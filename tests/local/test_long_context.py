@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
+from tests.build import finish
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -59,7 +59,7 @@ def long_job(job: Job) -> Callable[..., RunConfig]:
 
 def test_both_kinds_of_score_stand_side_by_side_for_each_task(long_job: Job) -> None:
     with serving(reply) as server:
-        done = run(long_job(server), say=lambda text: None, quiet=True)
+        done = finish(long_job(server))
     summary, text = done.summary, render(done.summary)
     assert [row.task for row in summary.tasks if row.bucket is None][:2] == [
         "narrativeqa",
@@ -107,11 +107,7 @@ def test_questions_on_one_context_are_asked_together(long_job: Job, tmp_path: Pa
     ]
     (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     with serving(reply) as server:
-        run(
-            long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"),
-            say=lambda text: None,
-            quiet=True,
-        )
+        finish(long_job(server, dataset=str(tmp_path / "rows.jsonl"), judge="rules"))
         asked = [body["messages"][-1]["content"] for body in server.requests if body.get("stream")]
     assert len(asked) == 16
     order = [next(number for number in range(4) if f"Book {number}." in prompt) for prompt in asked]

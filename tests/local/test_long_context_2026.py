@@ -14,10 +14,10 @@ import pytest
 from memray_eval.benchmarks.long_context.suite import BENCHMARKS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
 from memray_eval.report.console import render
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
+from tests.build import finish
 from tests.conftest import REPOSITORY
 from tests.servers.provider import Provider, serving
 
@@ -53,7 +53,7 @@ def job(server: Provider, out: Path, **changes: Any) -> RunConfig:
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Record]]:
     with serving(reply) as server:
         config = job(server, tmp_path_factory.mktemp("whole"))
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
     return done, list(from_table(done.folder.records().to_table()))
 
 
@@ -109,7 +109,7 @@ def test_a_thinking_reply_is_scored_without_its_thought(whole: tuple[Any, list[R
 def test_some_of_the_tasks_can_be_picked(tmp_path: Path) -> None:
     with serving(reply) as server:
         config = job(server, tmp_path, tasks=["graphwalks:parents", "nolima:onehop"])
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
     tasks = {record.sample.task for record in from_table(done.folder.records().to_table())}
     assert tasks == {"graphwalks:parents", "nolima:onehop"}
 
@@ -121,8 +121,4 @@ def test_a_folder_that_is_called_as_no_benchmark_is_refused(
     row = {"id": "1", "query": "q", "task": "2needle"}
     (tmp_path / "data" / "mcrc" / "rows.jsonl").write_text(json.dumps(row))
     with serving(reply) as server, pytest.raises(Exception, match="no benchmark in the path of"):
-        run(
-            job(server, tmp_path, dataset=str(tmp_path / "data")),
-            say=lambda text: None,
-            quiet=True,
-        )
+        finish(job(server, tmp_path, dataset=str(tmp_path / "data")))

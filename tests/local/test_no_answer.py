@@ -11,12 +11,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import resume, run
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.html.page import write_html
 from memray_eval.report.long_table import write_parquet
 from memray_eval.types import Summary
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.no_answers import SERVERS, reply_with
 from tests.servers.provider import Outcome, serving
@@ -37,7 +37,7 @@ def in_turn(streams: bool) -> Callable[[dict[str, Any]], Outcome]:
 
 
 def finished(config: RunConfig) -> tuple[Summary, Any]:
-    done = run(config, lambda text: None, quiet=True)
+    done = finish(config)
     return done.summary, done.folder
 
 
@@ -75,7 +75,7 @@ def test_six_servers_of_no_answer_score_nothing_as_zero(
         }
         assert sorted(unscored.values()) == sorted(SERVERS)
         n_asked = server.n_requests
-        again = resume(folder.path, lambda text: None, quiet=True)
+        again = go_on(folder.path)
         assert (again.summary.n_units, server.n_requests) == (8, n_asked)
 
 

@@ -16,13 +16,12 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import Unreadable
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING, Record
-from tests.build import write_lines
+from tests.build import finish, go_on, write_lines
 from tests.servers.judgments import instance_of, judgment_reply
 from tests.servers.provider import Provider, Raw, Reply, serving
 from tests.wire.odd_replies import Cases, openai_cases, stream_cases
@@ -125,12 +124,12 @@ def test_a_judge_of_which_a_quarter_of_the_replies_is_odd(
     odd = placed(openai_cases(VERDICT), Unreadable)
     assert len(odd) == N_ODD
     with answering(odd, judgment_reply) as server:
-        first = run(judged(server), lambda text: None, quiet=True)
+        first = finish(judged(server))
         assert first.exit_code == 1  # the tolerance is 5 %
         assert_contained(first, odd)
         before, again = asked(server), set(odd)
         odd.clear()
-        second = resume(first.folder.path, lambda text: None, quiet=True)
+        second = go_on(first.folder.path)
     assert set(asked(server) - before) == again  # nothing else is asked twice
     assert second.exit_code == 0
     assert_contained(second, {})
@@ -142,13 +141,13 @@ def test_a_candidate_of_which_a_quarter_of_the_replies_is_odd(
     odd = placed(stream_cases(), Unreadable)
     assert len(odd) == N_ODD
     with answering(odd, answer) as server:
-        first = run(answered(server), lambda text: None, quiet=True)
+        first = finish(answered(server))
         assert first.exit_code == 0
         assert_contained(first, odd)
         records = by_unit(first)
         assert all((response := records[unit].response) and response.error for unit in odd)
         odd.clear()
-        second = resume(first.folder.path, lambda text: None, quiet=True)
+        second = go_on(first.folder.path)
     assert second.exit_code == 0
     assert_contained(second, {})
 
@@ -162,4 +161,4 @@ def test_odd_usages_and_half_a_surrogate_pair_end_nothing(
         (stream_cases(), answer, answered),
     ):
         with answering(placed(cases, None), good) as server:
-            assert_contained(run(make(server), lambda text: None, quiet=True), {})
+            assert_contained(finish(make(server)), {})

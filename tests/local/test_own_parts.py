@@ -13,9 +13,9 @@ import yaml
 import memray_eval as me
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError, DataError
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
+from tests.build import finish, go_on
 
 MINE = """
 from pathlib import Path
@@ -84,7 +84,7 @@ def run_job(folder: Path, **keys: Any) -> RunResult:
         **keys,
     }
     (folder / "job.yaml").write_text(yaml.safe_dump(job))
-    return run(load_config(folder / "job.yaml"), lambda text: None, quiet=True)
+    return finish(load_config(folder / "job.yaml"))
 
 
 def records(done: RunResult) -> list[Any]:
@@ -153,10 +153,10 @@ def test_what_they_return_that_is_none_says_so(folder: Path) -> None:
 
 def test_a_resumed_run_refuses_a_changed_file(folder: Path) -> None:
     done = run_job(folder)
-    assert resume(done.folder.path, lambda text: None, quiet=True).exit_code == 0
+    assert go_on(done.folder.path).exit_code == 0
     (folder / "my.py").write_text(MINE.replace("score=4", "score=5"))
     with pytest.raises(ConfigError, match=r"the code of my\.py was"):
-        resume(done.folder.path, lambda text: None, quiet=True)
+        go_on(done.folder.path)
 
 
 def test_a_changed_judge_is_asked_anew(folder: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_resumed_run_refuses_a_changed_template(folder: Path, shop: dict[str, 
     done = run_job(folder, **shop)
     (folder / "prompt.md").write_text("{{ query }}!")
     with pytest.raises(ConfigError, match="the prompt of suite shop was"):
-        resume(done.folder.path, lambda text: None, quiet=True)
+        go_on(done.folder.path)
 
 
 @pytest.mark.parametrize(

@@ -16,9 +16,9 @@ from memray_eval.cli import app
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import PairsConfig
 from memray_eval.execution.prepare.stored_config import is_pairwise, read_config, write_config
-from memray_eval.execution.runs import run
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.types import EXISTING, PAIR
+from tests.build import finish
 from tests.servers.judgments import message_texts
 from tests.servers.provider import Fault, Provider, serving
 
@@ -56,7 +56,7 @@ def answers(tmp_path: Path) -> Callable[..., str]:
             "tolerance": 1.0,
         }
         config = RunConfig.model_validate(job)
-        return run(config, lambda text: None, quiet=True, run_id=f"run-{name}").folder.path
+        return finish(config, run_id=f"run-{name}").folder.path
 
     return make
 
@@ -134,19 +134,14 @@ def test_a_run_that_stopped_goes_on_and_pays_nothing_twice(
         assert "compares other runs" in str(other.exception)
 
 
-def test_a_pairwise_folder_says_its_kind_and_one_without_it_is_known_by_its_pairs(
-    answers: Callable[..., str], tmp_path: Path
-) -> None:
+def test_a_pairwise_folder_says_its_kind(answers: Callable[..., str], tmp_path: Path) -> None:
     ordinary = RunFolder(answers("a", ["Sleep early."]))
     pairs = PairsConfig(runs=("results/a:a", "results/b:b"), rounds=1)
     folder = RunFolder(str(tmp_path / "pairs"))
     folder.create()
     write_config(folder, read_config(ordinary).model_copy(update={"pairs": pairs}))
-    stored = folder.read_config()
-    assert stored["kind"] == "pairwise"
+    assert folder.read_config()["kind"] == "pairwise"
     assert read_config(folder).pairs == pairs
-    del stored["kind"]
-    folder.write_config(stored)
     assert is_pairwise(folder)
     assert "kind" not in ordinary.read_config()
     assert not is_pairwise(ordinary)
@@ -165,7 +160,7 @@ def test_more_than_four_play_rounds_with_half_of_all_pairs(
     assert criterion["n_pairs"] == 6 * 2 * 3
     assert len(server.requests) <= 6 * 15  # half of 15 pairs in both orders
     assert criterion["standings"][0]["candidate"] == "m5"
-    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_pairs()
+    kept = RunFolder(str(tmp_path / "results" / "cup-round2")).read_json(FIGURES_OF_PAIRS)
     assert kept == report
     with serving(prefer_longer) as server:
         again = CliRunner().invoke(app, ["resume", "results/cup-round2", "--json"])

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import resume, run
 from memray_eval.report.brief import render_brief
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
@@ -38,7 +38,7 @@ def test_a_run_leaves_out_what_is_refused_and_says_so_once(
 ) -> None:
     script = RefusingServer("openai", REFUSED, reply)
     with serving(script) as server:
-        done = run(refusing_job(job, server), lambda line: None, quiet=True)
+        done = finish(refusing_job(job, server))
         assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
         assert script.refusals == dict.fromkeys(REFUSED, 1)
         manifest = done.folder.read_manifest()
@@ -58,11 +58,11 @@ def test_a_resumed_run_knows_what_was_refused(job: Callable[..., RunConfig]) -> 
     script = RefusingServer("openai", REFUSED, lambda body: "no verdict")
     with serving(script) as server:
         config = refusing_job(job, server, tolerance=1.0)
-        first = run(config, lambda line: None, quiet=True)
+        first = finish(config)
         assert first.summary.n_failed_units == 6
         known = first.folder.read_manifest()["parameters_left_out"]
         script.reply = reply
-        again = resume(first.folder.path, lambda line: None, quiet=True)
+        again = go_on(first.folder.path)
     assert again.summary.n_failed_units == 0
     assert script.refusals == dict.fromkeys(REFUSED, 1)
     assert again.folder.read_manifest()["parameters_left_out"] == known
@@ -73,12 +73,12 @@ def test_a_call_is_remembered_by_what_was_asked_for(
 ) -> None:
     """A second run, whose server takes all parameters, finds the verdicts of the first."""
     with serving(RefusingServer("vllm", ("temperature", "seed"), reply)) as server:
-        run(refusing_job(job, server), lambda line: None, quiet=True)
+        finish(refusing_job(job, server))
         n_judged = sum("stream" not in body for body in server.requests)
         assert n_judged >= 12
         server.reset()
         server.reply = reply
-        second = run(refusing_job(job, server), lambda line: None, quiet=True)
+        second = finish(refusing_job(job, server))
         assert all(body.get("stream") for body in server.requests)
         assert second.summary.temperatures == {"lab/o9": "temperature 0"}
 
@@ -87,6 +87,6 @@ def test_a_judge_at_temperature_0_is_said_to_be(
     job: Callable[..., RunConfig], tmp_path: Path
 ) -> None:
     with serving(reply) as server:
-        done = run(refusing_job(job, server), lambda line: None, quiet=True)
+        done = finish(refusing_job(job, server))
     assert done.folder.read_manifest()["parameters_left_out"] == {}
     assert "judged at temperature 0" in " ".join(render_brief(done.summary, "").split()).lower()

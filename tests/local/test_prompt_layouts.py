@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import resume, run
+from memray_eval.execution.runs import resume
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from tests.bench.prompt_cache import FLOOR, JUDGE, job, reply, samples
+from tests.build import finish
 from tests.servers.prompt_cache import PromptCache
 from tests.servers.provider import Provider, serving
 
@@ -21,10 +22,6 @@ CALLS = 4 * 3 * 3  # candidates, different prompts, repeats
 @pytest.fixture(autouse=True)
 def _key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ANTHROPIC_API_KEY", "none")
-
-
-def quiet(text: str) -> None:
-    return
 
 
 def one_memory(tmp_path: Path, judge: Provider, answers: Provider, layout: str) -> RunConfig:
@@ -38,7 +35,7 @@ def n_cached(done: RunResult) -> int:
 
 def test_a_memory_is_written_once_and_read_by_every_other_call(tmp_path: Path) -> None:
     with serving(reply) as answers, serving(reply, cache=PromptCache(floor=FLOOR)) as judge:
-        done = run(one_memory(tmp_path, judge, answers, "auto"), quiet, quiet=True)
+        done = finish(one_memory(tmp_path, judge, answers, "auto"))
         assert judge.n_requests == CALLS
         cached = [body["messages"][0]["content"] for body in judge.requests]
         assert all(isinstance(content, list) for content in cached)
@@ -48,7 +45,7 @@ def test_a_memory_is_written_once_and_read_by_every_other_call(tmp_path: Path) -
         assert used.cache_write_tokens == judge.written_tokens < 1.5 * 5000
         assert used.saved_usd > 0
         # In another session the same question is the same call: the nonce's secret is kept
-        again = run(one_memory(tmp_path, judge, answers, "auto"), quiet, quiet=True)
+        again = finish(one_memory(tmp_path, judge, answers, "auto"))
         assert judge.n_requests == CALLS
         assert n_cached(again) == 4 * 3
         assert again.summary.prompt_cache is None
@@ -65,7 +62,7 @@ def test_a_resumed_run_keeps_its_layout_and_says_where_another_is_taken(tmp_path
         return [line for line in lines if line.startswith("The prompts of")]
 
     with serving(reply) as answers, serving(reply, cache=PromptCache(floor=FLOOR)) as judge:
-        done = run(one_memory(tmp_path, judge, answers, "auto"), quiet, quiet=True)
+        done = finish(one_memory(tmp_path, judge, answers, "auto"))
         assert changes(done) == []
         (line,) = changes(done, "judging.layout=rubric_first")
         assert f"laid out as rubric_first 1; shared_first 1 from {FLOOR}" in line

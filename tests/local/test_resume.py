@@ -14,10 +14,10 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.results.schema import from_table
 from memray_eval.types import Record
+from tests.build import finish, go_on
 from tests.conftest import SAMPLES
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
@@ -29,10 +29,6 @@ METRICS = ["empathy", "helpfulness", "safety"]
 
 def reply(body: dict[str, Any]) -> str | Answer | Fault:
     return ANSWER if body.get("stream") else judgment_reply(body)
-
-
-def quiet(text: str) -> None:
-    return
 
 
 def judged_by(server: Provider, **judging: Any) -> dict[str, Any]:
@@ -54,9 +50,9 @@ def records(done: RunResult) -> list[Record]:
 def test_a_call_that_was_paid_is_not_paid_again_by_another_run(job: Job) -> None:
     with serving(reply) as server:
         config = job(server, limit=4, **judged_by(server))
-        first, second = run(config, quiet, quiet=True), run(config, quiet, quiet=True)
+        first, second = finish(config), finish(config)
         assert len(judged(server)) == 12
-        third = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
+        third = finish(job(server, limit=4, **judged_by(server, cache="off")))
         assert len(judged(server)) == 24
     assert not any(
         score.cached for record in (*records(first), *records(third)) for score in record.scores
@@ -80,11 +76,11 @@ def test_failed_scores_are_tried_again_and_nothing_else(job: Job) -> None:
         )
 
     with serving(without_safety) as server:
-        first = run(job(server, limit=4, **judged_by(server, cache="off")), quiet, quiet=True)
+        first = finish(job(server, limit=4, **judged_by(server, cache="off")))
         assert (first.exit_code, first.summary.n_failed_units) == (1, 4)
         asked = len(server.requests)
         server.reply = reply
-        second = resume(first.folder.path, quiet, quiet=True)
+        second = go_on(first.folder.path)
         again = server.requests[asked:]
     assert len(again) == 4
     assert all("safety" in json.dumps(body["response_format"]) for body in again)
@@ -113,15 +109,15 @@ def test_a_budget_counts_every_paid_call_of_the_sessions_before(job: Job) -> Non
             return judge.input_tokens + judge.output_tokens
 
         config = job(candidates, limit=4, budget={"tokens": 10**6}, **judged_by(judge))
-        first = run(config, quiet, quiet=True)
+        first = finish(config)
         assert first.summary.n_failed_units == 2
         assert first.folder.read_spending()["tokens"] == spent()
         paid = spent()
         enough_for_none = [f"budget.tokens={paid + 500}"]
-        second = resume(first.folder.path, quiet, quiet=True, settings=enough_for_none)
+        second = go_on(first.folder.path, settings=enough_for_none)
         assert "the next judge call does not fit the budget" in (second.stopped or "")
         assert spent() == paid
-        third = resume(first.folder.path, quiet, quiet=True, settings=["budget.tokens=null"])
+        third = go_on(first.folder.path, settings=["budget.tokens=null"])
         assert (third.exit_code, third.summary.n_failed_units) == (0, 0)
         assert spent() > paid
         assert third.folder.read_spending()["tokens"] == spent()
@@ -129,10 +125,10 @@ def test_a_budget_counts_every_paid_call_of_the_sessions_before(job: Job) -> Non
 
 def test_failed_answers_are_asked_for_again(job: Job) -> None:
     with serving(lambda body: Fault(400)) as server:
-        first = run(job(server, limit=3, **judged_by(server)), quiet, quiet=True)
+        first = finish(job(server, limit=3, **judged_by(server)))
         assert first.summary.n_failed_units == 3
         server.reply = reply
-        second = resume(first.folder.path, quiet, quiet=True)
+        second = go_on(first.folder.path)
         assert sum(bool(body.get("stream")) for body in server.requests) == 6
     assert (second.summary.n_failed_units, len(records(second))) == (0, 3)
 
@@ -148,13 +144,13 @@ def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
             rows_per_block=4,
             **judged_by(server, max_in_flight=3),
         )
-        first = run(config, quiet, quiet=True)
+        first = finish(config)
         assert first.exit_code == 1
         assert first.stopped is not None
         assert "JudgeError: the provider answered 400" in first.stopped
         assert 0 < first.summary.n_units < 40
         server.reply = reply
-        second = resume(first.folder.path, quiet, quiet=True)
+        second = go_on(first.folder.path)
     assert (second.exit_code, second.summary.n_units, second.summary.n_failed_units) == (0, 40, 0)
     assert len({record.unit_id for record in records(second)}) == len(records(second)) == 40
 
@@ -162,15 +158,13 @@ def test_the_first_failure_ends_a_run_that_says_so(job: Job) -> None:
 def test_a_budget_is_never_passed_and_the_run_goes_on_with_more(job: Job) -> None:
     with serving(reply) as candidate, serving(reply, count_tokens=True) as judge:
         options = judged_by(judge, max_output_tokens=200)
-        first = run(
-            job(candidate, limit=30, rows_per_block=4, budget={"tokens": 30_000}, **options),
-            quiet,
-            quiet=True,
+        first = finish(
+            job(candidate, limit=30, rows_per_block=4, budget={"tokens": 30_000}, **options)
         )
         assert first.stopped == "the next judge call does not fit the budget"
         assert 15_000 < judge.input_tokens + judge.output_tokens <= 30_000
         assert first.summary.n_units < 30
-        second = resume(first.folder.path, quiet, quiet=True, settings=["budget.tokens=null"])
+        second = go_on(first.folder.path, settings=["budget.tokens=null"])
         assert (len(candidate.requests), len(judge.requests)) == (30, 90)  # none was made twice
     assert (second.summary.n_units, second.summary.n_failed_units) == (30, 0)
 
@@ -180,23 +174,23 @@ def test_what_would_be_another_run_is_refused(job: Job, tmp_path: Path) -> None:
     samples = sorted(SAMPLES.glob("*/sample.json"))[:3]
     dataset.write_text("".join(json.dumps(json.loads(path.read_text())) + "\n" for path in samples))
     with serving(reply) as server:
-        done = run(job(server, dataset=str(dataset), **judged_by(server)), quiet, quiet=True)
+        done = finish(job(server, dataset=str(dataset), **judged_by(server)))
         with pytest.raises(ConfigError, match="a resumed run keeps its"):
-            resume(done.folder.path, quiet, settings=["judge=rules"])
+            go_on(done.folder.path, settings=["judge=rules"])
         with pytest.raises(ConfigError, match="no such key"):
-            resume(done.folder.path, quiet, settings=["judging.actor=2"])
+            go_on(done.folder.path, settings=["judging.actor=2"])
         with done.folder.held(), pytest.raises(ConfigError, match="another process is at work"):
-            resume(done.folder.path, quiet)
+            go_on(done.folder.path)
         manifest = done.folder.read_manifest()
         done.folder.write_manifest(
             manifest | {"rubrics": manifest["rubrics"] | {"safety": "other"}}
         )
         with pytest.raises(ConfigError, match="the rubric of safety was other when the run began"):
-            resume(done.folder.path, quiet)
+            go_on(done.folder.path)
         done.folder.write_manifest(manifest)
         dataset.write_text(dataset.read_text().replace("I ", "You ", 1))
         with pytest.raises(ConfigError, match="has changed since the run began"):
-            resume(done.folder.path, quiet)
+            go_on(done.folder.path)
 
 
 def test_paid_calls_are_found_in_a_folder_of_segments_too(job: Job, tmp_path: Path) -> None:
@@ -204,9 +198,9 @@ def test_paid_calls_are_found_in_a_folder_of_segments_too(job: Job, tmp_path: Pa
     folder = tmp_path / "calls"
     with serving(reply) as server:
         config = job(server, limit=3, **judged_by(server, cache=f"file://{folder}"))
-        run(config, quiet, quiet=True)
+        finish(config)
         assert list(folder.glob("*.jsonl.zst"))
-        second = run(config, quiet, quiet=True)
+        second = finish(config)
         assert len(judged(server)) == 9
     assert all(score.cached for record in records(second) for score in record.scores)
 
@@ -229,7 +223,7 @@ def test_a_judge_that_is_down_is_left_alone_and_the_run_says_so(job: Job) -> Non
         )
         mended = threading.Thread(target=mend_later, args=(judge,))
         mended.start()
-        done = run(config, quiet, quiet=True)
+        done = finish(config)
         mended.join()
         asked_while_down = judge.n_requests - 60
     assert (done.exit_code, done.summary.n_failed_units) == (0, 0)

@@ -17,6 +17,7 @@ from memray_eval.execution.session import RunResult
 from memray_eval.metric import NEEDS_JUDGE
 from memray_eval.results.schema import from_table
 from memray_eval.types import EXISTING
+from tests.build import finish
 from tests.servers.provider import Answer, Fault, Provider, serving
 
 Job = Callable[..., RunConfig]
@@ -139,11 +140,7 @@ def test_verdicts_that_stood_in_are_counted_apart(given: Job) -> None:
         )
 
     with serving(reply) as server:
-        done = run(
-            given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}),
-            lambda line: None,
-            quiet=True,
-        )
+        done = finish(given(server, judge="openai/m", judging={"on_judge_failure": "string_match"}))
     (summary,) = done.summary.metrics
     assert (summary.mean, summary.judges, summary.n_failed, done.exit_code) == (
         0.5,
@@ -171,7 +168,7 @@ def test_the_table_by_task_counts_every_call_that_was_paid_and_names_who_judged(
             judge={"semantic_correctness": "openai/m", "semantic_correctness/vt": "rules"},
             judging=judging,
         )
-        done = run(config, say=lambda text: None, quiet=True)
+        done = finish(config)
         calls = len(server.requests)
     found = {task.task: task.metrics[0] for task in done.summary.tasks}
     assert {task: (metric.calls, metric.estimates) for task, metric in found.items()} == {

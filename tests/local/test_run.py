@@ -12,16 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import (
-    ConfigError,
-    DataError,
-    EmbeddingError,
-)
-from memray_eval.execution.runs import RunResult, run
+from memray_eval.errors import ConfigError, DataError, EmbeddingError
+from memray_eval.execution.runs import RunResult
 from memray_eval.report.console import render
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table
 from memray_eval.types import Record
+from tests.build import finish
 from tests.conftest import shipped_samples
 from tests.servers.provider import Fault, serving
 
@@ -30,10 +27,6 @@ ANSWER = (
     "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water. Your age of 34 "
     "matters here."
 )
-
-
-def answered(config: RunConfig) -> RunResult:
-    return run(config, say=lambda text: None, quiet=True)
 
 
 def records(finished: RunResult) -> list[Record]:
@@ -71,7 +64,7 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> RunResult:
             "judge": "rules",
             "out": str(tmp_path_factory.mktemp("results")),
         }
-        done = answered(RunConfig.model_validate(config))
+        done = finish(RunConfig.model_validate(config))
         assert len(server.requests) == 120
         return done
 
@@ -158,7 +151,7 @@ def test_no_key_reaches_the_run_folder(job: Job) -> None:
             "name": "k", "model": "m", "backend": "openai", "base_url": server.base_url,
             "api_key_env": "MY_TEST_KEY",
         }  # fmt: skip
-        done = answered(job(server, candidates=[candidate], limit=3))
+        done = finish(job(server, candidates=[candidate], limit=3))
     written = b"".join(
         path.read_bytes() for path in Path(done.folder.path).rglob("*") if path.is_file()
     )
@@ -173,7 +166,7 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
         return Fault(400) if user_text(body) == marked else ANSWER
 
     with serving(reply) as server:
-        done = answered(job(server, limit=10, limit_order="first"))
+        done = finish(job(server, limit=10, limit_order="first"))
     failed = [record for record in records(done) if record.is_failed]
     assert [record.sample.query for record in failed] == [marked]
     assert failed[0].response is not None
@@ -195,7 +188,7 @@ def test_a_failed_call_is_a_row_with_its_error_and_spoils_no_mean(job: Job) -> N
 
 def test_when_nothing_is_scored_the_figures_are_missing_and_not_zero(job: Job) -> None:
     with serving(lambda body: Fault(404)) as server:
-        done = answered(job(server, limit=3))
+        done = finish(job(server, limit=3))
     assert done.exit_code == 1
     assert all(metric.mean is None and metric.coverage == 0.0 for metric in done.summary.metrics)
     text = render(done.summary)
@@ -205,7 +198,7 @@ def test_when_nothing_is_scored_the_figures_are_missing_and_not_zero(job: Job) -
 
 def test_an_answer_that_breaks_off_is_kept_and_marked(job: Job) -> None:
     with serving(lambda body: Fault(cut=True)) as server:
-        done = answered(job(server, limit=1))
+        done = finish(job(server, limit=1))
     (record,) = records(done)
     assert record.response is not None
     assert record.response.text == "Cut short"
@@ -229,7 +222,7 @@ def test_candidates_are_asked_side_by_side_with_their_own_sampling(job: Job) -> 
             }
             for temperature in (0.0, 1.5)
         ]
-        done = answered(job(server, candidates=candidates, limit=5))
+        done = finish(job(server, candidates=candidates, limit=5))
     assert len({record.unit_id for record in records(done)}) == 10
     assert sorted(request["temperature"] for request in server.requests) == [0.0] * 5 + [1.5] * 5
     assert {
@@ -247,10 +240,10 @@ def test_invalid_samples_stop_a_run_before_it_writes_anything(job: Job, tmp_path
             DataError,
             match=r"1 invalid samples, nothing was run:\n.*line 2: sample b: query: missing",
         ):
-            answered(job(server, dataset=str(path)))
+            finish(job(server, dataset=str(path)))
         assert not (tmp_path / "results").exists()
         assert not server.requests
-        done = answered(job(server, dataset=str(path), skip_invalid=True))
+        done = finish(job(server, dataset=str(path), skip_invalid=True))
     assert (done.summary.n_samples, done.summary.n_invalid) == (1, 1)
     assert "1 invalid ones skipped" in render(done.summary)
     problem = json.loads((Path(done.folder.path) / "problems.jsonl").read_text())
@@ -264,7 +257,7 @@ def test_an_embedding_model_that_cannot_load_ends_the_run_with_its_reason(
         serving(lambda body: ANSWER) as server,
         pytest.raises(EmbeddingError, match="cannot load the embedding model"),
     ):
-        answered(job(server, embedding={"model": f"local:{tmp_path}"}, limit=2))
+        finish(job(server, embedding={"model": f"local:{tmp_path}"}, limit=2))
     (folder,) = (tmp_path / "results").iterdir()
     assert json.loads((folder / "manifest.json").read_text())["status"] == "failed"
 
@@ -275,4 +268,4 @@ def test_a_key_that_is_not_set_is_told_before_anything_runs(job: Job) -> None:
         serving(lambda body: ANSWER) as server,
         pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"),
     ):
-        answered(job(server, candidates=[candidate], limit=2))
+        finish(job(server, candidates=[candidate], limit=2))

@@ -12,10 +12,10 @@ import pytest
 
 from memray_eval.cli import main
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
 from memray_eval.report.brief import render_brief
 from memray_eval.report.console import render
 from memray_eval.report.long_table import write_parquet
+from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, serving
 
@@ -29,15 +29,8 @@ def changes_after(n: int, say: Callable[[dict[str, Any]], str], before: str = OL
     return lambda body: Answer(say(body), model=before if next(numbers) < n else NEW)
 
 
-def go(config: RunConfig) -> Any:
-    return run(config, lambda text: None, quiet=True)
-
-
 def test_a_change_within_a_run_is_told_and_its_figures_are_split(
-    job: Job,
-    tmp_path: Any,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    job: Job, tmp_path: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {OLD: "Rest more. You sleep 4.5 hours.", NEW: "No."}
     numbers = count()
@@ -60,7 +53,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
         )
 
     with serving(answer) as candidate, serving(changes_after(2, judgment_reply)) as judge:
-        done = go(asked(judge, "a"))
+        done = finish(asked(judge, "a"))
         found = {(one.of, one.name, one.model): one for one in done.summary.served_models}
         assert {key: one.n for key, one in found.items()} == {
             ("candidate", "c", OLD): 4,
@@ -89,7 +82,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
             NEW,
         }
         n_asked = judge.n_requests
-        again = go(asked(judge, "b"))  # the candidate is the new one throughout
+        again = finish(asked(judge, "b"))  # the candidate is the new one throughout
         remembered = {
             one.served_model for record in again.folder.each() for one in record.scores
             if one.cached
@@ -105,7 +98,7 @@ def test_a_change_within_a_run_is_told_and_its_figures_are_split(
 
 def test_one_name_or_none_is_not_told(job: Job) -> None:
     with serving(lambda body: "Rest more.") as server:
-        done = go(job(server, metrics=["readability_score"], limit=3))
+        done = finish(job(server, metrics=["readability_score"], limit=3))
     (one,) = done.summary.served_models
     assert (one.of, one.name, one.model, one.n) == ("candidate", "served", "m", 3)
     assert not [note for note in done.summary.notes if "models" in note]
@@ -118,7 +111,7 @@ def test_a_jury_has_the_names_of_all(job: Job) -> None:
         serving(changes_after(99, judgment_reply)) as one,
         serving(changes_after(0, judgment_reply)) as two,
     ):
-        done = go(
+        done = finish(
             job(
                 server,
                 servers={"one": {"url": one.base_url}, "two": {"url": two.base_url}},
@@ -136,7 +129,7 @@ def test_a_jury_has_the_names_of_all(job: Job) -> None:
 
 def test_unknown_marks_are_told_once(job: Job) -> None:
     with serving(lambda body: "<xyz_think>Hm.</xyz_think> Rest more.") as server:
-        done = go(job(server, metrics=["readability_score"], limit=3))
+        done = finish(job(server, metrics=["readability_score"], limit=3))
     assert done.summary.unknown_marks == {"<xyz_think>": 3}
     (note,) = (one for one in done.summary.notes if "is not known" in one)
     assert note.endswith("3 of the answers.")

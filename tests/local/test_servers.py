@@ -9,6 +9,7 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.runs import resume, run
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Fault, serving
 
@@ -37,7 +38,7 @@ def test_each_is_asked_what_its_name_says(
             limit=3,
             tolerance=1.0,
         )
-        done = run(config, lambda text: None, quiet=True)
+        done = finish(config)
         assert {request["model"] for request in candidate.requests} == {"org/model"}
         assert {request["model"] for request in juror.requests} == {"juror"}
         assert juror.n_requests == lab.n_requests == 3
@@ -47,7 +48,7 @@ def test_each_is_asked_what_its_name_says(
         assert "one/juror" in judges
         assert "lab/juror" in judges
         lab.reply = judgment_reply
-        again = resume(done.folder.path, lambda text: None, quiet=True)
+        again = go_on(done.folder.path)
         assert {one.metric: one.n_scored for one in again.summary.metrics} == {
             "empathy": 3,
             "relevance": 3,

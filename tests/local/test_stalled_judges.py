@@ -13,8 +13,9 @@ import pytest
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ConfigError, Stopped
 from memray_eval.execution.estimate import Estimate
-from memray_eval.execution.runs import resume, run
+from memray_eval.execution.runs import run
 from memray_eval.results.run_folder import RunFolder
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, Provider, serving
 
@@ -84,7 +85,7 @@ def test_429s_without_end_stop_the_run_and_it_is_resumed(
         if retry_after == "3600":
             return
         judge.fault = None
-        done = resume(folder.path, lambda line: None, quiet=True)
+        done = go_on(folder.path)
     assert (done.exit_code, done.summary.n_units, done.summary.n_failed_units) == (0, UNITS, 0)
 
 
@@ -102,7 +103,7 @@ def test_a_used_up_quota_stops_the_run_at_once_and_keeps_what_was_judged(
         assert "Stopping: openai/m: " in capfd.readouterr().err
         assert judge.n_judged <= 2 + 3
         judge.fault = None
-        again = resume(done.folder.path, lambda line: None, quiet=True)
+        again = go_on(done.folder.path)
     assert (again.exit_code, again.summary.n_units, again.summary.n_failed_units) == (0, UNITS, 0)
     assert judge.n_judged <= UNITS + 3
 
@@ -116,7 +117,7 @@ def test_a_fallback_is_asked_where_the_quota_is_used_up(job: Job) -> None:
         )
 
     with serving(by_model) as server:
-        done = run(judged(job, server, fallbacks=["openai/second"]), lambda line: None, quiet=True)
+        done = finish(judged(job, server, fallbacks=["openai/second"]))
     assert done.exit_code == 0
     assert done.summary.metrics[0].judges == {"openai/second": UNITS}
 
@@ -144,6 +145,6 @@ def test_a_judge_without_a_known_price_is_asked_about(
             ConfigError,
             match=r"the price of openai/unheard-of is not known.*judging\.price=.*--yes",
         ):
-            run(config, lambda line: None, quiet=True, agree=lambda made: bool(asked.append(made)))
+            finish(config, agree=lambda made: bool(asked.append(made)))
     assert [judge.is_priced for judge in asked[0].judges] == [False]
     assert not Path(config.out).exists()

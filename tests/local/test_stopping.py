@@ -12,17 +12,13 @@ from typer.testing import CliRunner
 from memray_eval.cli import app
 from memray_eval.config.loading import load_config
 from memray_eval.errors import ConfigError
-from memray_eval.execution.runs import resume, run
 from memray_eval.execution.session import RunResult
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
 from memray_eval.types import EXISTING
+from tests.build import finish, go_on
 
 N = 2400
-
-
-def quiet(text: str) -> None:
-    return
 
 
 def write_answers(path: Path, names: tuple[str, ...] = ("mine",)) -> str:
@@ -60,7 +56,7 @@ def evaluated(path: Path, stop_at: str | None, **keys: Any) -> RunResult:
         }
         | keys,
     )
-    return run(config, quiet, quiet=True)
+    return finish(config)
 
 
 def test_a_run_stops_when_its_mean_is_known_and_is_completed(tmp_path: Path) -> None:
@@ -81,7 +77,7 @@ def test_a_run_stops_when_its_mean_is_known_and_is_completed(tmp_path: Path) -> 
     assert "resume --all" in screen
     assert "stopped when decided: exact_match ±0.1" in render_html(done.folder)
     # It is decided already: nothing more is done
-    again = resume(done.folder.path, quiet, quiet=True)
+    again = go_on(done.folder.path)
     assert again.is_decided
     assert again.summary.n_units == done.summary.n_units
     shown = CliRunner().invoke(app, ["resume", "--all", "--json", done.folder.path])

@@ -17,12 +17,12 @@ from memray_eval.execution.doctor import examine
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare.estimates import estimate_of
 from memray_eval.execution.prepare.resolve import needs_of, resolve
-from memray_eval.execution.runs import resume, run
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief
 from memray_eval.report.html.page import render_html
 from memray_eval.report.long_table import write_csv
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply, prose_reply, schema_of
 from tests.servers.provider import Provider, serving
 from tests.wire.test_environment import url_of
@@ -65,7 +65,7 @@ def test_auto_with_one_key_finds_every_metric_a_judge_though_the_roles_are_off(
             judge="auto",
             judging={"base_urls": {provider: url_of(provider, server)}},
         )
-        done = run(config, say=lambda line: None, quiet=True)
+        done = finish(config)
     assert names
     assert {metric.metric for metric in done.summary.metrics} == set(names)
     for metric in done.summary.metrics:
@@ -98,14 +98,14 @@ def test_a_model_that_vanishes_in_the_middle_keeps_what_it_gave(
             judge="auto",
             judging={"base_urls": {"openai": server.base_url}, "max_in_flight": 1},
         )
-        done = run(config, say=lambda line: None, quiet=True)
+        done = finish(config)
         (empathy,) = done.summary.metrics
         assert set(empathy.judges) == {"openai/gpt-4o", "openai/gpt-6-luna"}
         assert (sum(empathy.judges.values()), empathy.n_failed) == (12, 0)
         assert sum(body["model"] == "gpt-4o" for body in server.requests) <= (
             empathy.judges["openai/gpt-4o"] + 3
         )
-        again = resume(done.folder.path, say=lambda line: None, quiet=True)
+        again = go_on(done.folder.path)
     assert again.summary.metrics[0].judges == empathy.judges
     manifest = done.folder.read_manifest()
     assert manifest["judges"]["empathy"] == "openai/gpt-4o (preferred)"
@@ -115,7 +115,7 @@ def test_a_model_that_vanishes_in_the_middle_keeps_what_it_gave(
 def unpriced_run(job: Job, server: Provider, judge: Any) -> Any:
     servers = {"lab": {"url": server.base_url}}
     config = job(server, limit=3, metrics=["empathy"], judge=judge, servers=servers)
-    return run(config, say=lambda line: None, quiet=True)
+    return finish(config)
 
 
 def test_a_cost_that_nobody_knows_is_nowhere_zero(job: Job, tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_a_sum_of_known_and_unknown_says_how_far_it_goes(
                 "paid": {"url": server.base_url, "price": {"input_usd": 1e5, "output_usd": 0}},
             },
         )
-        done = run(config, say=lambda line: None, quiet=True)
+        done = finish(config)
     # Ten tokens a prompt
     assert (done.summary.cost_usd, done.summary.unpriced_calls) == (pytest.approx(3.0), 3)
     told = " ".join(render_brief(done.summary, done.folder.path).split())

@@ -48,11 +48,7 @@ def server() -> Iterator[ServerProcess]:
 
 def job_file(tmp_path: Path, server: ServerProcess, out: str, **changes: Any) -> Path:
     data = write_responses(tmp_path, UNITS)
-    batch = {
-        "poll_s": 0.1,
-        "min_calls": 1,
-        "limits": {"openai": {"calls": A_BATCH, "at_once": 3}},
-    }
+    batch = {"poll_s": 0.1, "min_calls": 1, "limits": {"openai": {"calls": A_BATCH, "at_once": 3}}}
     changes |= {"mode": "batch", "batch": batch}
     config = judging_job(data, Path("unused"), server.base_url, METRICS, "local", **changes)
     config = config.model_copy(update={"rows_per_block": 10, "out": out})

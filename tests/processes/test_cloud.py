@@ -264,8 +264,7 @@ def test_killed_and_resumed_elsewhere(open_s3: S3Server, tmp_path: Path) -> None
         log = ended(["resume", folder.path], environment, second)
         kept = books(folder, server)
         counted(
-            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s",
-            kept,
+            f"S3, {before} parts written before, resumed in {time.monotonic() - began:.1f} s", kept
         )
         assert (kept.rows, kept.units, kept.scored) == (UNITS, UNITS, UNITS)
         assert kept.paid_again <= IN_FLIGHT

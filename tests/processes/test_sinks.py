@@ -109,10 +109,7 @@ def check_mlflow(client: Any, run_id: str, figures: dict[str, float | None]) -> 
     """One run, which has each figure once."""
     experiment = client.get_experiment_by_name("memray_eval")
     (sent,) = client.search_runs([experiment.experiment_id])
-    assert (sent.data.tags["memray_eval.run_id"], sent.info.status) == (
-        run_id,
-        "FINISHED",
-    )
+    assert (sent.data.tags["memray_eval.run_id"], sent.info.status) == (run_id, "FINISHED")
     assert {name: sent.data.metrics[name] for name in figures} == figures
     for name in sent.data.metrics:
         if not name.startswith("run."):  # the run took longer by each session

@@ -11,8 +11,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.execution.estimate import Estimate
 from memray_eval.execution.estimate_text import estimate_lines
 from memray_eval.execution.prepare.estimates import estimate_of
-from memray_eval.execution.runs import run
-from tests.build import judging_job, write_responses
+from tests.build import finish, judging_job, write_responses
 from tests.servers.process import serving_process
 
 pytestmark = pytest.mark.night
@@ -47,15 +46,12 @@ def test_calls_tokens_dollars_and_time_are_said_within_a_fifth(tmp_path: Path) -
         config = config.model_copy(update={"assumptions": assumptions})
         before = estimate_of(config)
         assert server.stats()["n_requests"] == 0
-        done = run(config, lambda line: None, quiet=True)
+        done = finish(config)
         stats = server.stats()
     spent = sum(score.cost_usd for record in done.folder.each() for score in record.scores)
     pairs = {
         "calls": (before.calls, stats["n_answered"]),
-        "input tokens": (
-            sum(judge.input_tokens for judge in before.judges),
-            stats["input_tokens"],
-        ),
+        "input tokens": (sum(judge.input_tokens for judge in before.judges), stats["input_tokens"]),
         "output tokens": (
             sum(judge.output_tokens for judge in before.judges),
             stats["output_tokens"],
@@ -87,13 +83,8 @@ def test_a_run_that_may_cost_much_is_not_started_without_a_budget_or_a_yes(tmp_p
     )
     dear = config.model_copy(update={"dataset": str(write_responses(tmp_path, 40))})
     with pytest.raises(ConfigError, match=r"set one \(--budget-usd, budget.usd\), or agree"):
-        run(
-            dear,
-            lambda line: None,
-            quiet=True,
-            agree=lambda before: bool(estimates.append(before)),
-        )
+        finish(dear, agree=lambda before: bool(estimates.append(before)))
     assert estimates[0].usd > 10
     assert not (tmp_path / "out").exists()
     # Cheap: nobody is asked
-    assert run(config, lambda line: None, quiet=True).summary.n_failed_units == 3
+    assert finish(config).summary.n_failed_units == 3

@@ -15,7 +15,7 @@ import ray
 from memray_eval.config.environment import key_digest
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.services import LIMITER, NAMESPACE
-from memray_eval.execution.runs import run
+from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Limits, Provider, serving
 
@@ -46,8 +46,8 @@ def judged(job: Job, server: Provider, per_min: float, **judging: Any) -> RunCon
     )
 
 
-def finish(config: RunConfig) -> None:
-    done = run(config, lambda line: None, quiet=True)
+def finish_well(config: RunConfig) -> None:
+    done = finish(config)
     assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
 
 
@@ -67,7 +67,7 @@ def test_a_second_run_with_other_limits_gets_its_own_once_the_first_is_over(job:
         gaps = list[list[float]]()
         for per_min in (40, 2400, 60):
             server.reset()
-            finish(judged(job, server, per_min))
+            finish_well(judged(job, server, per_min))
             gaps.append(judge_gaps(server))
     print(f"\nseconds for {UNITS - 1} gaps at 40, 2400 and 60 a minute: {[sum(g) for g in gaps]}")
     slow, fast, middle = (sum(run_gaps) for run_gaps in gaps)
@@ -100,7 +100,7 @@ def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
 
         def work(config: RunConfig) -> None:
             try:
-                finish(config)
+                finish_well(config)
             except BaseException as error:
                 errors.append(error)
 
@@ -115,7 +115,7 @@ def test_two_runs_at_once_have_a_pace_each_where_they_have_an_account_each(
         for at, headers in zip(server.times, server.headers, strict=True):
             by_key.setdefault(headers["Authorization"], []).append(at)
         limiter = ray.get_actor(LIMITER, namespace=NAMESPACE)
-        models = ray.get(limiter.known.remote())
+        models = ray.get(limiter.limits_by_judge.remote())
     spans = {key: times[-1] - times[0] for key, times in by_key.items()}
     print(f"\nseconds by key: {spans}")
     assert len(spans) == len(set(variables))

@@ -17,8 +17,8 @@ import yaml
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.exported_metrics import SERIES
-from memray_eval.execution.runs import run
 from memray_eval.execution.session import RunResult
+from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import INPUT_TOKENS, Answer, Fault, Provider, Storm, serving
 
@@ -107,15 +107,13 @@ def judged_by(server: Provider, folder: Path) -> dict[str, Any]:
 def test_figures_are_those_of_the_provider(job: Job, tmp_path: Path) -> None:
     books = Books()
     with serving(books.reply) as server:
-        done = run(
-            config := job(server, **judged_by(server, tmp_path)), lambda text: None, quiet=True
-        )
+        done = finish(config := job(server, **judged_by(server, tmp_path)))
         counted = Counter(books.counted)
         assert server.n_requests == sum(counted[outcome] for outcome in OUTCOMES) + SAMPLES
         served = {"in": server.input_tokens, "out": server.output_tokens}
         wait_for_export(done, lambda values: check_metrics(values, counted, served, done))
         check_manifest(done, counted)
-        again = run(config, lambda text: None, quiet=True)
+        again = finish(config)
     n_failed = sum(metric.n_failed for metric in done.summary.metrics)
     assert n_failed > 0  # the storm did its part
     wait_for_export(again, lambda values: check_metrics_of_cache(values, VERDICTS - n_failed))

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from memray_eval.config.schema import RunConfig
-from memray_eval.execution.runs import run
+from tests.build import finish
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import serving
 from tests.servers.refusals import RefusingServer
@@ -41,7 +41,7 @@ def test_a_parameter_is_refused_once_over_all_actors(job: Callable[..., RunConfi
             judging={"actors": 2, "parameters": {"top_k": 5, "top_p": 0.9, "stop": ["END"]}},
             limit=16,
         )
-        done = run(config, lambda line: None, quiet=True)
+        done = finish(config)
     assert (done.exit_code, done.summary.n_failed_units) == (0, 0)
     assert script.refusals == dict.fromkeys(REFUSED, 1)
     assert judge.refusals == dict.fromkeys(REFUSED, 1)

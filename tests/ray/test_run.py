@@ -12,18 +12,15 @@ import pytest
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.errors import GenerationError, ResourceError
-from memray_eval.execution.runs import RunResult, run
+from memray_eval.execution.runs import RunResult
 from memray_eval.results.schema import from_table
+from tests.build import finish
 from tests.conftest import shipped_samples
 from tests.servers.process import serving_process
 from tests.servers.provider import serving
 
 Job = Callable[..., RunConfig]
 ANSWER = "Rest more. You sleep 4.5 hours, and your mild anemia matters. Drink water."
-
-
-def answered(config: RunConfig) -> RunResult:
-    return run(config, say=lambda text: None, quiet=True)
 
 
 def echo_memory(body: dict[str, Any]) -> str:
@@ -48,9 +45,9 @@ def scores(done: RunResult) -> dict[str, Any]:
 def test_figures_are_those_of_a_run_in_one_process(job: Job) -> None:
     # Slow enough that stages must overlap
     with serving(echo_memory, latency_s=0.3) as server:
-        on_ray = answered(job(server, server={"max_in_flight": 2}))
+        on_ray = finish(job(server, server={"max_in_flight": 2}))
         server.latency_s = 0.05
-        local = answered(job(server, server={"max_in_flight": 2}, executor="local"))
+        local = finish(job(server, server={"max_in_flight": 2}, executor="local"))
     assert on_ray.exit_code == local.exit_code == 0
     assert len(scores(on_ray)) == 120
     assert scores(on_ray) == scores(local)
@@ -68,7 +65,7 @@ def test_a_combined_json_flows_too(job: Job, tmp_path: Path) -> None:
     with serving(lambda body: ANSWER, latency_s=0.2) as server:
         # Judges that leave less than a CPU, as an engine does on two: spreading the rows must not
         # want a whole one.
-        done = answered(
+        done = finish(
             job(
                 server,
                 dataset=str(tmp_path / "data.json"),
@@ -86,13 +83,13 @@ def test_a_plan_that_would_hang_is_refused(job: Job, tmp_path: Path) -> None:
         serving(lambda body: ANSWER) as server,
         pytest.raises(ResourceError, match=r"needs 50\.45 CPUs"),
     ):
-        answered(job(server, judging={"actors": 50, "cpus": 1.0}))
+        finish(job(server, judging={"actors": 50, "cpus": 1.0}))
     assert not (tmp_path / "results").exists()
 
 
 def test_a_pipeline_that_stands_still_ends_with_what_to_do(job: Job) -> None:
     with serving_process(latency_s=60) as server, pytest.raises(GenerationError) as raised:
-        answered(
+        finish(
             job(
                 server,
                 limit=1,

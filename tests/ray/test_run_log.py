@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,9 +15,10 @@ import ray
 
 from memray_eval.config.schema import RunConfig
 from memray_eval.execution.ray.executor import RayExecutor
-from memray_eval.execution.run_counter import RunReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry, show_log
-from memray_eval.execution.runs import resume, run
+from memray_eval.results.run_folder import RunFolder
+from tests.build import finish, go_on
 from tests.servers.judgments import judgment_reply
 from tests.servers.provider import Answer, Fault, serving
 
@@ -43,9 +45,9 @@ def test_what_workers_log_is_in_the_run_folder(
         with serving(reply) as server:
             judging = {"base_urls": {"openai": server.base_url}, "actors": 2}
             settings = {"metrics": ["empathy", "safety"], "judge": "openai/j", "judging": judging}
-            done = run(job(server, limit=6, **settings), lambda line: None, quiet=True)
+            done = finish(job(server, limit=6, **settings))
             first = entries(done.folder.path)
-            resume(done.folder.path, lambda line: None, quiet=True)
+            go_on(done.folder.path)
     finally:
         show_log(0)
         logging.getLogger("memray_eval").setLevel(level)
@@ -82,7 +84,7 @@ def test_what_ray_warns_of_in_a_worker_is_in_the_run_folder(tmp_path: Path, job:
     candidates = [{"name": "mine", "model": f"{tmp_path / 'mine.py'}:ask"}]
     with serving(judgment_reply) as server:
         config = job(server, limit=4, candidates=candidates, metrics=["relevance"], executor="ray")
-        done = run(config, lambda line: None, quiet=True)
+        done = finish(config)
     assert [record.response.error for record in done.folder.each() if record.response] == [None] * 4
     assert done.exit_code == 0
     logged = entries(done.folder.path)
@@ -97,10 +99,12 @@ def test_what_ray_warns_of_in_a_worker_is_in_the_run_folder(tmp_path: Path, job:
 
 def test_what_a_library_repeats_is_logged_once(job: Job) -> None:
     """Messages that differ in their figures are alike; what is no warning is left out."""
-    counter = RayExecutor().start_counter("run", (), 1.0)
+    spec = SimpleNamespace(tolerated=lambda n_units: 1.0)
+    plan: Any = SimpleNamespace(spec=spec, n_units=1)
+    counter = RayExecutor(plan, RunFolder("run")).start_counter(())
 
     @ray.remote
-    def warn(reports: RunReports) -> None:
+    def warn(reports: RunCounter) -> None:
         for seconds in range(3):
             logging.getLogger("ray.data.slow").warning("took %d s", seconds)
             logging.getLogger("vllm.engine").error(f"lost {seconds} of 3")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from memray_eval.execution.runs import resume
-from tests.local.test_stopping import N, evaluated, quiet
+from tests.build import go_on
+from tests.local.test_stopping import N, evaluated
 
 pytestmark = pytest.mark.night
 
@@ -37,7 +37,7 @@ def test_a_run_on_ray_stops_when_decided_and_is_completed(tmp_path: Path) -> Non
     assert decided.low < 0.75 < decided.high
     assert done.folder.read_manifest()["status"] == "stopped"
     (tmp_path / "quick").touch()
-    completed = resume(done.folder.path, quiet, quiet=True, settings=["stop_at=null"])
+    completed = go_on(done.folder.path, settings=["stop_at=null"])
     assert completed.summary.n_units == N
     assert completed.summary.decided is None
     assert completed.summary.metrics[0].figure.value == 0.75

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from memray_eval.config.sections import Budget
-from memray_eval.execution.services import LocalServices
+from memray_eval.execution.services import start_services
 from memray_eval.judges.batches.port import BatchClient
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.judge_factory import build_batch_queues
@@ -31,7 +31,7 @@ def test_a_call_of_a_batch_is_the_live_one(
     async def ask(server: Provider) -> tuple[dict[str, Any], BatchClient]:
         async with closing_clients():
             judging = judging_of(Case(name="", did="", provider=provider), server.root, tmp_path)
-            services = LocalServices(
+            services = start_services(
                 Budget(), judging.cache, str(tmp_path / "run"), NOTHING, 1, 8, print
             )
             connected = services.connect(print, lambda: False, None, lambda name: NO_OBSERVER)

@@ -15,7 +15,7 @@ from memray_eval.analysis.pairs.models import PairSide, PairwiseReport
 from memray_eval.analysis.pairs.verdicts import read_verdicts
 from memray_eval.analysis.scores import find_cluster
 from memray_eval.analysis.statistics import Settings
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import FIGURES_OF_PAIRS, RunFolder
 from memray_eval.storage.paths import locate, readable
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def report_pairs(
 
 def read_report(folder: RunFolder) -> PairwiseReport | None:
     """The report that a pairwise run keeps; None where there is none, or another version's."""
-    kept = folder.read_pairs()
+    kept = folder.read_json(FIGURES_OF_PAIRS)
     if kept is None:
         return None
     try:

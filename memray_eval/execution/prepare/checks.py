@@ -15,7 +15,7 @@ from memray_eval.datasets.scan import Scan
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
-from memray_eval.execution.phases import StageSeconds, choose_phases
+from memray_eval.execution.executors import StageSeconds, choose_phases
 from memray_eval.execution.plan import engine_device, judge_pool
 from memray_eval.execution.ray.placement import Placement
 from memray_eval.execution.resume_state import ResumeState
@@ -33,7 +33,7 @@ ASK_USD = 10.0  # above this a run without a budget asks
 
 def estimate_run(
     spec: RunSpec,
-    found: Scan,
+    scan: Scan,
     capacity: Capacity,
     *,
     samples: int | None = None,
@@ -41,41 +41,41 @@ def estimate_run(
     node_usd_per_hour: Mapping[str, float] | None = None,
     today: date | None = None,
 ) -> Estimate:
-    """What a run whose dataset has been scanned would take there."""
-    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or found.n_samples))
+    """The estimate of a run whose dataset has been scanned."""
+    pool = judge_pool(spec, capacity.cpus, spec.read.block_rows(samples or scan.n_samples))
     counted = capacity if placement is None else placement.cluster_spec.at_first()
     return estimate(
         spec,
-        found,
+        scan,
         capacity,
         pool,
         schedule(spec, counted, engine_device(spec, capacity.all_gpus)),
         samples=samples,
-        site=placement,
+        placement=placement,
         node_usd_per_hour=node_usd_per_hour,
         today=today,
     )
 
 
 def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
-    """Raises ConfigError where a run without a budget may cost more than ASK_USD, or nobody knows
+    """Raises ConfigError if a run without a budget may cost more than ASK_USD, or nobody knows
     how much, and nobody agrees."""
     spec = plan.spec
     if spec.budget.is_set or not spec.calls_judges:
         return
-    made = estimate_run(spec, plan.found, plan.capacity)
+    estimated = estimate_run(spec, plan.scan, plan.capacity)
     unknown = unpriced(spec.all_judges.values(), spec.judging, spec.judge_table)
     billing = [name for name in unknown if may_bill(name, spec.judging)]
-    if billing and not agree(made):
+    if billing and not agree(estimated):
         raise ConfigError(
             f"the price of {', '.join(billing)} is not known, so nobody can say what this run "
-            f"costs ({made.calls} judge calls), and it has no budget; {_how_to_price(billing)}, or "
-            "say --yes"
+            f"costs ({estimated.calls} judge calls), and it has no budget; "
+            f"{_how_to_price(billing)}, or say --yes"
         )
-    if not billing and (made.usd or 0.0) > ASK_USD and not agree(made):
+    if not billing and (estimated.usd or 0.0) > ASK_USD and not agree(estimated):
         raise ConfigError(
-            f"this run may cost about ${made.usd:,.2f} ({made.calls} judge calls) and has no "
-            "budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
+            f"this run may cost about ${estimated.usd:,.2f} ({estimated.calls} judge calls) and "
+            "has no budget; set one (--budget-usd, budget.usd), or agree (--yes, confirm=True). "
             "`memray-eval estimate` shows what it is made of."
         )
 
@@ -83,15 +83,15 @@ def check_cost(plan: RunPlan, agree: Callable[[Estimate], bool]) -> None:
 def check_judges(spec: RunSpec, path: str) -> None:
     """Raises ConfigError for a budget in dollars that a judge of unknown price would pass unseen,
     and what check_calls does."""
-    asked = [choice for choice in spec.all_judges.values() if choice.judge != RULES]
-    unknown = unpriced(asked, spec.judging, spec.judge_table)
+    choices = [choice for choice in spec.all_judges.values() if choice.judge != RULES]
+    unknown = unpriced(choices, spec.judging, spec.judge_table)
     if spec.budget.usd is not None and unknown:
         raise ConfigError(
             f"--budget-usd (budget.usd) cannot be kept: the price of {', '.join(unknown)} is not "
             f"known; {_how_to_price(unknown)}, with 0 for a server that bills nobody, or bound the "
             "tokens instead (budget.tokens)"
         )
-    if asked:
+    if choices:
         check_calls(spec.judging.cache, path)
 
 
@@ -108,27 +108,28 @@ def check_calibrations(spec: RunSpec) -> None:
     check_metrics(spec.calibrations, [metric.name for metric in spec.metrics])
     rubrics = rubrics_of(spec)
     by_metric: dict[str, list[JudgeCalibration]] = {}
-    for one in spec.calibrations:
-        if isinstance(one, JudgeCalibration):
-            by_metric.setdefault(one.metric, []).append(one)
-    for metric, known in by_metric.items():
+    for labels in spec.calibrations:
+        if isinstance(labels, JudgeCalibration):
+            by_metric.setdefault(labels.metric, []).append(labels)
+    for metric, calibrations in by_metric.items():
         choice = spec.judges.get(metric)
-        asked = "" if choice is None else join_jurors(choice.judges)
+        judges = "" if choice is None else join_jurors(choice.judges)
         # Rules name their embedding model too, and the embedded judge's model is known later
         named = [
-            one
-            for one in known
+            labels
+            for labels in calibrations
             if choice is None
-            or one.judge == asked
-            or (one.judge.startswith(RULES) if asked == RULES else is_embedded(asked))
+            or labels.judge == judges
+            or (labels.judge.startswith(RULES) if judges == RULES else is_embedded(judges))
         ]
         if not named:
             raise ConfigError(
                 f"--calibration: the labels for {metric} are of verdicts by "
-                f"{', '.join(one.judge for one in known)}, and {asked} is to judge it here"
+                f"{', '.join(labels.judge for labels in calibrations)}, and {judges} is to judge "
+                "it here"
             )
         digest = rubrics.get(metric, "")
-        if all(digest and one.rubric != digest for one in named):
+        if all(digest and labels.rubric != digest for labels in named):
             raise ConfigError(
                 f"--calibration: the labels for {metric} are of verdicts by the rubric "
                 f"{named[0].rubric}, and here it is {digest}: calibrate this one"
@@ -188,7 +189,7 @@ def check_machine(spec: RunSpec) -> None:
 
 
 def check_device(spec: RunSpec) -> None:
-    """Raises ConfigError where a cluster that is to grow cannot say yet on what engines will
+    """Raises ConfigError if a cluster that is to grow cannot say yet on what engines will
     run."""
     if spec.cluster.wait_s and spec.engine.device == "auto" and spec.has_vllm:
         raise ConfigError(
@@ -197,15 +198,13 @@ def check_device(spec: RunSpec) -> None:
         )
 
 
-def decide_phases(
-    spec: RunSpec, found: Scan, capacity: Capacity, state: ResumeState
-) -> PhaseChoice:
+def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeState) -> PhaseChoice:
     """The order of the phases, by what earlier sessions left to do."""
-    units = max(1, found.n_samples * len(spec.candidates))
+    units = max(1, scan.n_samples * len(spec.candidates))
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:
-        alone = stage_seconds(estimate_run(spec, found, capacity).stages)
+        alone = stage_seconds(estimate_run(spec, scan, capacity).stages)
         return StageSeconds(
             alone.generate_s * (units - n_generated) / units,
             alone.judge_s * (units - n_scored) / units,

@@ -30,23 +30,23 @@ def estimate_of(
     waiting: Waiting = no_waiting,
     today: date | None = None,
 ) -> Estimate:
-    """What a run would take `today`, or one with so many `samples` like those found; on this
+    """The estimate of a run `today`, or of one with so many `samples` like those found; on this
     machine's CPUs, or on the nodes of a cluster's file, whose hours may have a price by group.
     Starts nothing and makes no call. Raises ConfigError, DataError."""
     spec = resolve(config, today=today)
-    placement = None if cluster_spec is None else _place(spec, cluster_spec)
+    placement = None if cluster_spec is None else _plan_placement(spec, cluster_spec)
     spec = replace(spec, read=spec.read.with_columns(say))
     with waiting(f"the scan of {spec.read.dataset}"):
-        found = scan_dataset(spec.read, [])
+        scan = scan_dataset(spec.read, [])
         is_shared = spec.assumptions.engine is not None and spec.read.reader.by_context
-        if is_shared and samples and samples > found.n_samples and spec.read.engines > 1:
+        if is_shared and samples and samples > scan.n_samples and spec.read.engines > 1:
             # As all of them would be cut; 1 stands for a single engine
-            engines = spec.read.engines * found.n_samples / (samples + 0.5)
-            found = scan_dataset(replace(spec.read, engines=engines), [])
+            engines = spec.read.engines * scan.n_samples / (samples + 0.5)
+            scan = scan_dataset(replace(spec.read, engines=engines), [])
     capacity = placement.capacity if placement else local_capacity(spec.cluster)
     return estimate_run(
         spec,
-        found,
+        scan,
         capacity,
         samples=samples,
         placement=placement,
@@ -55,8 +55,8 @@ def estimate_of(
     )
 
 
-def _place(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
-    """Where a run would be on a cluster that is to grow: its waves are planned by what is up at
+def _plan_placement(spec: RunSpec, cluster_spec: ClusterSpec) -> Placement:
+    """The placement of a run on a cluster that is to grow: its waves are planned by what is up at
     first."""
     device = engine_device(spec, cluster_spec.gpus)
     waves = schedule(spec, cluster_spec.at_first(), device)

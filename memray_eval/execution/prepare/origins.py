@@ -23,16 +23,11 @@ from memray_eval.types import Frozen
 
 LOOKED_AT = 100  # rows of a file, before all are counted when they are read
 # What a run's responses are judged by, beside its suite
-FOLLOWED = (
-    "metrics",
-    "rubrics",
-    "text_weights",
-    "transitions",
-)
+FOLLOWED = ("metrics", "rubrics", "text_weights", "transitions")
 
 
 class Origin(Frozen):
-    """Where responses come from. `suite` is None where they do not say; the rest is known of a run
+    """The origin of responses. `suite` is None if they do not say; the rest is known of a run
     alone."""
 
     what: str
@@ -46,7 +41,7 @@ class Origin(Frozen):
 
 def find_origin(path: str) -> Origin:
     """The run whose folder this is, else the suite that the first rows of a file name. Raises
-    DataError where there is nothing at the path, or a run's config cannot be read."""
+    DataError if there is nothing at the path, or a run's config cannot be read."""
     folder = None if path.startswith(HUB) else RunFolder(path)
     if folder is not None and folder.has_manifest() and folder.has_config():
         config = read_config(folder)
@@ -74,15 +69,15 @@ def follow_origin(
     """A job's config with what its responses' origin says of how they are judged, where neither the
     job nor, by the keys in `explicit`, the command line says it; and each difference between the
     job and the origin, as a line."""
-    said, suite = config.model_fields_set, origin.suite
+    set_keys, suite = config.model_fields_set, origin.suite
     if suite is None or "suite" in explicit:
         same = config.suite == suite
     elif isinstance(suite, str) and not origin.is_run and suite not in all_suites():
         close = nearest(suite, all_suites())
-        told = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
-        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({told})"
+        hint = f"did you mean {close!r}?" if close else f"there are: {', '.join(all_suites())}"
+        unknown = f"{origin.what} names the suite {suite!r}, which is none of ours ({hint})"
         return config, [] if "metrics" in explicit else [unknown]
-    elif "suite" in said and "metrics" not in explicit and config.suite != suite:
+    elif "suite" in set_keys and "metrics" not in explicit and config.suite != suite:
         names = f"{suite_name(suite)}, and the job is of {suite_name(config.suite)}"
         return config, [f"{origin.what} is of the suite {names}"]
     else:
@@ -93,7 +88,7 @@ def follow_origin(
     for key in FOLLOWED:
         if key in explicit:
             continue
-        if key not in said:
+        if key not in set_keys:
             config = config.model_copy(update={key: getattr(origin, key)})
         elif (
             theirs := _effective_value(key, getattr(origin, key), config.suite)
@@ -103,7 +98,7 @@ def follow_origin(
                 f"{_in_words(getattr(config, key))}"
             )
     chosen = config.metrics or find_suite(config.suite).metrics
-    if "rubrics" not in said:
+    if "rubrics" not in set_keys:
         rubrics = {
             key: rubric for key, rubric in config.rubrics.items() if key.partition("/")[0] in chosen
         }
@@ -112,7 +107,8 @@ def follow_origin(
 
 
 def _effective_value(key: str, value: Any, suite: str | SuiteTemplate) -> Any:
-    """What a value means: no metrics are those of the suite, and their order does not matter."""
+    """The meaning of a value: no metrics are those of the suite, and their order does not
+    matter."""
     return frozenset(value or find_suite(suite).metrics) if key == "metrics" else value
 
 
@@ -120,16 +116,16 @@ def _in_words(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Mapping):
-        return ", ".join(f"{key}={one}" for key, one in value.items()) or "of its suite"
-    names = (one.name if isinstance(one, RubricMetric) else one for one in value)
+        return ", ".join(f"{key}={item}" for key, item in value.items()) or "of its suite"
+    names = (item.name if isinstance(item, RubricMetric) else item for item in value)
     return ", ".join(sorted(names)) or "of its suite"
 
 
-def count_other_suites(found: Scan, suite: str) -> str | None:
-    """How many responses name another suite than the one they are judged by, as a line; None where
-    none does."""
-    others = {name: count for name, count in found.suites.most_common() if name != suite}
+def count_other_suites(scan: Scan, suite: str) -> str | None:
+    """The number of responses that name another suite than the one they are judged by, as a line;
+    None if none does."""
+    others = {name: count for name, count in scan.suites.most_common() if name != suite}
     if not others:
         return None
-    told = ", ".join(f"{count:,} name the suite {name}" for name, count in others.items())
-    return f"of {found.n_samples:,} responses {told}, and all would be judged as those of {suite}"
+    named = ", ".join(f"{count:,} name the suite {name}" for name, count in others.items())
+    return f"of {scan.n_samples:,} responses {named}, and all would be judged as those of {suite}"

@@ -13,12 +13,13 @@ from memray_eval.affect.labels import normalised_weights
 from memray_eval.affect.text import OFF, TRANSFORMERS
 from memray_eval.affect.text_to_speech import choose_synthesis
 from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
+from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, most_of
+from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
@@ -34,7 +35,7 @@ from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics import pick
 from memray_eval.metrics.own import find_own_metrics
 from memray_eval.ports import no_adaptation
-from memray_eval.types import EXISTING
+from memray_eval.types import EXISTING, Candidate
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
 # Backends of affect that once were there; decisions.md has the figures
@@ -58,25 +59,16 @@ def resolve(
     metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
-    code = {
-        name: server.model_copy(update={"source": find_source(server.code)})
-        for name, server in config.servers.items()
-        if server.code is not None
-    }
-    judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **code}})
-    sources = {name: server.source for name, server in code.items()}
+    servers = _load_code(config)
+    judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
+    sources = {name: server.source for name, server in servers.items()}
     source = _suite_of(config)
     names, own = find_own_metrics(config.metrics or source.metrics, config.include, source.code)
-    suite = source.load()
-    if config.errata is not None and not suite.has_arms:
-        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
-    if not suite.metrics:  # a template's have names once they are found
-        suite = replace(suite, metrics=names)
+    suite = _load_suite(config, source, names)
     options = config.metric_options.model_copy(
         update={"own": own, "scores_empty": suite.scores_empty}
     )
-    metrics = () if generate_only else pick(names, options)
-    metrics = tuple(map(partial(_with_official_rubric, suite.judge_rubrics), metrics))
+    metrics = () if generate_only else _pick_metrics(suite, names, options)
     table, day = load_table(judging.models), today or date.today()
     stand_ins = [Roster(judging, table, day).stand_in(name) for name in judging.fallbacks]
     judging = judging.model_copy(update={"fallbacks": tuple(judge for judge, _ in stand_ins)})
@@ -91,7 +83,7 @@ def resolve(
         metric_options=options,
         judges=assign_judges(metrics, request, table, suite.tasks, day, kept),
         affect_judges=_affect_judges(config, judging, table, day),
-        fallback_successions=tuple(one for _, found in stand_ins for one in found),
+        fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
         engine=config.engine,
         engines={model: config.engine_of(model) for model in config.engines},
@@ -113,37 +105,58 @@ def resolve(
         if generate_only or config.stop_at is None
         else parse_stop_rule(config.stop_at),
     )
-    spec = replace(spec, read=replace(spec.read, scores_at_once=spec.needs_no_call))
-    _ = spec.embedded_judge  # raises ConfigError where two are named: there is one server
-    for candidate in config.candidates:
-        if candidate.backend == "code":
-            _check_function(candidate.model, sources)
-    return spec
+    _ = spec.embedded_judge  # raises ConfigError if two are named: there is one server
+    _check_functions(config.candidates, sources)
+    return replace(spec, read=replace(spec.read, scores_at_once=spec.needs_no_call))
 
 
-def _with_official_rubric(rubrics: Mapping[str, str], metric: Metric) -> Metric:
-    """A metric that is judged by the benchmark's own prompts unless the job says otherwise, where
-    the user has them."""
-    if metric.name not in rubrics or not isinstance(metric, JudgedMetric):
-        return metric
-    return replace(metric, rubrics={"official": rubrics[metric.name], **metric.rubrics})
+def _load_code(config: RunConfig) -> dict[str, NamedServer]:
+    """The servers that are the user's code, with it."""
+    return {
+        name: server.model_copy(update={"source": find_source(server.code)})
+        for name, server in config.servers.items()
+        if server.code is not None
+    }
 
 
-def _check_function(model: str, sources: Mapping[str, OwnSource | None]) -> None:
-    """Raises ConfigError for a candidate that is no function of a server that is code."""
-    server, _, function = model.partition("/")
-    source = sources.get(server)
-    if source is None:
-        raise ConfigError(
-            f"candidates: no code answers as {model!r}; write the model as my_model.py:FUNCTION, "
-            "or as NAME/FUNCTION with servers: {NAME: {code: my_model.py}}"
-        )
-    if not callable(source.get(function)):
-        raise ConfigError(f"candidates: {function} of {source.place} is no function")
+def _load_suite(config: RunConfig, source: SuiteSource, metrics: tuple[str, ...]) -> Suite:
+    suite = source.load()
+    if config.errata is not None and not suite.has_arms:
+        raise ConfigError(f"errata: suite {suite.name!r} takes none; leave the key out")
+    # A template's metrics have names once they are found
+    return suite if suite.metrics else replace(suite, metrics=metrics)
+
+
+def _pick_metrics(suite: Suite, names: Sequence[str], options: MetricOptions) -> tuple[Metric, ...]:
+    """The metrics of these names. If the user has a benchmark's own prompts, its judged metrics use
+    them unless the job says otherwise."""
+    return tuple(
+        replace(metric, rubrics={"official": suite.judge_rubrics[metric.name], **metric.rubrics})
+        if isinstance(metric, JudgedMetric) and metric.name in suite.judge_rubrics
+        else metric
+        for metric in pick(names, options)
+    )
+
+
+def _check_functions(
+    candidates: Sequence[Candidate], sources: Mapping[str, OwnSource | None]
+) -> None:
+    """Raises ConfigError for a candidate of code that is no function of a server that is code."""
+    for model in (candidate.model for candidate in candidates if candidate.backend == "code"):
+        server, _, function = model.partition("/")
+        source = sources.get(server)
+        if source is None:
+            raise ConfigError(
+                f"candidates: no code answers as {model!r}; write the model as "
+                "my_model.py:FUNCTION, or as NAME/FUNCTION with "
+                "servers: {NAME: {code: my_model.py}}"
+            )
+        if not callable(source.get(function)):
+            raise ConfigError(f"candidates: {function} of {source.place} is no function")
 
 
 def needs_of(config: RunConfig) -> JobNeeds:
-    """What `doctor` looks at for a job."""
+    """The part of a job that `doctor` looks at."""
     return JobNeeds(
         dataset=config.dataset,
         cluster=config.cluster,
@@ -154,8 +167,8 @@ def needs_of(config: RunConfig) -> JobNeeds:
 
 
 def resolve_reading(config: RunConfig) -> ReadSpec:
-    """Which samples a config reads; what its own reader reads is written below `out` first. Raises
-    ConfigError for an unknown suite or task, or broken templates, DataError where the reader
+    """The samples that a config reads; its own reader's rows are written below `out` first. Raises
+    ConfigError for an unknown suite or task, or broken templates, DataError if the reader
     fails."""
     source = _suite_of(config)
     suite = source.load()
@@ -196,10 +209,10 @@ def _suite_of(config: RunConfig) -> SuiteSource:
     tasks = source.load().tasks
     if unknown := sorted(set(config.tasks) - set(tasks)):
         hint = nearest(unknown[0], tasks) if len(tasks) > LISTED_TASKS else None
-        told = f"there are: {', '.join(tasks) or 'it has none'}"
+        known_tasks = f"there are: {', '.join(tasks) or 'it has none'}"
         if hint is not None:
-            told = f"did you mean {hint!r}? It has {len(tasks)}"
-        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {told}")
+            known_tasks = f"did you mean {hint!r}? It has {len(tasks)}"
+        raise ConfigError(f"tasks: suite {source.name!r} has no task {unknown[0]!r}; {known_tasks}")
     return source
 
 
@@ -232,16 +245,16 @@ def check_affect(spec: RunSpec) -> None:
     if not spec.adds_affect:
         return
     normalised_weights(affect.speech_weight, affect.text_weight)
-    for key, name, known in (
+    for key, name, backends in (
         ("emotion", affect.emotion, (JUDGE, f"{TRANSFORMERS}MODEL", OFF)),
         ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "openai", "uniform")),
         ("tts", affect.tts, ("auto", "openai", OFF)),
         ("traits", affect.traits, TRAIT_BACKENDS),
     ):
         is_model = name.startswith(TRANSFORMERS) and name != TRANSFORMERS
-        if name not in known and not (is_model and f"{TRANSFORMERS}MODEL" in known):
+        if name not in backends and not (is_model and f"{TRANSFORMERS}MODEL" in backends):
             reason = WITHDRAWN.get(name, "is no backend")
-            raise ConfigError(f"affect.{key}: {name!r} {reason}; there are: {', '.join(known)}")
+            raise ConfigError(f"affect.{key}: {name!r} {reason}; there are: {', '.join(backends)}")
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")

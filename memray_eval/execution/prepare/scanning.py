@@ -17,7 +17,7 @@ from memray_eval.datasets.sources import sources_of
 from memray_eval.errors import DataError
 from memray_eval.execution.prepare.site import RunSite
 from memray_eval.execution.run_plan import ReadSpec, RunPlan, RunSpec
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import SCAN, RunFolder
 
 SHOWN_PROBLEMS = 20
 # Below these a scan takes less time than starting workers for it
@@ -31,11 +31,11 @@ def scan_or_restore(
     same, otherwise scanned now. Large files, and one long file, are scanned in tasks of Ray, which
     is started for that if the run has none yet. Raises as scan_dataset."""
     read, to_order = spec.read, StratifiedOrder() if spec.stop_rule else None
-    stored = folder.read_scan() if before and to_order is None else None
+    stored = folder.read_json(SCAN) if before and to_order is None else None
     restored = restore_scan(stored, read.dataset, _how_read(read), read.reader.files)
     if restored is not None:
         return RunPlan(
-            spec=spec, found=restored, capacity=site.capacity, started=started, before=before
+            spec=spec, scan=restored, capacity=site.capacity, started=started, before=before
         )
     each_source = None
     is_whole = read.limit is None and site.capacity.cpus and to_order is None
@@ -53,7 +53,7 @@ def scan_or_restore(
         scanned.shards, order = to_order.finish(read.block_rows(scanned.n_samples))
     return RunPlan(
         spec=spec,
-        found=scanned,
+        scan=scanned,
         capacity=site.capacity,
         started=started,
         scanned_at=scanned_at,
@@ -64,7 +64,7 @@ def scan_or_restore(
 
 
 def _is_worth_tasks(spec: RunSpec, states: FileStates) -> bool:
-    """Whether scanning a dataset takes longer than it takes to start workers for it, and can be
+    """True if scanning a dataset takes longer than it takes to start workers for it, and can be
     done in parts: of many files, or of one of which anybody can read a stretch."""
     if states.n_sources > 1:
         return states.size >= LARGE_BYTES
@@ -96,9 +96,9 @@ def keep_scan(plan: RunPlan, folder: RunFolder) -> None:
     if plan.scanned_at is not None and plan.order is None:
         read = plan.spec.read
         how, files = _how_read(read), read.reader.files
-        stored = store_scan(plan.found, read.dataset, how, plan.scanned_at, files)
+        stored = store_scan(plan.scan, read.dataset, how, plan.scanned_at, files)
         if stored is not None:
-            folder.write_scan(stored)
+            folder.write_json(SCAN, stored)
 
 
 def scan_dataset(

@@ -21,8 +21,8 @@ SiteKind: TypeAlias = Literal["local", "alone", "joined"]
 
 
 class RunSite:
-    """Where a run is, decided when it is made; what it starts or joins stays for as long as `stack`
-    lives. `waiting` is told what takes time."""
+    """The place of a run, decided when it is made; what it starts or joins stays for as long as
+    `stack` lives. `waiting` is told what takes time."""
 
     def __init__(self, spec: RunSpec, stack: ExitStack, waiting: Waiting) -> None:
         self.kind = _choose_site(spec)
@@ -32,7 +32,7 @@ class RunSite:
 
     @property
     def capacity(self) -> Capacity:
-        """What there is to start on."""
+        """The resources to start on."""
         assert self._first is not None
         return self._first
 
@@ -49,7 +49,7 @@ class RunSite:
         check_device(spec)
         self.connect()
         if is_new and not spec.cluster.wait_s:
-            from memray_eval.execution.ray.room import free_capacity
+            from memray_eval.execution.ray.cluster import free_capacity
 
             order: PhaseOrder = "together" if phases == "together" else "apart"
             self._first = free_capacity(spec, self.capacity, order)
@@ -74,7 +74,7 @@ class RunSite:
         if executor.name == "local":
             say(f"Executor: local ({executor.reason}).")
             return replace(plan, executor="local")
-        phases = decide_phases(spec, plan.found, self.capacity, plan.resume_state)
+        phases = decide_phases(spec, plan.scan, self.capacity, plan.resume_state)
         is_on_gpus = engine_device(spec, self.capacity.all_gpus) == "gpu"
         if spec.metrics and not spec.has_responses and (phases.order != "together" or is_on_gpus):
             say(f"Phases: {phases.order} ({phases.reason}).")
@@ -85,8 +85,8 @@ class RunSite:
             return self._wait_for_room(replace(plan, phases=phases), say)
 
     def _wait_for_room(self, plan: RunPlan, say: Callable[[str], None]) -> RunPlan:
+        from memray_eval.execution.ray.cluster import wait_for_room
         from memray_eval.execution.ray.placement_groups import NodeReservation
-        from memray_eval.execution.ray.room import wait_for_room
 
         reservation = self._stack.enter_context(NodeReservation())
         capacity = wait_for_room(plan.spec, plan.capacity, plan.phases.order, reservation, say)

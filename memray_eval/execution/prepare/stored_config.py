@@ -16,18 +16,17 @@ from memray_eval.errors import ConfigError, DataError
 from memray_eval.extensions import split_reference
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import locate
-from memray_eval.types.json_text import as_now
 
 PAIRWISE = "pairwise"  # the `kind` in the run.yaml of a pairwise run; others have none
 OWN_KEYS = ("suite", "reader", "metrics", "judge")  # may name files of the user's
 
 
 def write_config(folder: RunFolder, config: RunConfig) -> None:
-    """Writes a run's config to its folder. Raises ConfigError or ResourceError where it keeps calls
+    """Writes a run's config to its folder. Raises ConfigError or ResourceError if it keeps calls
     or sounds at a cloud URL that cannot be used, or that holds keys: none is written."""
-    for place in (config.judging.cache, config.affect.cache):
-        if place is not None and "://" in place:
-            locate(place)
+    for url in (config.judging.cache, config.affect.cache):
+        if url is not None and "://" in url:
+            locate(url)
     kind = {} if config.pairs is None else {"kind": PAIRWISE}
     folder.write_config({**kind, **config.model_dump(mode="json")})
 
@@ -40,8 +39,7 @@ def read_config(folder: RunFolder) -> RunConfig:
         if isinstance(values, dict):
             gone = {"kind", *WITHDRAWN}
             values = {key: value for key, value in values.items() if key not in gone}
-        config = RunConfig.model_validate(values)
-        return config.model_copy(update={"candidates": tuple(map(as_now, config.candidates))})
+        return RunConfig.model_validate(values)
     except ValidationError as error:
         raise DataError(
             f"{folder.path}/run.yaml is not a config of this version: {error}"
@@ -51,8 +49,7 @@ def read_config(folder: RunFolder) -> RunConfig:
 def is_pairwise(folder: RunFolder) -> bool:
     """Tells if the folder is of a pairwise run. Raises DataError as read_config."""
     values = folder.read_config()
-    # Folders that were written before there was a kind have the pairs alone
-    return isinstance(values, dict) and bool(values.get("kind") == PAIRWISE or values.get("pairs"))
+    return isinstance(values, dict) and values.get("kind") == PAIRWISE
 
 
 def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConfig:
@@ -70,7 +67,7 @@ def apply_resume_settings(config: RunConfig, settings: Sequence[str]) -> RunConf
 def check_same_run(before: RunConfig, config: RunConfig) -> RunConfig:
     """A run's config as it is given anew, where it measures the same. Its files may lie in other
     folders than before (a job's package does): what is in them is compared later. Raises
-    ConfigError where it is another run."""
+    ConfigError if it is another run."""
     if other := [
         key
         for key in MEASURED_KEYS

@@ -8,21 +8,30 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 import psutil
 import ray
 
-from memray_eval.config.sections import ClusterConfig
+from memray_eval.config.sections import ClusterConfig, least_of
 from memray_eval.errors import ConfigError, ResourceError, describe_error
 from memray_eval.execution.capacity import Capacity, Holding, Node, local_capacity
-from memray_eval.execution.plan import ENGINES, SLACK, Pool, explain_lack, first_homeless
+from memray_eval.execution.plan import (
+    ENGINES,
+    SLACK,
+    Pool,
+    engine_device,
+    explain_lack,
+    first_homeless,
+)
 from memray_eval.execution.ray.placement_groups import (
     ACCELERATOR,
     GroupSpec,
     NodeReservation,
     accelerator_share,
+    group_of_engine,
 )
 from memray_eval.execution.ray.ray_compat import (
     DRIVER_LOGGERS,
@@ -34,11 +43,14 @@ from memray_eval.execution.ray.ray_compat import (
     living_jobs,
     local_node,
 )
+from memray_eval.execution.run_plan import PhaseOrder, RunSpec
+from memray_eval.execution.schedule import check_turns, pools_in_turn, schedule
 
 _GIB = 1 << 30
 _TYPE_LABEL = "ray.io/accelerator-type"  # of nodes whose GPUs Ray knows
 _NODE_LABEL = "ray.io/node-id"  # of every node
 QUIET_VLLM = "ERROR"  # VLLM_LOGGING_LEVEL of a driver whose user sets none
+SETTLE_S = 5.0  # what others' tasks hold at a moment may be free in the next
 WATCH_S = 0.5  # how often Ray's own processes are looked after
 _QUIET = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -53,7 +65,7 @@ logger = logging.getLogger(__name__)
 
 
 def is_connected() -> bool:
-    """Whether this process has joined a Ray cluster."""
+    """True if this process has joined a Ray cluster."""
     return bool(ray.is_initialized())
 
 
@@ -168,13 +180,13 @@ def _vital_processes() -> dict[str, psutil.Process]:
     if node is None:  # connected through a proxy: Ray's processes are elsewhere
         return {}
     marks = {"raylet": node.raylet_socket_name, "gcs_server": node.session_name}
-    found = {}
+    processes = {}
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or ()
         program = os.path.basename(words[0]) if words else ""
         if program in marks and any(word.endswith(f"={marks[program]}") for word in words):
-            found[program] = process
-    return found
+            processes[program] = process
+    return processes
 
 
 def _is_alive(process: psutil.Process) -> bool:
@@ -203,7 +215,7 @@ def _connect(address: str) -> None:
 
 
 def cluster_capacity(where: str) -> Capacity:
-    """What the connected cluster has for this run, over all its living nodes, and what others hold
+    """The connected cluster's resources for this run, over all living nodes, and what others hold
     of them."""
     left, holdings = _look_at_nodes()
     return Capacity(
@@ -229,9 +241,9 @@ def subtract_holdings(
     jobs: Mapping[str, str],
     own_job: str,
 ) -> tuple[dict[str, dict[str, float]], tuple[Holding, ...]]:
-    """What is left of each node for this job, by the node's id, and what others hold. `nodes` have
-    all resources of each node, `free` those that Ray calls free there, `jobs` the names of jobs
-    that have not ended.
+    """The resources of each node left for this job, by the node's id, and what others hold. `nodes`
+    have all resources of each node, `free` those that Ray calls free there, `jobs` the names of
+    jobs that have not ended.
 
     What is neither free nor with an actor or a placement group is with tasks: of the other jobs,
     where there are any, else of this one, which an earlier run in this process has left to end."""
@@ -248,13 +260,13 @@ def subtract_holdings(
         has = by_job.setdefault(job, {})
         has[name] = has.get(name, 0.0) + amount
 
-    for one in held:
-        for name, amount in one.resources.items() if one.node_id in nodes else ():
-            if (one.node_id, name) in busy:
-                busy[one.node_id, name] -= amount
-            if one.job_id != own_job and name in ("CPU", "GPU", "memory"):
-                runs = jobs.get(one.job_id, "which has ended, and left what it holds")
-                take(f"job {one.job_id} ({runs})", one.node_id, name, amount)
+    for holder in held:
+        for name, amount in holder.resources.items() if holder.node_id in nodes else ():
+            if (holder.node_id, name) in busy:
+                busy[holder.node_id, name] -= amount
+            if holder.job_id != own_job and name in ("CPU", "GPU", "memory"):
+                runs = jobs.get(holder.job_id, "which has ended, and left what it holds")
+                take(f"job {holder.job_id} ({runs})", holder.node_id, name, amount)
     others = ", ".join(f"{job} ({runs})" for job, runs in jobs.items() if job != own_job)
     for (node_id, name), amount in busy.items():
         if others and amount > SLACK:
@@ -281,6 +293,44 @@ def _node(has: Mapping[str, float]) -> Node:
     )
 
 
+def wait_for_room(
+    spec: RunSpec,
+    capacity: Capacity,
+    order: PhaseOrder,
+    reservation: NodeReservation,
+    say: Callable[[str], None],
+) -> Capacity:
+    """The capacity that the run starts with. A cluster that is let grow need hold the first models
+    only, whose nodes `reservation` holds from then on; for those that come later it grows while
+    they wait."""
+    device, wait_s = engine_device(spec, capacity.all_gpus), spec.cluster.wait_s
+    if not wait_s:
+        return free_capacity(spec, capacity, order)
+    engines: list[GroupSpec] = []
+    if order != "judge":
+        for candidate, *_ in schedule(spec, capacity, device, scores=order == "together")[0]:
+            if candidate.backend == "vllm":
+                engine = spec.engine_of(candidate.model)
+                engines += [group_of_engine(engine, device)] * least_of(engine.replicas)
+    pools = pools_in_turn(spec, capacity, device, order)[0]
+    return wait_for_nodes(capacity, pools, engines, reservation, wait_s, say)
+
+
+def free_capacity(spec: RunSpec, capacity: Capacity, order: PhaseOrder) -> Capacity:
+    """The capacity, looked at again for some seconds where others hold what the run needs: tasks
+    come and go. Raises ResourceError if the run does not fit."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        try:
+            check_turns(spec, capacity, order)
+            return capacity
+        except ResourceError:
+            if not capacity.holdings or time.monotonic() >= deadline:
+                raise
+        time.sleep(0.5)
+        capacity = cluster_capacity(capacity.where)
+
+
 def wait_for_nodes(
     capacity: Capacity,
     pools: Sequence[Pool],
@@ -295,13 +345,13 @@ def wait_for_nodes(
 
     Raises ResourceError when there is no room even then."""
     others = [_group_of_pool(pool) for pool in pools if pool.name != ENGINES]
-    told = False
+    has_said = False
 
     def look() -> str | None:
-        nonlocal told
+        nonlocal has_said
         why = explain_lack(pools, cluster_capacity(capacity.where))
-        if why is not None and not told:
-            told = True
+        if why is not None and not has_said:
+            has_said = True
             wanted = why.partition(";")[0]
             say(f"Waiting up to {wait_s:g} s for the nodes that the plan needs: {wanted}")
         return why
@@ -328,7 +378,7 @@ def _group_of_pool(pool: Pool) -> GroupSpec:
 
 
 def select_cpu_nodes(pools: Sequence[Pool]) -> dict[str, str] | None:
-    """A selector of Ray's labels that keeps work off nodes with GPUs. None where the others have no
+    """A selector of Ray's labels that keeps work off nodes with GPUs. None if the others have no
     room for all of `pools` that need none, or where GPUs are neither there nor asked for.
 
     Nodes that come later are told by the label of their GPUs' type, as Ray sets it; those that are

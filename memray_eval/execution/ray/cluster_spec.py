@@ -34,14 +34,14 @@ class NodeGroup(Frozen):
         return Node(cpus=self.cpus, gpus=self.gpus, accelerator_type=self.accelerator_type)
 
     def holds(self, cpus: float, gpus: int) -> int:
-        """How many workers of this size one node has room for."""
+        """The number of workers of this size one node has room for."""
         by_cpu = int((self.cpus + SLACK) / cpus) if cpus else NO_BOUND
         return min(by_cpu, self.gpus // gpus) if gpus else by_cpu
 
 
 class ClusterSpec(Frozen):
-    """What a cluster's file offers, group by group, the head first. `max_workers` bounds all
-    workers together, where the file does."""
+    """A cluster's groups of nodes, as its file offers them, the head first. `max_workers` bounds
+    all workers together, where the file does."""
 
     where: str
     kind: Literal["RayCluster", "RayJob", "RayService", "launcher"]
@@ -59,14 +59,14 @@ class ClusterSpec(Frozen):
         )
 
     def at_first(self) -> Capacity:
-        """What is up before the autoscaler adds anything."""
+        """The capacity before the autoscaler adds anything."""
         return self.with_nodes(
             {group.name: group.min_nodes for group in self.groups}, f"{self.where} at first"
         )
 
     def with_nodes(self, nodes: Mapping[str, int], where: str) -> Capacity:
-        """What so many nodes of each group have. Memory is without bound where a group does not say
-        its own."""
+        """The capacity of so many nodes of each group. Memory is without bound where a group does
+        not say its own."""
         up = [group for group in self.groups for _ in range(nodes[group.name])]
         return Capacity(
             where=where,

@@ -21,13 +21,7 @@ from ray.data import ActorPoolStrategy, Dataset
 from memray_eval.config.sections import EngineConfig, least_of, most_of
 from memray_eval.errors import GenerationError
 from memray_eval.execution.plan import Device, blocks_in_flight
-from memray_eval.execution.prompt_stage import (
-    ANSWER,
-    ANSWER_TYPE,
-    SAMPLING,
-    TOKENS,
-    take_stored,
-)
+from memray_eval.execution.prompt_stage import ANSWER, ANSWER_TYPE, SAMPLING, TOKENS, take_stored
 from memray_eval.execution.ray.cluster import QUIET_VLLM
 from memray_eval.execution.ray.engine_client import EngineClient
 from memray_eval.execution.ray.engine_start import start_engine
@@ -35,8 +29,9 @@ from memray_eval.execution.ray.log_collection import follow_engine_output
 from memray_eval.execution.ray.lost_rows import Turns
 from memray_eval.execution.ray.placement_groups import (
     EnginePlacement,
-    GroupSpec,
-    accelerator_share,
+    executor_backend,
+    group_of_engine,
+    is_over_ray,
 )
 from memray_eval.execution.ray.ray_compat import (
     engine_stage_class,
@@ -76,39 +71,16 @@ def add_engines(
     node, which does not grow.
 
     A prompt that the engine refuses has an answer with `__inference_error__`. The engines' warnings
-    go to the counter of the run's `context`, and an actor that was lost and is started anew takes
+    go to the counter of the run's `context`, and an actor that was lost and is restarted takes
     the responses in the run's folder.
     """
     least, at_first = least_of(config.replicas), at_first or least_of(config.replicas)
     most = most_of(config.replicas) if is_on_cluster else at_first
-    logger.info(
-        "starting %d engines of %s on the %s%s",
-        at_first,
-        model,
-        device,
-        f", up to {most} as the cluster grows" if most > at_first else "",
-    )
-    # The driver is quieter than its engines, whose warnings the run's log takes
-    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
-    environment = engine_environment(config, model, device)
-    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
-    stage = {
-        "batch_size": config.batch_size,
-        "max_concurrent_batches": config.concurrent_batches,
-        "model": resolve_model(model),
-        "engine_kwargs": {
-            **engine_kwargs(config, device),
-            "distributed_executor_backend": _executor_backend(config),
-        },
-        "should_continue_on_error": True,
-        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
-    }
+    grows = f", up to {most} as the cluster grows" if most > at_first else ""
+    logger.info("starting %d engines of %s on the %s%s", at_first, model, device, grows)
+    stage = _stage_options(config, model, device)
     engine = (partial(telling_engine, context), stage, model, config.starts_at_once)
-    where = {
-        "accelerator_type": config.accelerator_type,
-        "runtime_env": {"env_vars": environment},
-        **_actor_resources(config, device),
-    }
+    options = _actor_options(config, model, device)
     in_flight = blocks_in_flight(config, blocks, at_first)
     compute = ActorPoolStrategy(
         min_size=least,
@@ -119,8 +91,7 @@ def add_engines(
     )
 
     def start(placed: Mapping[str, Any]) -> Any:
-        forever = {"max_restarts": -1, "max_task_retries": -1}
-        return ray.remote(EngineActor).options(**forever, **where, **placed).remote(*engine)
+        return ray.remote(EngineActor).options(**options, **placed).remote(*engine)
 
     return map_batches_placed(
         dataset,
@@ -135,6 +106,36 @@ def add_engines(
         label_selector=label_selector,
         **({} if label_selector else {"scheduling_strategy": "SPREAD"}),
     )
+
+
+def _stage_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
+    """The options of Ray Data LLM's stage."""
+    return {
+        "batch_size": config.batch_size,
+        "max_concurrent_batches": config.concurrent_batches,
+        "model": resolve_model(model),
+        "engine_kwargs": {
+            **engine_kwargs(config, device),
+            "distributed_executor_backend": executor_backend(config),
+        },
+        "should_continue_on_error": True,
+        "log_engine_metrics": False,  # vLLM's exporter imports ray.serve, which is not in the set
+    }
+
+
+def _actor_options(config: EngineConfig, model: str, device: Device) -> dict[str, Any]:
+    """Ray's options of an engine's actor, which is restarted for ever."""
+    # The driver is quieter than its engines, whose warnings the run's log takes
+    level = os.environ.get("VLLM_LOGGING_LEVEL", QUIET_VLLM)
+    environment = engine_environment(config, model, device)
+    environment["VLLM_LOGGING_LEVEL"] = "INFO" if level == QUIET_VLLM else level
+    return {
+        "max_restarts": -1,
+        "max_task_retries": -1,
+        "accelerator_type": config.accelerator_type,
+        "runtime_env": {"env_vars": environment},
+        **_actor_resources(config, device),
+    }
 
 
 class EngineActor:
@@ -153,22 +154,22 @@ class EngineActor:
         model: str,
         at_once: int | None,
     ) -> None:
-        asked = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
+        columns = {"data_column": _ROWS, "expected_input_keys": [SAMPLING]}
         self._turns = Turns()
         self._failure: GenerationError | None = None
         try:
-            self._stage = start_engine(lambda: make_stage()(**asked, **options), model, at_once)
+            self._stage = start_engine(lambda: make_stage()(**columns, **options), model, at_once)
         except GenerationError as error:
             self._failure = error
         self._idle_since = time.monotonic()
 
     async def ready(self) -> None:
-        """Returns as soon as the engine is up; raises GenerationError where it never will be."""
+        """Returns as soon as the engine is up; raises GenerationError if it never will be."""
         if self._failure is not None:
             raise self._failure
 
     async def is_idle(self) -> bool:
-        """Whether nobody has asked it anything for IDLE_S."""
+        """True if nobody has asked it anything for IDLE_S."""
         return self._turns.are_free and time.monotonic() - self._idle_since >= IDLE_S
 
     async def reserve(self) -> int:
@@ -182,7 +183,7 @@ class EngineActor:
 
     async def answer(self, table: pa.Table, ticket: int | None = None) -> pa.Table:
         """The table with ANSWER in the place of TOKENS and SAMPLING, null where it has no tokens.
-        Raises EngineReserved where somebody has reserved it and it is asked without a ticket."""
+        Raises EngineReserved if somebody has reserved it and it is asked without a ticket."""
         await self.ready()
         is_asked = table.column(TOKENS).is_valid()
         rows = table.select([TOKENS, SAMPLING]).filter(is_asked).to_pylist()
@@ -196,15 +197,15 @@ class EngineActor:
                 answers = [row async for batch in answered for row in batch[_ROWS]]
             finally:
                 self._idle_since = time.monotonic()
-        # An answer stands in the row that asked for it
-        asked = is_asked.to_numpy()
-        places = pa.array(np.cumsum(asked) - 1, mask=~asked)
+        # An answer is in the row that asked for it
+        has_prompt = is_asked.to_numpy()
+        places = pa.array(np.cumsum(has_prompt) - 1, mask=~has_prompt)
         column = pa.array(answers, ANSWER_TYPE).take(places)
         return table.drop_columns([TOKENS, SAMPLING]).append_column(ANSWER, column)
 
 
 def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
-    """What vLLM is started with; `config.engine_kwargs` has the last word on what the run does not
+    """vLLM's arguments; `config.engine_kwargs` has the last word on what the run does not
     plan itself."""
     kwargs: dict[str, Any] = {
         "dtype": engine_dtype(config.dtype, device),
@@ -222,7 +223,7 @@ def engine_kwargs(config: EngineConfig, device: Device) -> dict[str, Any]:
 
 
 def _is_one_process(config: EngineConfig, device: Device) -> bool:
-    """Whether the model is computed in the engine's own process. vLLM starts another one for it on
+    """True if the model is computed in the engine's own process. vLLM starts another one for it on
     a CPU, which imports everything once more: a fifth of the time to the first answer."""
     one_worker = config.tensor_parallel * config.pipeline_parallel == 1
     backend = config.engine_kwargs.get("distributed_executor_backend", "uni")
@@ -241,39 +242,14 @@ def engine_dtype(dtype: str, device: Device) -> str:
     return "bfloat16" if "avx512_bf16" in flags else "float32"
 
 
-def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
-    """What the placement group of one engine asks for: a bundle for each worker (tensor x pipeline
-    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
-    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
-    may lie on several."""
-    workers = config.tensor_parallel * config.pipeline_parallel
-    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
-    bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
-    if not _is_over_ray(config):
-        bundles = [{name: amount * workers for name, amount in bundle.items()}]
-    if config.accelerator_type is not None:
-        bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
-    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
-
-
 def _actor_resources(config: EngineConfig, device: Device) -> dict[str, float]:
-    """What the engine's actor itself takes of its group; workers behind Ray take theirs."""
-    if _is_over_ray(config):
+    """The resources of its group that the engine's actor takes itself; workers behind Ray take
+    theirs."""
+    if is_over_ray(config):
         return {"num_gpus": 0}
     (bundle,) = group_of_engine(config, device).bundles
     taken = {"num_cpus": bundle["CPU"], "num_gpus": bundle.get("GPU", 0.0)}
     return {name: amount for name, amount in taken.items() if amount}
-
-
-def _is_over_ray(config: EngineConfig) -> bool:
-    """Whether the engine's workers are actors of Ray's, on as many nodes as they need."""
-    return bool(_executor_backend(config) == "ray")
-
-
-def _executor_backend(config: EngineConfig) -> Any:
-    """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
-    is_one = config.tensor_parallel * config.pipeline_parallel == 1
-    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")
 
 
 def engine_environment(config: EngineConfig, model: str, device: Device) -> dict[str, str]:
@@ -298,12 +274,12 @@ def telling_engine(context: StageContext | None) -> type:
             if context is not None:
                 follow_engine_output(context.counter, worker_output_path())
             super().__init__(*args, **kwargs)
-            self._told: dict[int, dict[str, Any]] = {}
+            self._details: dict[int, dict[str, Any]] = {}
             generate = self.llm._generate_async
 
             async def generate_and_tell(request: Any) -> Any:
                 output = await generate(request)
-                self._told[request.request_id] = {
+                self._details[request.request_id] = {
                     "finish_reason": output.outputs[0].finish_reason,
                     "num_cached_tokens": output.num_cached_tokens,
                 }
@@ -317,16 +293,16 @@ def telling_engine(context: StageContext | None) -> type:
             row["tokenized_prompt"] = np.frombuffer(row.pop(TOKENS), np.int32).tolist()
             answer: dict[str, Any] = await super()._generate_with_error_handling(row, batch_uuid)
             row.pop("tokenized_prompt", None)
-            told = self._told.pop(
+            details = self._details.pop(
                 answer["request_id"], {"finish_reason": None, "num_cached_tokens": None}
             )
-            return {**answer, **told, "prompt_token_ids": None}
+            return {**answer, **details, "prompt_token_ids": None}
 
     return TellingEngine
 
 
 def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] | None:
-    """For an actor that Ray started anew, since it or its node was lost: what puts the responses
+    """For an actor that Ray restarted, since it or its node was lost: what puts the responses
     that the run's folder has into rows of ENGINE_SCHEMA, so that none is asked for again. None for
     any other actor."""
     if context is None or not is_restarted_actor():

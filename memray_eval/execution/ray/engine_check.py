@@ -80,9 +80,9 @@ def _explain(log: Path) -> str:
     """The cause that a log names, if it names one, and its last lines."""
     lines = [line for line in log.read_text("utf-8", "replace").splitlines() if line.strip()]
     causes = [
-        found[0]
+        match[0]
         for line in lines
-        if _ECHO not in line and (found := _ERROR.search(line)) is not None
+        if _ECHO not in line and (match := _ERROR.search(line)) is not None
     ]
     cause = f": {causes[-1]}" if causes else ""
     if not lines:
@@ -123,6 +123,6 @@ async def _answer(model: str, kwargs: dict[str, Any]) -> EngineReport:
 
 
 if __name__ == "__main__":
-    asked = json.loads(sys.argv[1])
-    found = asyncio.run(_answer(asked["model"], asked["kwargs"]))
-    Path(sys.argv[2]).write_text(found.model_dump_json(), "utf-8")
+    request = json.loads(sys.argv[1])
+    engine_report = asyncio.run(_answer(request["model"], request["kwargs"]))
+    Path(sys.argv[2]).write_text(engine_report.model_dump_json(), "utf-8")

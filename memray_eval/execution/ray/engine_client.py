@@ -4,23 +4,35 @@ engine and the engine's node."""
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import random
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
+from memray_eval.execution.prompt_stage import (
+    ANSWER,
+    ANSWER_TYPE,
+    FORM,
+    SAMPLING,
+    SECOND,
+    TRUNCATED,
+)
 from memray_eval.execution.ray.lost_rows import EngineReserved, PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
-from memray_eval.execution.ray.second_asking import ask_again
 from memray_eval.execution.stage_context import StageContext
+from memray_eval.stages.generate import engine_response
+from memray_eval.types import RETRIED
+from memray_eval.types.json_text import candidate_from_json
 
 READY_S = 1.0  # in which an engine that is up says so
 LOOK_S = 5.0  # between two looks which engines are up, while a client's own is not
@@ -70,7 +82,7 @@ class EngineClient:
         yield await ask_again(table, answered, self._asker.answer)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
-        """The answers of an engine; None where it was lost while it was asked this."""
+        """The answers of an engine; None if it was lost while it was asked this."""
         answered: pa.Table | None
         if is_alone:
             engine, ticket = await self._reserve_engine()
@@ -99,20 +111,20 @@ class EngineClient:
         return engine, ticket
 
     async def _call(self, engine: Any, method: Any, *args: Any) -> Any:
-        """What a method of the engine returns; None where the engine was lost. A call to an actor
-        that Ray cannot start anew yet would wait as long as that, so it is given up: nobody must be
+        """Calls a method of the engine; None if the engine was lost. A call to an actor
+        that Ray cannot restart yet would wait as long as that, so it is given up: nobody must be
         asked twice then."""
-        asked = method.options(max_task_retries=0).remote(*args)  # perhaps of another
-        call = asyncio.ensure_future(asked)
+        reference = method.options(max_task_retries=0).remote(*args)  # perhaps of another
+        call = asyncio.ensure_future(reference)
         try:
             while not (await asyncio.wait({call}, timeout=READY_S))[0]:
                 if is_lost(engine):
-                    ray.cancel(asked)
+                    ray.cancel(reference)
                     call.cancel()
-                    self._note_loss(engine, "it is started anew")
+                    self._note_loss(engine, "it is restarted")
                     return None
             return call.result()
-        except GenerationError as error:  # it was started anew, in vain
+        except GenerationError as error:  # it was restarted, in vain
             self._note_loss(engine, str(error))
         except RayTaskError:  # of the stage: it would come again
             raise
@@ -121,7 +133,7 @@ class EngineClient:
         return None
 
     def _note_loss(self, engine: Any, reason: str) -> None:
-        self._up = [one for one in self._up if one != engine]
+        self._up = [other for other in self._up if other != engine]
         if engine == self._own:
             self._own = None
             logger.warning("an engine of %s was lost: %s", self._model, reason)
@@ -146,7 +158,7 @@ class EngineClient:
                 engine = ray.get_actor(self._own_name)
             except ValueError:
                 raise GenerationError(f"an engine of {self._model} was given back") from None
-            with suppress(RayError):  # it died, or its node: it is started anew
+            with suppress(RayError):  # it died, or its node: it is restarted
                 try:
                     ray.get(engine.ready.remote())
                     self._own = engine
@@ -156,7 +168,7 @@ class EngineClient:
             time.sleep(0.1)
 
     def _find_engines(self) -> None:
-        """Looks which engines of the pipeline are up. Raises GenerationError where this client's
+        """Looks which engines of the pipeline are up. Raises GenerationError if this client's
         own has failed for good and too few others are."""
         self._up, failure = self._look_around(READY_S)
         if failure is not None and len(self._up) < self._least:  # one that is busy may take longer
@@ -173,16 +185,18 @@ class EngineClient:
     def _look_around(self, within_s: float) -> tuple[list[Any], str | None]:
         """The engines of the pipeline that say within this time that they are up, and why this
         client's own has failed, if it has."""
-        asked = dict[Any, tuple[str, Any]]()
+        replies = dict[Any, tuple[str, Any]]()
         for name in ray.util.list_named_actors():
             if pipeline_of(name) == self._pipeline and name == engine_name(name):
                 with suppress(ValueError):  # it has ended meanwhile
                     engine = ray.get_actor(name)
-                    asked[engine.ready.remote()] = name, engine
+                    replies[engine.ready.remote()] = name, engine
         up, failure = list[Any](), None
-        replies = ray.wait(list(asked), num_returns=len(asked), timeout=within_s) if asked else [[]]
-        for reply in replies[0]:
-            name, engine = asked[reply]
+        ready = (
+            ray.wait(list(replies), num_returns=len(replies), timeout=within_s) if replies else [[]]
+        )
+        for reply in ready[0]:
+            name, engine = replies[reply]
             try:
                 ray.get(reply)
                 up.append(engine)
@@ -196,3 +210,44 @@ class EngineClient:
     def _say(self, line: str) -> None:
         if self._context is not None:
             self._context.counter.add_line(line)
+
+
+async def ask_again(
+    table: pa.Table, answered: pa.Table, ask: Callable[[pa.Table], Awaitable[pa.Table]]
+) -> pa.Table:
+    """Rows that were answered, with SECOND: what was answered with the candidate's
+    `retry_max_tokens`, null where nothing was asked again. `table` are the same rows as they were
+    asked."""
+    limits = _raised_limits(answered)
+    is_again = np.array([limit is not None for limit in limits], np.bool_)
+    if not is_again.any():
+        return answered.append_column(SECOND, pa.nulls(answered.num_rows, ANSWER_TYPE))
+    rows = table.filter(pa.array(is_again))
+    column = rows.schema.get_field_index(SAMPLING)
+    pairs = zip(rows.column(SAMPLING).to_pylist(), filter(None, limits), strict=True)
+    raised = [
+        json.dumps({**json.loads(sampling), "max_tokens": limit}) for sampling, limit in pairs
+    ]
+    field = rows.schema.field(column)
+    answers = await ask(rows.set_column(column, field, pa.array(raised, field.type)))
+    second = answers.column(ANSWER).combine_chunks()
+    positions = pa.array(np.cumsum(is_again) - 1, mask=~is_again)
+    return answered.append_column(SECOND, second.take(positions))
+
+
+def _raised_limits(answered: pa.Table) -> list[int | None]:
+    """The limit with which each row is to be asked again; None if it is not."""
+    configs = answered.column("candidate_config")
+    limits = {
+        text: candidate_from_json(text).retry_max_tokens for text in configs.unique().to_pylist()
+    }
+    if not any(limits.values()):
+        return [None] * answered.num_rows
+    raised = list[int | None]()
+    for row in answered.select(["candidate_config", FORM, TRUNCATED, ANSWER]).to_pylist():
+        try:
+            is_again = engine_response({**row, **row[ANSWER]}).no_answer in RETRIED
+        except Exception:  # nothing was asked, or the answer is odd, which is told where it is kept
+            is_again = False
+        raised.append(limits[row["candidate_config"]] if is_again else None)
+    return raised

@@ -79,8 +79,8 @@ def _starts_file() -> Path:
 
 def _give_up(model: str, what: str, output: str) -> GenerationError:
     lines = last_lines(output)
-    told = "".join(f"\n  {line}" for line in lines)
-    log = f"\n{LOG_HEADING}{told}" if lines else "; it wrote no log"
+    quoted = "".join(f"\n  {line}" for line in lines)
+    log = f"\n{LOG_HEADING}{quoted}" if lines else "; it wrote no log"
     reason = " ".join(what.split())[:REASON_CHARS]
     return GenerationError(f"an engine of {model} {reason}{log}")
 
@@ -124,9 +124,9 @@ def turn_on_node(node_id: str, at_once: int | None) -> Iterator[None]:
             os.close(held)
 
 
-def _lock_any(places: Sequence[Path]) -> int | None:
-    for place in places:
-        file = os.open(place, os.O_CREAT | os.O_RDWR, 0o600)
+def _lock_any(paths: Sequence[Path]) -> int | None:
+    for path in paths:
+        file = os.open(path, os.O_CREAT | os.O_RDWR, 0o600)
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

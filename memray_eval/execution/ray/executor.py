@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import cast
@@ -34,18 +34,16 @@ from memray_eval.execution.ray.pipeline import (
 from memray_eval.execution.ray.placement_groups import NodeReservation
 from memray_eval.execution.ray.progress_counter import ProgressCounter, RemoteCounter
 from memray_eval.execution.ray.services import (
-    RayServices,
     end_services,
     failure_reason,
     finish_calls,
     on_driver_node,
-    start_services,
+    start_actors,
 )
-from memray_eval.execution.resume_state import ResumeState, find_unscored, find_waiting
-from memray_eval.execution.run_counter import RunReports
-from memray_eval.execution.run_plan import RunPlan
+from memray_eval.execution.resume_state import find_unscored, find_waiting
+from memray_eval.execution.run_counter import RunCounter
+from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.schedule import (
-    Group,
     OnEngineEnd,
     Wave,
     Work,
@@ -55,8 +53,7 @@ from memray_eval.execution.schedule import (
     run_waves,
     schedule,
 )
-from memray_eval.execution.services import calls_setting
-from memray_eval.execution.spending import live_spending_before
+from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.results.run_folder import RunFolder
@@ -66,6 +63,9 @@ logger = logging.getLogger(__name__)
 
 class RayExecutor:
     """An Executor (execution/executors.py) on the Ray that this process is connected to."""
+
+    def __init__(self, plan: RunPlan, folder: RunFolder) -> None:
+        self.plan, self.spec, self.folder = plan, plan.spec, folder
 
     @contextmanager
     def watch(self, on_death: Callable[[str], None]) -> Iterator[None]:
@@ -80,72 +80,30 @@ class RayExecutor:
             return ServiceLost(f"Ray has failed: {failure_reason(error)}")
         return error
 
-    def start_counter(self, run_id: str, stages: Sequence[str], most_caught: float) -> RunReports:
+    def start_counter(self, stages: Sequence[str]) -> RunCounter:
         placed = ProgressCounter.options(scheduling_strategy=on_driver_node())  # type: ignore[attr-defined]
-        return cast(RunReports, RemoteCounter(placed.remote(run_id, stages, most_caught)))
+        most_caught = self.spec.tolerated(self.plan.n_units)
+        actor = placed.remote(self.folder.run_id, stages, most_caught)
+        return cast(RunCounter, RemoteCounter(actor))
 
     def run(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        counter: RunReports,
-        enter_phase: Callable[[Phase], None],
-        waiting: Waiting,
+        self, counter: RunCounter, enter_phase: Callable[[Phase], None], waiting: Waiting
     ) -> None:
-        _RayRun(plan, folder, counter, enter_phase, waiting).run()
-
-
-class _RayRun:
-    def __init__(
-        self,
-        plan: RunPlan,
-        folder: RunFolder,
-        counter: RunReports,
-        enter_phase: Callable[[Phase], None],
-        waiting: Waiting,
-    ) -> None:
-        self.plan, self.spec, self.folder = plan, plan.spec, folder
         self._counter, self._enter_phase, self._waiting = counter, enter_phase, waiting
-
-    def run(self) -> None:
-        counter = self._counter
-        dead: list[str] = []
-
-        def died(reason: str) -> None:
-            dead.append(reason)
-            counter.stop(reason)
-
+        self._why_dead: str | None = None  # of the embedded judge's server
         spec, capacity, order = self.spec, self.plan.capacity, self.plan.phases.order
         device = engine_device(spec, capacity.all_gpus)
-        context = StageContext(self.folder.path, counter, stops_on_failure=spec.stops_on_failure)
         # What judges afterwards must find room when the nodes with GPUs are gone
         judge_cpus = capacity.cpus if order == "together" else capacity.cpus_beside_gpus
         pool = judge_pool(spec, judge_cpus, self.plan.block_rows)
         waves = schedule(spec, capacity, device, scores=order == "together")
-        pipelines = max(map(len, waves))
-
-        @contextmanager
-        def serve(model: str | None) -> Iterator[str | None]:
-            """The embedded judge's server, which takes minutes to load its model."""
-            with ExitStack() as stack:
-                what = f"the judge's server to load {model}"
-                with self._waiting(what) if model else nullcontext():
-                    url = stack.enter_context(
-                        judge_server(
-                            model,
-                            engine=spec.engine,
-                            device=device,
-                            on_death=died,
-                            say=counter.add_line,
-                            memory_gib=SERVER_GIB if capacity.nodes else 0.0,
-                        )
-                    )
-                yield url
-
-        with self._services(max(pool.actors, pipelines), pool.max_in_flight) as services:
+        members = max(pool.actors, *map(len, waves))
+        with self._services(members, pool.max_in_flight) as services:
             setup = PipelineSetup(
                 plan=self.plan,
-                context=context,
+                context=StageContext(
+                    self.folder.path, counter, stops_on_failure=spec.stops_on_failure
+                ),
                 device=device,
                 services=services,
                 engine=spec.engine,
@@ -157,34 +115,53 @@ class _RayRun:
             )
             if order == "together":
                 self._pay_in_batches(services, self.plan)
-                with serve(spec.embedded_judge) as url:
-                    self._generate_and_judge(replace(setup, embedded_url=url), waves)
+                self._generate_and_judge(setup, waves)
             else:
                 if order == "apart":
-                    asked = spec.embedded_judge if spec.embedded_affect_judge else None
-                    with serve(asked) as url:
-                        self._generate(replace(setup, embedded_url=url), waves)
-                if not context.is_stopping():
-                    setup = replace(setup, tasks_at_once=max(2, int(judge_cpus) // 4))
-                    self._judge(setup, serve)
-            with self._waiting("the memory of paid calls to be merged"):
+                    self._generate(setup, waves)
+                if not setup.context.is_stopping():
+                    self._judge(replace(setup, tasks_at_once=max(2, int(judge_cpus) // 4)))
+            with waiting("the memory of paid calls to be merged"):
                 finish_calls(services)
-        if dead:
-            raise ServiceLost(dead[0])
+        if self._why_dead is not None:
+            raise ServiceLost(self._why_dead)
+
+    @contextmanager
+    def _serve(self, setup: PipelineSetup, model: str | None) -> Iterator[PipelineSetup]:
+        """The setup with the embedded judge's server, which takes minutes to load its model; as it
+        is without a model."""
+
+        def end(reason: str) -> None:
+            self._why_dead = self._why_dead or reason
+            self._counter.stop(reason)
+
+        with ExitStack() as stack:
+            what = f"the judge's server to load {model}"
+            with self._waiting(what) if model else nullcontext():
+                url = stack.enter_context(
+                    judge_server(
+                        model,
+                        engine=self.spec.engine,
+                        device=setup.device,
+                        on_death=end,
+                        say=self._counter.add_line,
+                        memory_gib=SERVER_GIB if self.plan.capacity.nodes else 0.0,
+                    )
+                )
+            yield replace(setup, embedded_url=url)
 
     def _generate_and_judge(self, setup: PipelineSetup, waves: Sequence[Wave]) -> None:
         """Each response is judged as soon as it is there: first those of earlier sessions, then
         what they did not generate, if the run goes on."""
-        state = self.plan.resume_state
 
         def run_group(shared: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
-            if state.waiting and not shared.context.is_stopping():
+            if self.plan.resume_state.waiting and not shared.context.is_stopping():
                 judge_waiting(shared, group)
-            if self._is_generated(state) or shared.context.is_stopping():
-                return
-            self._run_pipeline(self._with_engine(shared, group), group, on_engine_end)
+            if not self.plan.is_generated and not shared.context.is_stopping():
+                self._run_pipeline(self._with_engine(shared, group), group, on_engine_end)
 
-        self._run_waves(setup, waves, run_group)
+        with self._serve(setup, self.spec.embedded_judge) as served:
+            self._run_waves(served, waves, run_group)
 
     def _run_pipeline(self, setup: PipelineSetup, group: Group, on_engine_end: OnEngineEnd) -> None:
         """Runs a group's pipeline. One that fails when its engines have given their nodes to the
@@ -230,7 +207,7 @@ class _RayRun:
             if wave is not waves[0]:
                 setup.reservation.remove()
             if tails:
-                names = ", ".join(one.name for group in wave for one in group)
+                names = ", ".join(candidate.name for group in wave for candidate in group)
                 logger.info("%s: starting beside the end of the models before", names)
             pools = find_pools(tails, wave)
             shared = replace(setup, label_selector=cluster.select_cpu_nodes(pools))
@@ -261,13 +238,11 @@ class _RayRun:
             if not setup.context.is_stopping():
                 generate_responses(self._with_engine(shared, group), group, on_engine_end)
 
-        self._run_waves(setup, waves, generate_group, scores=False)
+        model = self.spec.embedded_judge if self.spec.embedded_affect_judge else None
+        with self._serve(setup, model) as served:
+            self._run_waves(served, waves, generate_group, scores=False)
 
-    def _judge(
-        self,
-        setup: PipelineSetup,
-        serve: Callable[[str | None], AbstractContextManager[str | None]],
-    ) -> None:
+    def _judge(self, setup: PipelineSetup) -> None:
         """The second of two phases: judges all responses in the folder, this session's and those of
         earlier ones, of all candidates at once."""
         spec, counter, before = self.spec, setup.context.counter, self.plan.resume_state
@@ -283,46 +258,34 @@ class _RayRun:
         )
         counter.add_carried(len(before.generated))
         pools = judging_pools(spec, setup.device, setup.judge_actors)
-        with serve(spec.embedded_judge) as url:
+        with self._serve(setup, spec.embedded_judge) as served:
             judging = replace(
-                setup,
-                embedded_url=url,
+                served,
                 label_selector=cluster.select_cpu_nodes(pools),
                 plan=replace(self.plan, resume_state=waiting),
             )
             judge_waiting(judging, spec.candidates, is_earlier=False)
 
-    def _pay_in_batches(self, services: RayServices | None, plan: RunPlan) -> None:
+    def _pay_in_batches(self, services: JudgeServices | None, plan: RunPlan) -> None:
         """Has the judge calls paid in batches where the job says so, from this process: the calls
         are rendered here."""
         if services is not None and judges_in_batches(self.spec, self.folder):
             pay_in_batches_here(plan, self.folder, services, self._counter, self._waiting)
 
-    def _is_generated(self, state: ResumeState) -> bool:
-        return len(state.finished) + len(state.generated) >= self.plan.n_units
-
     def _with_engine(self, setup: PipelineSetup, group: Group) -> PipelineSetup:
         """With the engine of a group's model, and batches for contexts as long as the dataset's."""
-        found = self.plan.found
-        mean_chars = found.context_chars / max(1, found.n_samples)
+        scan = self.plan.scan
+        mean_chars = scan.context_chars / max(1, scan.n_samples)
         engine = fit_engine(self.spec.engine_of(group[0].model), mean_chars, setup.device)
         return replace(setup, engine=engine)
 
     @contextmanager
-    def _services(self, members: int, max_in_flight: int) -> Iterator[RayServices | None]:
+    def _services(self, members: int, max_in_flight: int) -> Iterator[JudgeServices | None]:
         if not self.spec.calls_judges:
             yield None
             return
-        n_before = self.plan.n_before
-        services = start_services(
-            self.spec.budget,
-            calls_setting(self.spec.judging, self.folder),
-            self.folder.path,
-            live_spending_before(self.folder, n_before, self.spec.budget),
-            members,
-            max_in_flight,
-            self._counter,
-            n_before + 1,
+        services = start_actors(
+            self.plan, self.folder, max_in_flight, self._counter.add_line, members
         )
         try:
             yield services

@@ -169,8 +169,8 @@ class JudgeServer:
         """Waits for the server's end, and says how it came."""
         assert self._process is not None
         code = self._process.wait()
-        told = f"the server of the embedded judge ended with code {code}; its log: {self._log}"
-        return told + self._last_lines()
+        reason = f"the server of the embedded judge ended with code {code}; its log: {self._log}"
+        return reason + self._last_lines()
 
     def stop(self) -> None:
         """Ends the server with all its processes."""

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from memray_eval.execution.run_counter import StageReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import (
     MAX_WAITING,
     PACKAGE,
@@ -45,7 +45,7 @@ class WorkerHandler(logging.Handler):
     """Sends a worker's records to the run's counter: warnings and errors at once, the others
     within BATCH_S."""
 
-    def __init__(self, counter: StageReports, batch_s: float = BATCH_S) -> None:
+    def __init__(self, counter: RunCounter, batch_s: float = BATCH_S) -> None:
         super().__init__()
         self.counter = counter
         self._batch_s = batch_s
@@ -84,7 +84,7 @@ class LibraryHandler(WorkerHandler):
     """Sends what a library warns of to the run's counter, each kind of message once a run. Always
     from a thread of its own: Ray may warn while it holds what sending needs."""
 
-    def __init__(self, counter: StageReports) -> None:
+    def __init__(self, counter: RunCounter) -> None:
         super().__init__(counter, WARNING_S)
         self._sent: set[str] = set()  # kinds; other workers may have sent them too
 
@@ -93,9 +93,9 @@ class LibraryHandler(WorkerHandler):
         if key in self._sent or len(self._sent) >= MOST_KINDS:
             return
         self._sent.add(key)
-        mine = copy.copy(record)
-        setattr(mine, ONCE, key)
-        super().emit(mine)
+        marked = copy.copy(record)
+        setattr(marked, ONCE, key)
+        super().emit(marked)
 
     def _is_urgent(self, record: logging.LogRecord) -> bool:
         return False
@@ -104,7 +104,7 @@ class LibraryHandler(WorkerHandler):
 _library_handler: LibraryHandler | None = None
 
 
-def send_logs_to(counter: StageReports, level: int) -> None:
+def send_logs_to(counter: RunCounter, level: int) -> None:
     """Has this process, a worker, send its log records to a run's counter from now on, and the
     warnings of Ray and vLLM. The driver, which writes them itself, is left as it is."""
     global _library_handler
@@ -112,10 +112,10 @@ def send_logs_to(counter: StageReports, level: int) -> None:
     if any(isinstance(handler, FileHandler) for handler in package.handlers):
         return
     package.setLevel(level)
-    mine = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
-    if any(handler.counter == counter for handler in mine):
+    handlers = [handler for handler in package.handlers if isinstance(handler, WorkerHandler)]
+    if any(handler.counter == counter for handler in handlers):
         return
-    for handler in mine:  # of another run: Ray keeps idle workers
+    for handler in handlers:  # of another run: Ray keeps idle workers
         package.removeHandler(handler)
     package.addHandler(WorkerHandler(counter))
     forget_logged()
@@ -141,7 +141,7 @@ def _catch_library_warnings() -> None:
     logging.setLogRecordFactory(make_and_send)
 
 
-def follow_engine_output(counter: StageReports, path: str) -> None:
+def follow_engine_output(counter: RunCounter, path: str) -> None:
     """Sends the warnings of the processes that vLLM starts to the run's counter, as they come:
     they have no logger here, and print to this worker's output, the file at `path`."""
 
@@ -160,15 +160,15 @@ def follow_engine_output(counter: StageReports, path: str) -> None:
 
 
 def engine_warnings(output: str) -> list[LogEntry]:
-    """What processes of vLLM warn of in a piece of a worker's output."""
+    """The warnings of vLLM's processes in a piece of a worker's output."""
     entries = []
     for line in output.splitlines():
-        if found := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
-            text = f"{found['process']} (pid {found['pid']}), {found['place']}: {found['message']}"
+        if match := _ENGINE_WARNING.match(_COLOUR.sub("", line)):
+            text = f"{match['process']} (pid {match['pid']}), {match['place']}: {match['message']}"
             entry = make_entry(
-                logging.getLevelNamesMapping()[found["level"]], "vllm", hide_held_keys(text)
+                logging.getLevelNamesMapping()[match["level"]], "vllm", hide_held_keys(text)
             )
-            entries.append(entry | {ONCE: _kind_of("vllm", found["message"])})
+            entries.append(entry | {ONCE: _kind_of("vllm", match["message"])})
     return entries
 
 

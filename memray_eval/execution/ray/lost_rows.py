@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 
 # Has an engine answer rows; where the second argument says so, one that answers nothing else
-# meanwhile. None where the engine was lost while it did
+# meanwhile. None if the engine was lost while it did
 AskEngine: TypeAlias = Callable[[pa.Table, bool], Awaitable[pa.Table | None]]
 
 
@@ -43,7 +43,7 @@ class PersistentAsker:
     """Has engines of a model answer rows, some of which engines may die of.
 
     Only an engine that answers nothing else says something of the rows that it dies of, so what one
-    row does is never held against another. Raises GenerationError where engines die of whatever
+    row does is never held against another. Raises GenerationError if engines die of whatever
     they are asked."""
 
     def __init__(self, ask: AskEngine, model: str) -> None:
@@ -131,7 +131,7 @@ class Turns:
 
     @asynccontextmanager
     async def take(self, ticket: int | None = None) -> AsyncIterator[None]:
-        """A turn: beside others, or alone with a ticket of `reserve`. Raises EngineReserved where
+        """A turn: beside others, or alone with a ticket of `reserve`. Raises EngineReserved if
         the turn is to be beside one that is alone."""
         if ticket is None:
             if self._tickets:

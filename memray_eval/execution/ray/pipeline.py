@@ -7,20 +7,18 @@ import logging
 import math
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import pyarrow as pa
 import ray
 from ray.data import ActorPoolStrategy, DataContext, Dataset, TaskPoolStrategy
 from ray.data.exceptions import ExecutionTimeoutError
 
-from memray_eval import errors
 from memray_eval.config.sections import EngineConfig, least_of
 from memray_eval.datasets.sources import Shard
 from memray_eval.errors import EvalError, GenerationError
-from memray_eval.execution.affect_stage import EnrichSamples
+from memray_eval.execution.affect_stage import EnrichSamples, affect_arguments
 from memray_eval.execution.block_stages import (
     PART,
     AskServers,
@@ -28,11 +26,13 @@ from memray_eval.execution.block_stages import (
     JudgeRecords,
     collect_engine_answers,
     finish_ungenerated,
+    judging_arguments,
     read_answers,
     read_waiting,
     score_and_write,
     score_answers,
     shard_rows,
+    ungenerated_options,
 )
 from memray_eval.execution.part_stage import BLOCKS_AT_ONCE, WriteParts, write_block
 from memray_eval.execution.plan import (
@@ -44,22 +44,20 @@ from memray_eval.execution.plan import (
     WRITER_CPUS,
     Device,
 )
-from memray_eval.execution.prompt_stage import (
-    PromptSpec,
-    prompts_for_engine,
-    prompts_for_servers,
+from memray_eval.execution.prompt_stage import PromptSpec, prompts_for_engine, prompts_for_servers
+from memray_eval.execution.ray.engine import add_engines
+from memray_eval.execution.ray.placement_groups import (
+    EnginePlacement,
+    NodeReservation,
+    group_of_engine,
 )
-from memray_eval.execution.ray.engine import add_engines, group_of_engine
-from memray_eval.execution.ray.engine_start import LOG_HEADING
-from memray_eval.execution.ray.placement_groups import EnginePlacement, NodeReservation
 from memray_eval.execution.ray.ray_compat import (
     is_repeated_task,
     is_restarted_actor,
     set_repartition_options,
 )
-from memray_eval.execution.ray.services import RayServices
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.schedule import count_siblings
+from memray_eval.execution.services import JudgeServices
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
@@ -72,24 +70,17 @@ FEW_UNITS = 64  # of a run whose blocks are written as they come, a file each
 GROWS_ABOVE = 0.75
 SHRINKS_BELOW = -1.0  # never
 
-# An error of ours in the text of Ray's, with the end of an engine's log where it has one
-_OURS = re.compile(
-    rf"^memray_eval\.errors\.(?P<kind>\w+): (?P<told>.+(?:\n{LOG_HEADING}(?:\n  .*)+)?)$",
-    re.MULTILINE,
-)
+_TRIED = "\nFailed to apply UDF transform after "  # begins what Ray adds to an error's text
 _WAITING = re.compile(r"^ +- (.+?): (?!0 active)", re.MULTILINE)  # Ray Data's list of operators
 _LOGS = "/tmp/ray/session_latest/logs"
 # A stage takes a block as it comes: nothing waits to fill a batch
-BLOCKS = {
-    "batch_format": "pyarrow",
-    "batch_size": None,
-}
+BLOCKS = {"batch_format": "pyarrow", "batch_size": None}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PipelineSetup:
     """A run's plan with what was started for it, as its pipelines take it. `engine` is that of the
-    pipeline's model, `services` are those of the run's judges, None where no model judges.
+    pipeline's model, `services` are those of the run's judges, None if no model judges.
     `label_selector` keeps what needs no GPU off nodes with GPUs; None: it may be anywhere.
     `engines_at_first` begin where the config has a range (None: the least), and `judge_actors` grow
     to `most_judge_actors`."""
@@ -98,7 +89,7 @@ class PipelineSetup:
     context: StageContext
     device: Device
     engine: EngineConfig
-    services: RayServices | None = None
+    services: JudgeServices | None = None
     embedded_url: str | None = None
     reservation: NodeReservation = field(default_factory=NodeReservation)
     label_selector: dict[str, str] | None = None
@@ -109,9 +100,9 @@ class PipelineSetup:
     judge_tasks: int = 4
 
     def actor_options(self, cpus: float, memory_gib: float) -> dict[str, Any]:
-        """Where a stage's actors run and what each takes. On a machine's own Ray memory is not
-        declared: Ray hands out less than there is, and the check before the run counted what is
-        there."""
+        """The options of a stage's actors: where they run and what each takes. On a machine's own
+        Ray memory is not declared: Ray hands out less than there is, and the check before the run
+        counted what is there."""
         is_on_cluster = bool(self.plan.capacity.nodes)
         return {
             **BLOCKS,
@@ -122,14 +113,14 @@ class PipelineSetup:
 
     @property
     def blocks(self) -> int:
-        """How many blocks the dataset makes, about: Ray Data warns of a stage that has more
+        """The number of blocks the dataset makes, about: Ray Data warns of a stage that has more
         workers."""
-        if _is_one_file(self.plan.found.shards):
-            asked = sum(shard.rows for shard in self.plan.found.shards) * len(
+        if _is_one_file(self.plan.scan.shards):
+            units = sum(shard.rows for shard in self.plan.scan.shards) * len(
                 self.plan.spec.candidates
             )
-            return max(1, math.ceil(asked / self.engine.batch_size))
-        return max(1, len(self.plan.found.shards))
+            return max(1, math.ceil(units / self.engine.batch_size))
+        return max(1, len(self.plan.scan.shards))
 
 
 def run_pipeline(
@@ -143,17 +134,17 @@ def run_pipeline(
 
     Raises EvalError when a stage could not be started at all; a row that fails is a row.
     """
-    logger.info("a pipeline begins: %s", ", ".join(one.name for one in candidates))
+    logger.info("a pipeline begins: %s", ", ".join(candidate.name for candidate in candidates))
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     if candidates[0].backend == EXISTING:
         if setup.plan.scores_at_once:
             written = score_where_read(setup)
-            return sum(batch.num_rows for batch in _run_to_end(written, setup, EXISTING))
+            return _run_to_end(written, setup, EXISTING)
         return _finish(add_scoring(add_existing_responses(setup), setup), setup, EXISTING)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
-        asked = add_prompts(setup, candidates)
-        dataset = add_generation(asked, setup, candidates[0], placement)
+        requests = add_prompts(setup, candidates)
+        dataset = add_generation(requests, setup, candidates[0], placement)
         return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
 
 
@@ -165,23 +156,16 @@ def generate_responses(
     """Only generates, into the folder's responses, for candidates that share an engine; units that
     failed are finished with that. Returns how many wait to be scored. `on_engine_end` and what is
     raised as in `run_pipeline`."""
-    logger.info("generating begins: %s", ", ".join(one.name for one in candidates))
+    logger.info("generating begins: %s", ", ".join(candidate.name for candidate in candidates))
     spec = setup.plan.spec
     set_up_data_context(spec.cluster.no_progress_timeout_s)
-    at_judge, at_embed = spec.by_stage()
-    stages = {"judge": at_judge, "embed": at_embed, "write": True}
-    failed = {
-        "metrics": [*at_judge, *at_embed],
-        "options": spec.metric_options,
-        "stages": [stage for stage, is_there in stages.items() if is_there],
-        "context": setup.context,
-    }
+    failed = ungenerated_options(spec, setup.context)
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
-        asked = add_prompts(setup, candidates)
-        dataset = add_generation(asked, setup, candidates[0], placement)
+        requests = add_prompts(setup, candidates)
+        dataset = add_generation(requests, setup, candidates[0], placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
-        return sum(batch.num_rows for batch in _run_to_end(kept, setup, candidates[0].model))
+        return _run_to_end(kept, setup, candidates[0].model)
 
 
 def judge_waiting(
@@ -189,16 +173,15 @@ def judge_waiting(
 ) -> int:
     """Judges what was generated, `is_earlier`: by an earlier session. Returns how many units were
     written."""
-    state, names = setup.plan.resume_state, ", ".join(one.name for one in candidates)
+    state, names = setup.plan.resume_state, ", ".join(candidate.name for candidate in candidates)
     logger.info("%d responses wait and are judged: %s", len(state.generated), names)
     set_up_data_context(setup.plan.spec.cluster.no_progress_timeout_s)
     rows = [{PART: part} for part in state.waiting]
     read = {
-        "generated": state.generated,
-        "elsewhere": state.elsewhere,
+        "state": state,
         "candidates": None
         if candidates[0].backend == EXISTING
-        else [one.name for one in candidates],
+        else [candidate.name for candidate in candidates],
         "context": setup.context,
         "is_earlier": is_earlier,
     }
@@ -218,13 +201,13 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
     context, rule = setup.context, setup.plan.spec.stop_rule
     watched = rule.metric if rule is not None and kind == RECORDS else None
     if setup.plan.n_units <= FEW_UNITS:
-        told = {
+        options = {
             "folder": context.folder,
             "kind": kind,
             "counter": context.counter,
             "watched": watched,
         }
-        return dataset.map_batches(write_block, fn_kwargs=told, **task_options(setup))
+        return dataset.map_batches(write_block, fn_kwargs=options, **task_options(setup))
     at_once = ActorPoolStrategy(
         size=1,
         max_tasks_in_flight_per_actor=BLOCKS_AT_ONCE,
@@ -239,14 +222,14 @@ def write_parts(dataset: Dataset, setup: PipelineSetup, kind: Kind) -> Dataset:
 
 
 def _finish(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
-    written = write_parts(dataset, setup, RECORDS)
-    return sum(batch.num_rows for batch in _run_to_end(written, setup, model))
+    return _run_to_end(write_parts(dataset, setup, RECORDS), setup, model)
 
 
-def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> Iterator[pa.Table]:
-    """Yields a pipeline's output as it comes. Raises EvalError where the pipeline ends early."""
+def _run_to_end(dataset: Dataset, setup: PipelineSetup, model: str) -> int:
+    """The rows that come out of a pipeline. Raises EvalError if it ends early."""
     try:
-        yield from dataset.iter_batches(batch_format="pyarrow", batch_size=None)
+        batches = dataset.iter_batches(batch_format="pyarrow", batch_size=None)
+        return sum(batch.num_rows for batch in batches)
     except ExecutionTimeoutError as error:
         still = ", ".join(_WAITING.findall(str(error)))
         raise GenerationError(
@@ -268,6 +251,7 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
     context.issue_detectors_config.detectors = []
     context.execution_no_progress_timeout_s = no_progress_timeout_s
     context.max_errored_blocks = 0
+    context.raise_original_map_exception = True
     # An elastic pool grows when its actors have work, not only when blocks queue at each of them,
     # and keeps what it has to the end of its input: an engine takes minutes to load its model
     scaling = context.autoscaling_config
@@ -278,10 +262,10 @@ def set_up_data_context(no_progress_timeout_s: float) -> None:
 
 
 def task_options(setup: PipelineSetup, inputs: int = 0) -> dict[str, Any]:
-    """How a stage of tasks runs: a few at a time (each is a process to start), with other CPUs than
-    an actor stage has, or Ray Data would run it inside the actor, on the event loop that judges or
-    asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they are not
-    the shards."""
+    """The options of a stage of tasks: a few at a time (each is a process to start), with other
+    CPUs than an actor stage has, or Ray Data would run it inside the actor, on the event loop that
+    judges or asks with hundreds of calls in flight. `inputs` is how many blocks come in, where they
+    are not the shards."""
     taken = {
         setup.plan.spec.judging.cpus,
         setup.plan.spec.embedding.cpus,
@@ -309,9 +293,9 @@ def _is_one_file(shards: Sequence[Shard]) -> bool:
 
 
 def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
-    """What was read, in blocks of a batch: a combined JSON is read by one task, so its rows are
-    spread afterwards."""
-    if _is_one_file(setup.plan.found.shards):
+    """Spreads rows over blocks of a batch if one task reads them all, as of a combined JSON: they
+    are spread afterwards."""
+    if _is_one_file(setup.plan.scan.shards):
         spread_out = dataset.repartition(target_num_rows_per_block=setup.engine.batch_size)
         set_repartition_options(spread_out, num_cpus=TASK_CPUS, label_selector=setup.label_selector)
         return spread_out
@@ -331,13 +315,13 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
     )
     read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
     source = (
-        add_affect(shard_dataset(setup.plan.found.shards), setup, candidates)
+        add_affect(shard_dataset(setup.plan.scan.shards), setup, candidates)
         if setup.plan.spec.adds_affect
-        else shard_dataset(setup.plan.found.shards)
+        else shard_dataset(setup.plan.scan.shards)
     )
     return repartition_rows(
         source.map_batches(
-            read, fn_kwargs={"asking": asking}, **task_options(setup, len(setup.plan.found.shards))
+            read, fn_kwargs={"asking": asking}, **task_options(setup, len(setup.plan.scan.shards))
         ),
         setup,
     )
@@ -348,18 +332,12 @@ def add_affect(
 ) -> Dataset:
     """Shards as samples with emotion and traits."""
     affect = setup.plan.spec.affect
-    known = (
-        setup.plan.spec.read.reader,
-        candidates,
-        setup.plan.resume_state,
-        affect,
-        setup.plan.spec.judging,
-        setup.plan.spec.affect_judges,
-    )
     return dataset.map_batches(
         EnrichSamples,
-        fn_constructor_args=(*known, setup.services, setup.embedded_url, setup.context),
-        compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.found.shards))),
+        fn_constructor_args=affect_arguments(
+            setup.plan, candidates, setup.services, setup.embedded_url, setup.context
+        ),
+        compute=ActorPoolStrategy(size=min(affect.actors, len(setup.plan.scan.shards))),
         **setup.actor_options(affect.cpus, AFFECT_GIB),
     )
 
@@ -372,8 +350,8 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
         "context": setup.context,
     }
     return repartition_rows(
-        shard_dataset(setup.plan.found.shards).map_batches(
-            read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.found.shards))
+        shard_dataset(setup.plan.scan.shards).map_batches(
+            read_answers, fn_kwargs=read, **task_options(setup, len(setup.plan.scan.shards))
         ),
         setup,
     )
@@ -382,7 +360,7 @@ def add_existing_responses(setup: PipelineSetup) -> Dataset:
 def score_where_read(setup: PipelineSetup) -> Dataset:
     """Responses that exist already, read, scored and written by one task for each shard: no record
     goes to another process. As many run at once as there would be judge actors."""
-    shards = setup.plan.found.shards
+    shards = setup.plan.scan.shards
     at_once = TaskPoolStrategy(size=min(setup.judge_actors, len(shards)))
     return shard_dataset(shards).map_batches(
         score_and_write,
@@ -435,15 +413,8 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
     if at_judge:
         dataset = dataset.map_batches(
             JudgeRecords,
-            fn_constructor_args=(
-                at_judge,
-                spec.metric_options,
-                spec.judges,
-                spec.judging,
-                setup.services,
-                setup.embedded_url,
-                setup.context,
-                count_siblings(spec.candidates),
+            fn_constructor_args=judging_arguments(
+                spec, setup.services, setup.embedded_url, setup.context
             ),
             compute=ActorPoolStrategy(
                 min_size=min(setup.judge_actors, inputs),
@@ -464,14 +435,15 @@ def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Data
 
 
 def _to_eval_error(error: ray.exceptions.RayError, model: str) -> EvalError:
-    """Ray's error as one of ours. The death of an actor carries its cause as text alone, so ours is
-    found by its name there; for any other, the last line that says why, and where the rest is."""
+    """The error of ours that a stage raised; for any other of Ray's, the last line that says why,
+    and where the rest is."""
+    cause: BaseException = error
+    while isinstance(cause, ray.exceptions.RayTaskError):
+        cause = cause.cause
+    if isinstance(cause, EvalError):
+        cause.args = (str(cause).partition(_TRIED)[0],)
+        return cause
     text = str(error)
-    if found := _OURS.search(text):
-        kind = getattr(errors, found["kind"], GenerationError)
-        return (
-            kind(found["told"]) if issubclass(kind, EvalError) else GenerationError(found["told"])
-        )
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     reason = next(
         (line for line in reversed(lines) if "Error" in line),

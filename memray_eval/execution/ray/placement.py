@@ -35,9 +35,9 @@ class EngineUse(Frozen):
 
 
 class Placement(Frozen):
-    """Where a run would be on an offer. `nodes` of each group are up while it runs, and `capacity`
-    is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on. `problems` say
-    what would keep it from starting as it is planned."""
+    """The nodes of an offer that a run would be on. `nodes` of each group are up while it runs, and
+    `capacity` is theirs; `judge_cpus` are the CPUs of the nodes that its judge actors are on.
+    `problems` say what would keep it from starting as it is planned."""
 
     cluster_spec: ClusterSpec
     nodes: dict[str, int]
@@ -50,7 +50,7 @@ class Placement(Frozen):
 def plan_placement(
     cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], device: Device
 ) -> Placement:
-    """Where a run would be whose pools these are, wave by wave. Raises ConfigError where an engine
+    """Places the pools of a run, wave by wave. Raises ConfigError if an engine
     fits on no node."""
     models = dict.fromkeys(
         candidate.model for candidate in spec.candidates if candidate.backend == "vllm"
@@ -60,7 +60,7 @@ def plan_placement(
     )
     placed = [_place_pools(cluster_spec, pools) for pools in waves]
     nodes = {
-        group.name: max(one.nodes[group.name] for one in placed) for group in cluster_spec.groups
+        group.name: max(wave.nodes[group.name] for wave in placed) for group in cluster_spec.groups
     }
     short = [
         f"engine.replicas{'' if use.replicas == use.most else '.min'} is {use.replicas}, and "
@@ -69,13 +69,13 @@ def plan_placement(
         if use.fit < use.replicas
     ]
     homeless = dict.fromkeys(
-        name for one in placed for name in one.homeless if not (short and name == ENGINES)
+        name for wave in placed for name in wave.homeless if not (short and name == ENGINES)
     )
     return Placement(
         cluster_spec=cluster_spec,
         nodes=nodes,
         capacity=cluster_spec.with_nodes(nodes, cluster_spec.where),
-        judge_cpus=max(1.0, min(one.judge_cpus for one in placed)),
+        judge_cpus=max(1.0, min(wave.judge_cpus for wave in placed)),
         engines=engines,
         problems=(
             *short,
@@ -150,36 +150,38 @@ def _place_pools(cluster_spec: ClusterSpec, pools: Sequence[Pool]) -> _PlacedPoo
     judges, homeless = set[int](), dict[str, None]()
     for pool in placement_order(pools):
         for _ in range(pool.actors):
-            place = _place(cluster_spec, up, pool)
-            if place is None:
+            index = _find_node(cluster_spec, up, pool)
+            if index is None:
                 homeless[pool.name] = None
                 break
-            group, node = up[place]
-            up[place] = _RunningNode(group, without(node, pool))
+            group, node = up[index]
+            up[index] = _RunningNode(group, without(node, pool))
             if pool.name == JUDGES:
-                judges.add(place)
-    nodes = {group.name: sum(one.group == group for one in up) for group in cluster_spec.groups}
-    return _PlacedPools(nodes, sum(up[place].group.cpus for place in judges), tuple(homeless))
+                judges.add(index)
+    nodes = {
+        group.name: sum(node_up.group == group for node_up in up) for group in cluster_spec.groups
+    }
+    return _PlacedPools(nodes, sum(up[index].group.cpus for index in judges), tuple(homeless))
 
 
-def _place(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int | None:
+def _find_node(cluster_spec: ClusterSpec, up: list[_RunningNode], pool: Pool) -> int | None:
     """The index of a node with room for one actor, added where its group may grow; None without
     any."""
-    workers = sum(not one.group.is_head for one in up)
+    workers = sum(not node_up.group.is_head for node_up in up)
     # as an actor looks for room: the fewest GPUs left over, the fewest GPUs, the head last
     in_order = sorted(
         cluster_spec.groups,
-        key=lambda one: (
-            one.gpus % pool.gpus if pool.gpus else one.gpus,
-            one.gpus,
-            one.is_head,
+        key=lambda group: (
+            group.gpus % pool.gpus if pool.gpus else group.gpus,
+            group.gpus,
+            group.is_head,
         ),
     )
     for group in in_order:
-        for place, one in enumerate(up):
-            if one.group == group and has_room(one.node, pool):
-                return place
-        may_grow = sum(one.group == group for one in up) < group.max_nodes
+        for index, node_up in enumerate(up):
+            if node_up.group == group and has_room(node_up.node, pool):
+                return index
+        may_grow = sum(node_up.group == group for node_up in up) < group.max_nodes
         if (
             may_grow
             and (cluster_spec.max_workers is None or workers < cluster_spec.max_workers)
@@ -198,38 +200,26 @@ def _explain_no_room(
     cluster_spec: ClusterSpec, model: str, engine: EngineConfig, cpus: float, gpus: int
 ) -> str:
     needed = f"{gpus} GPUs and {cpus:g} CPUs" if gpus else f"{cpus:g} CPUs"
-    asked = (
-        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
-        "node"
+    if gpus and engine.accelerator_type is not None:
+        needed += f" (accelerator_type {engine.accelerator_type})"
+    groups = [group for group in cluster_spec.groups if group.max_nodes]
+    nodes = ", ".join(
+        f"{group.name}: {group.gpus} GPUs ({group.accelerator_type}) and {group.cpus:g} CPUs"
+        if group.gpus
+        else f"{group.name}: {group.cpus:g} CPUs"
+        for group in groups
     )
-    groups = [
-        group for group in cluster_spec.groups if group.max_nodes and (group.gpus or not gpus)
-    ]
-    if typed := [
-        group for group in groups if not gpus or _has_accelerator(group, engine.accelerator_type)
-    ]:
-        largest = max(
-            typed, key=lambda group: (group.gpus, group.cpus) if gpus else (group.cpus, 0)
-        )
-        has = f"{largest.gpus} GPUs and {largest.cpus:g} CPUs" if gpus else f"{largest.cpus:g} CPUs"
-        return f"{asked}, and the largest group of {cluster_spec.where}, {largest.name}, has {has}"
-    if groups:
-        types = ", ".join(
-            f"{group.name}: {group.accelerator_type or 'does not say'}" for group in groups
-        )
-        return (
-            f"{asked}, of accelerator_type {engine.accelerator_type}, and {cluster_spec.where} has "
-            f"none of it ({types})"
-        )
+    hint = "" if not gpus or any(group.gpus for group in groups) else "; or set engine.device: cpu"
     return (
-        f"{asked}, and no node of {cluster_spec.where} has any GPU; engine.device: cpu takes CPUs"
+        f"an engine of {model} (tensor_parallel {engine.tensor_parallel}) needs {needed} on one "
+        f"node, and no node of {cluster_spec.where} has them ({nodes}){hint}"
     )
 
 
 def _check_first_wave(
     cluster_spec: ClusterSpec, spec: RunSpec, waves: Sequence[Sequence[Pool]], on_gpus: bool
 ) -> Iterator[str]:
-    """What keeps a run from starting before the cluster has grown."""
+    """Yields what keeps a run from starting before the cluster has grown."""
     first = cluster_spec.at_first()
     if on_gpus and spec.engine.device == "auto" and not first.gpus:
         yield (
@@ -240,8 +230,8 @@ def _check_first_wave(
     if (
         why := next(filter(None, (explain_lack(pools, first) for pools in waves)), None)
     ) is not None:
-        told = why.partition(";")[0]
+        lack = why.partition(";")[0]
         yield (
-            f"{told}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "
+            f"{lack}: set cluster.wait_s, so that the run waits for nodes, or raise the groups' "
             "minimum"
         )

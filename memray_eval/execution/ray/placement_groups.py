@@ -17,6 +17,9 @@ import ray
 from ray.util.placement_group import PlacementGroup, placement_group_table
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
+from memray_eval.config.sections import EngineConfig
+from memray_eval.execution.plan import Device
+
 POLL_S = 1.0
 PATIENCE_S = 30.0  # with some of the nodes and not all, before a run lets an older one go first
 YIELD_S = 60.0  # how long it does at most: the other may wait for nodes of another kind
@@ -31,7 +34,7 @@ logger = logging.getLogger(__name__)
 
 
 class GroupSpec(NamedTuple):
-    """What a placement group asks for: Ray's resources bundle by bundle, and Ray's strategy."""
+    """A placement group's request: Ray's resources bundle by bundle, and Ray's strategy."""
 
     bundles: tuple[Mapping[str, float], ...]
     strategy: str = "PACK"
@@ -168,7 +171,7 @@ class EnginePlacement:
         EngineActor; returns those of its client, which Ray Data is about to start.
 
         What replaces an engine that died in its constructor takes over its group: with one more, a
-        second set of nodes would be bought. (One that dies later is started anew by Ray, in its
+        second set of nodes would be bought. (One that dies later is restarted by Ray, in its
         own.)"""
         with self._lock:
             if died := self._engines.keys() - self._living():
@@ -207,27 +210,29 @@ class EnginePlacement:
         now, listed = time.monotonic(), set(ray.util.list_named_actors())
         with self._lock:
             old = {
-                name: one
-                for name, one in self._engines.items()
-                if one.actor is not None and now - one.since >= ENDED_S
+                name: engine
+                for name, engine in self._engines.items()
+                if engine.actor is not None and now - engine.since >= ENDED_S
             }
-        left = {name: one for name, one in old.items() if name not in listed}
+        left = {name: engine for name, engine in old.items() if name not in listed}
         self._is_ending = self._is_ending or bool(left)
         if not self._is_ending or not old:
             return []
-        been_up, _ = ray.wait([one.up for one in old.values()], num_returns=len(old), timeout=0)
+        been_up, _ = ray.wait(
+            [engine.up for engine in old.values()], num_returns=len(old), timeout=0
+        )
         serving = {
-            one.actor.is_idle.remote(): name
-            for name, one in left.items()
-            if one.up in been_up and _is_placed(one.group)
+            engine.actor.is_idle.remote(): name
+            for name, engine in left.items()
+            if engine.up in been_up and _is_placed(engine.group)
         }
         # Their clients, if any, wait for them in their constructors, where Ray leaves them
-        unwanted = [name for name, one in old.items() if one.up not in been_up]
+        unwanted = [name for name, engine in old.items() if engine.up not in been_up]
         unwanted += [name for name in left.keys() - unwanted if name not in serving.values()]
         # A client whose engine has lost its node may be about to ask: Ray may start it anew too
         has_lost = any(
-            name in listed and one.up in been_up and not _is_placed(one.group)
-            for name, one in old.items()
+            name in listed and engine.up in been_up and not _is_placed(engine.group)
+            for name, engine in old.items()
         )
         if serving and not has_lost:
             replies, _ = ray.wait(list(serving), num_returns=len(serving), timeout=POLL_S)
@@ -240,7 +245,7 @@ class EnginePlacement:
             self._engines[name] = self._engines[name]._replace(actor=None, up=None)
 
     def _living(self) -> set[str]:
-        """The names whose engine, or its client, runs, is about to, or is started anew by Ray. By
+        """The names whose engine, or its client, runs, is about to, or is restarted by Ray. By
         Ray's list of names: `ray.get_actor` goes on finding an actor that died in its
         constructor."""
         listed = set(ray.util.list_named_actors()) if self._engines else set()
@@ -253,7 +258,7 @@ def engine_name(client: str) -> str:
 
 
 def pipeline_of(name: str) -> str | None:
-    """What all engines and clients of one pipeline have in their names; None for any other
+    """The part of its name that an engine or client shares with its pipeline; None for any other
     actor's."""
     words = name.split()
     return words[2] if len(words) == 4 and words[0] == _NAME else None
@@ -264,22 +269,48 @@ def _is_placed(group: PlacementGroup) -> bool:
 
 
 def accelerator_share(kind: str) -> dict[str, float]:
-    """What a bundle asks for to be on a node with such GPUs."""
+    """The resource by which a bundle is put on a node with such GPUs."""
     return {f"{ACCELERATOR}{kind}": _SHARE}
 
 
 def remove_group(group: PlacementGroup) -> None:
-    """Gives a group back, with whatever still runs in it. Without effect where Ray is gone: then
+    """Gives a group back, with whatever still runs in it. Without effect if Ray is gone: then
     its groups are too, and the error that ended the run is the one to tell."""
     with suppress(Exception):
         ray.util.remove_placement_group(group)
 
 
 def _waits_since_before(began: float) -> bool:
-    """Whether another run of ours began to wait for nodes earlier, and has not all of them."""
+    """True if another run of ours began to wait for nodes earlier, and has not all of them."""
     names = [
         group["name"].split()
         for group in placement_group_table().values()
         if group["state"] in ("PENDING", "RESCHEDULING")
     ]
     return any(words[:1] == [_NAME] and float(words[1]) < began for words in names)
+
+
+def group_of_engine(config: EngineConfig, device: Device) -> GroupSpec:
+    """The placement group of one engine: a bundle for each worker (tensor x pipeline
+    parallel), or one for all where vLLM starts them itself, as processes of the actor. Workers of
+    one stage exchange every layer's results, so they must lie on one node; the stages of a pipeline
+    may lie on several."""
+    workers = config.tensor_parallel * config.pipeline_parallel
+    bundle = {"CPU": config.cpus} | ({"GPU": 1.0} if device == "gpu" else {})
+    bundles: list[dict[str, float]] = [dict(bundle) for _ in range(workers)]
+    if not is_over_ray(config):
+        bundles = [{name: amount * workers for name, amount in bundle.items()}]
+    if config.accelerator_type is not None:
+        bundles = [bundle | accelerator_share(config.accelerator_type) for bundle in bundles]
+    return GroupSpec(tuple(bundles), "STRICT_PACK" if config.pipeline_parallel == 1 else "PACK")
+
+
+def is_over_ray(config: EngineConfig) -> bool:
+    """True if the engine's workers are actors of Ray's, on as many nodes as they need."""
+    return bool(executor_backend(config) == "ray")
+
+
+def executor_backend(config: EngineConfig) -> Any:
+    """vLLM's `--distributed-executor-backend` of an engine in Ray's actor."""
+    is_one = config.tensor_parallel * config.pipeline_parallel == 1
+    return config.engine_kwargs.get("distributed_executor_backend", "uni" if is_one else "ray")

@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, cast
 
 import ray
+from ray.util.metrics import Counter, Gauge, Histogram
 
-from memray_eval.execution.exported_metrics import Exporter
+from memray_eval.execution.exported_metrics import RUN, Exporter, Series
 from memray_eval.execution.progress import STAGES, RunTelemetry, Snapshot
 from memray_eval.execution.ray.log_collection import send_logs_to
-from memray_eval.execution.ray.metric_recorders import new_recorder
-from memray_eval.execution.run_counter import RunCounter, StageReports
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import LogEntry
 from memray_eval.execution.stopping import ScoredUnits, StopWatch
 from memray_eval.judges.call_metrics import CallMetricsSnapshot
@@ -30,64 +31,84 @@ REPORTS = (
 
 
 @ray.remote(num_cpus=0, max_restarts=-1)
-class ProgressCounter(RunCounter):
+class ProgressCounter:
     """The run's counter; also the process that exports the run's metrics."""
 
     def __init__(
         self, run_id: str = "", stages: Sequence[str] = STAGES, most_caught: float = math.inf
     ) -> None:
-        super().__init__(stages, most_caught, Exporter(run_id, new_recorder))
+        self._counter = RunCounter(stages, most_caught, Exporter(run_id, new_recorder))
+
+    def call(self, method: str, *values: Any, **named: Any) -> Any:
+        return getattr(self._counter, method)(*values, **named)
 
 
 @dataclass(frozen=True)
 class RemoteCounter:
-    """A RunReports whose counter is an actor. A worker that receives it sends what it logs, from
-    `log_level` on (the driver's), to the counter."""
+    """A RunCounter in an actor, as other processes have it. A worker that receives it sends what it
+    logs, from `log_level` on (the driver's), to the counter."""
 
     actor: Any
     log_level: int = field(default_factory=logging.getLogger("memray_eval").getEffectiveLevel)
 
     def __setstate__(self, state: Mapping[str, Any]) -> None:
         self.__dict__.update(state)
-        send_logs_to(cast(StageReports, self), self.log_level)
+        send_logs_to(cast(RunCounter, self), self.log_level)
 
     def __getattr__(self, name: str) -> Any:
         """Reports to the counter, without waiting until it has heard."""
         if name not in REPORTS:
             raise AttributeError(name)
-        return getattr(self.actor, name).remote
+        return partial(self._send, name)
+
+    def _send(self, method: str, *values: Any, **named: Any) -> Any:
+        return self.actor.call.remote(method, *values, **named)
 
     def watch_for(self, watch: StopWatch, before: Sequence[ScoredUnits] = ()) -> None:
-        ray.get(self.actor.watch_for.remote(watch, before))
+        ray.get(self._send("watch_for", watch, before))
 
     def stopping(self) -> str | None:
-        reason: str | None = ray.get(self.actor.stopping.remote())
+        reason: str | None = ray.get(self._send("stopping"))
         return reason
 
     async def is_stopping(self) -> bool:
-        return await self.actor.stopping.remote() is not None
+        return await self._send("stopping") is not None
 
     async def negotiate(self, step: Step) -> Standing:
         with suppress(ray.exceptions.RayError):  # it is being restarted: a call learns by itself
-            standing: Standing = await self.actor.take_step.remote(step)
+            standing: Standing = await self._send("take_step", step)
             return standing
         return Standing(dict(step.changes))
 
     async def report_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         with suppress(ray.exceptions.RayError):  # figures about the run must not end it
-            await self.actor.record_calls.remote(member, snapshots)
+            await self._send("record_calls", member, snapshots)
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
-        try:
-            snapshot: Snapshot = ray.get(self.actor.look.remote(lines_since), timeout=within_s)
+        with suppress(ray.exceptions.RayError):
+            snapshot: Snapshot = ray.get(self._send("snapshot", lines_since), timeout=within_s)
             return snapshot
-        except ray.exceptions.RayError:
-            return None
+        return None
 
     def telemetry(self) -> RunTelemetry:
-        telemetry: RunTelemetry = ray.get(self.actor.telemetry.remote())
+        telemetry: RunTelemetry = ray.get(self._send("telemetry"))
         return telemetry
 
     def take_logs(self) -> tuple[list[LogEntry], int]:
-        entries, n_dropped = ray.get(self.actor.take_logs.remote(), timeout=ANSWER_S)
+        entries, n_dropped = ray.get(self._send("take_logs"), timeout=ANSWER_S)
         return entries, n_dropped
+
+
+def new_recorder(series: Series, run_id: str) -> Any:
+    """Ray's counter, gauge or histogram of a series, tagged with the run. This process must be one
+    of Ray's workers."""
+    named: dict[str, Any] = {
+        "name": series.name,
+        "description": series.description,
+        "tag_keys": (*series.tags, RUN),
+    }
+    if series.kind == "histogram":
+        recorder: Any = Histogram(**named, boundaries=list(series.buckets))
+    else:
+        recorder = (Counter if series.kind == "counter" else Gauge)(**named)
+    return recorder.set_default_tags({RUN: run_id})

@@ -22,7 +22,7 @@ _INTERNAL = "_ray_internal"  # the namespace of jobs that Ray runs for itself be
 
 
 def local_node() -> Any:
-    """The node that this process started or joined, with its processes; None where it is not
+    """The node that this process started or joined, with its processes; None if it is not
     connected."""
     return ray._private.worker.global_worker.node
 
@@ -33,21 +33,21 @@ def worker_output_path() -> str:
 
 
 def is_repeated_task() -> bool:
-    """Whether Ray runs this task again: it failed, or what it made was lost with a node. False
+    """True if Ray runs this task again: it failed, or what it made was lost with a node. False
     outside a task."""
     worker = ray._private.worker.global_worker
     return bool(worker.connected and worker.core_worker.get_current_task_attempt_number() > 0)
 
 
 def is_restarted_actor() -> bool:
-    """Whether Ray started this actor anew: it died, or its node was lost. False outside an
+    """True if Ray started this actor anew: it died, or its node was lost. False outside an
     actor."""
     context = ray.get_runtime_context()
     return bool(context.get_actor_id() and context.was_current_actor_reconstructed)
 
 
 def is_lost(actor: Any) -> bool:
-    """Whether an actor that this process has called is down, for good or until Ray has started it
+    """True if an actor that this process has called is down, for good or until Ray has started it
     anew, as far as this process knows: Ray tells of an actor's state through the dashboard only,
     which a cluster may lack."""
     from ray.core.generated.gcs_pb2 import ActorTableData
@@ -79,8 +79,8 @@ def engine_stage_class() -> Any:
 
 
 class Held(NamedTuple):
-    """What one actor, or one bundle of a placement group, holds of a node: Ray's resources by
-    name."""
+    """The share of a node that one actor, or one bundle of a placement group, holds: Ray's
+    resources by name."""
 
     job_id: str
     node_id: str
@@ -88,18 +88,18 @@ class Held(NamedTuple):
 
 
 def held_resources() -> list[Held]:
-    """What all jobs hold for as long as they like: by their living actors, and by placement groups.
+    """The resources that jobs hold for as long as they like, by living actors and placement groups.
     Running tasks are not in it. Ray's public listings ask the dashboard, which a cluster may
     lack."""
     from ray.core.generated import gcs_pb2
 
     accessor = ray._private.state.state._connect_and_get_accessor()
-    found = []
+    holders = []
     for raw in accessor.get_actor_table(None, "ALIVE"):
         actor = gcs_pb2.ActorTableData.FromString(raw)
         # In a placement group their names are the group's own, and its bundles are counted
         resources = dict(actor.required_resources)
-        found.append(Held(actor.job_id.hex(), actor.address.node_id.hex(), resources))
+        holders.append(Held(actor.job_id.hex(), actor.address.node_id.hex(), resources))
     for raw in accessor.get_placement_group_table():
         group = gcs_pb2.PlacementGroupTableData.FromString(raw)
         if group.state == gcs_pb2.PlacementGroupTableData.REMOVED:
@@ -107,14 +107,14 @@ def held_resources() -> list[Held]:
         for bundle in group.bundles:
             if bundle.node_id:  # it has its place
                 resources = dict(bundle.unit_resources)
-                found.append(Held(group.creator_job_id.hex(), bundle.node_id.hex(), resources))
-    return found
+                holders.append(Held(group.creator_job_id.hex(), bundle.node_id.hex(), resources))
+    return holders
 
 
 def free_resources() -> dict[str, dict[str, float]]:
-    """What Ray calls free of each node, by the node's id; some 100 ms old."""
-    found: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
-    return found
+    """The free resources of each node, by the node's id; some 100 ms old."""
+    free: dict[str, dict[str, float]] = ray._private.state.available_resources_per_node()
+    return free
 
 
 def accelerator_names() -> set[str]:

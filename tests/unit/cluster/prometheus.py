@@ -34,17 +34,17 @@ def reads(expression: str) -> list[Read]:
     if open_ones or bare.count('"') % 2:
         raise ValueError(f"not closed: {expression}")
     grouped = {
-        label.strip() for found in _BY.finditer(bare) for label in found["labels"].split(",")
+        label.strip() for metrics in _BY.finditer(bare) for label in metrics["labels"].split(",")
     }
-    found = [
+    metrics = [
         Read(
-            name=one["name"],
+            name=selector["name"],
             labels=frozenset(
-                grouped | {match["label"] for match in _MATCHER.finditer(one["labels"] or "")}
+                grouped | {match["label"] for match in _MATCHER.finditer(selector["labels"] or "")}
             ),
         )
-        for one in _SELECTOR.finditer(bare)
+        for selector in _SELECTOR.finditer(bare)
     ]
-    if not found:
+    if not metrics:
         raise ValueError(f"reads no metric: {expression}")
-    return found
+    return metrics

@@ -29,24 +29,21 @@ OURS = {
     for name in exported(series)
 }
 # Ray/dashboard/.../reporter_agent.py
-RAYS = {
-    "ray_cluster_active_nodes": set[str](),
-    "ray_node_gpus_utilization": {"instance"},
-}
+RAYS = {"ray_cluster_active_nodes": set[str](), "ray_node_gpus_utilization": {"instance"}}
 EXPRESSIONS = [target["expr"] for panel in PANELS for target in panel["targets"]]
 COUNTERS = {name for series in SERIES if series.kind == "counter" for name in exported(series)}
 
 
 def strangers(expression: str) -> list[str]:
     """The metrics and labels of an expression that nothing exports."""
-    known = OURS | RAYS
-    found = reads(expression)
-    names = [one.name for one in found if one.name not in known]
+    exports = OURS | RAYS
+    metrics = reads(expression)
+    names = [metric.name for metric in metrics if metric.name not in exports]
     return names + [
-        f"{one.name}{{{label}}}"
-        for one in found
-        if one.name in known
-        for label in one.labels - known[one.name]
+        f"{metric.name}{{{label}}}"
+        for metric in metrics
+        if metric.name in exports
+        for label in metric.labels - exports[metric.name]
     ]
 
 
@@ -57,7 +54,7 @@ def test_it_reads_only_what_is_exported() -> None:
 
 
 def test_every_metric_of_ours_has_a_panel() -> None:
-    shown = {one.name for expression in EXPRESSIONS for one in reads(expression)}
+    shown = {metric.name for expression in EXPRESSIONS for metric in reads(expression)}
     assert [series.name for series in SERIES if not shown & exported(series)] == []
 
 
@@ -67,14 +64,14 @@ def test_a_counter_over_time_is_read_by_its_rate() -> None:
     for panel in PANELS:
         for target in panel["targets"]:
             if panel["type"] == "timeseries" and COUNTERS & {
-                one.name for one in reads(target["expr"])
+                metric.name for metric in reads(target["expr"])
             }:
                 assert "rate(" in target["expr"], panel["title"]
 
 
 def test_legends_use_labels_that_the_expression_keeps() -> None:
     for target in (target for panel in PANELS for target in panel["targets"]):
-        kept = {label for one in reads(target["expr"]) for label in one.labels}
+        kept = {label for metric in reads(target["expr"]) for label in metric.labels}
         assert set(re.findall(r"\{\{(\w+)\}\}", target["legendFormat"])) <= kept
 
 
@@ -115,15 +112,17 @@ def test_a_broken_expression_is_refused(expression: str, expected: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expression", "found"),
+    ("expression", "expected"),
     [
         ("sum(ray_memray_unit_total)", ["ray_memray_unit_total"]),
         ('sum by (stage) (ray_memray_units_total{judge="x"})', ["ray_memray_units_total{judge}"]),
         ("sum by (model) (ray_memray_queue)", ["ray_memray_queue{model}"]),
     ],
 )
-def test_a_metric_or_label_that_nothing_exports_is_found(expression: str, found: list[str]) -> None:
-    assert strangers(expression) == found
+def test_a_metric_or_label_that_nothing_exports_is_found(
+    expression: str, expected: list[str]
+) -> None:
+    assert strangers(expression) == expected
 
 
 def test_labels_of_selectors_and_groups_are_read() -> None:
@@ -133,7 +132,7 @@ def test_labels_of_selectors_and_groups_are_read() -> None:
     ) == [Read(name="ray_memray_units_total", labels=frozenset({"stage", "run_id", "outcome"}))]
 
 
-def overlap(one: dict[str, int], other: dict[str, int]) -> bool:
-    beside = one["x"] + one["w"] <= other["x"] or other["x"] + other["w"] <= one["x"]
-    below = one["y"] + one["h"] <= other["y"] or other["y"] + other["h"] <= one["y"]
+def overlap(first: dict[str, int], second: dict[str, int]) -> bool:
+    beside = first["x"] + first["w"] <= second["x"] or second["x"] + second["w"] <= first["x"]
+    below = first["y"] + first["h"] <= second["y"] or second["y"] + second["h"] <= first["y"]
     return not (beside or below)

@@ -81,11 +81,6 @@ def test_the_job_s_cluster_is_the_cluster() -> None:
         ("spec.entrypoints", "python x.py", "entrypoints"),
         ("spec.backoffLimit", 2**31, "backoffLimit"),
         ("spec.submissionMode", 1, "submissionMode"),
-        (
-            "spec.deletionStrategy",
-            {"onSuccess": {"policy": "DeleteCluster"}},
-            "BOTH onSuccess and onFailure",
-        ),
         ("spec.rayClusterSpec.headGroupSpec", None, "headGroupSpec"),
         ("spec.rayClusterSpec.autoscalerOptions.version", "v3", "v3"),
         (
@@ -108,19 +103,6 @@ def test_the_job_s_cluster_is_the_cluster() -> None:
 def test_what_is_wrong_is_refused_by_the_schema(path: str, value: object, expected: str) -> None:
     """Each of these is one edit away from the manifest; None takes the key out."""
     assert expected in "\n".join(refusals(edited(manifest("rayjob"), path, value)))
-
-
-def test_deletion_rules_may_stand_in_for_the_shutdown() -> None:
-    """The other way that rayjob.yaml's comment names."""
-    resource = manifest("rayjob")
-    del resource["spec"]["shutdownAfterJobFinishes"], resource["spec"]["ttlSecondsAfterFinished"]
-    resource["spec"]["deletionStrategy"] = {
-        "deletionRules": [
-            {"policy": "DeleteCluster", "condition": {"jobStatus": "SUCCEEDED", "ttlSeconds": 60}},
-            {"policy": "DeleteCluster", "condition": {"jobStatus": "FAILED", "ttlSeconds": 3600}},
-        ]
-    }
-    assert refusals(resource) == []
 
 
 @pytest.mark.parametrize("name", MANIFESTS)
@@ -524,42 +506,3 @@ def edited(resource: dict[str, Any], path: str, value: object) -> dict[str, Any]
     else:
         node[last] = value
     return resource
-
-
-def kustomized(folder: Path, *teams: str) -> list[dict[str, Any]]:
-    """What `kustomize build` makes of the manifests of some teams in one folder. Raises
-    CalledProcessError where it refuses them: two objects of one kind have one name, say."""
-    files = [
-        f"{team}-{name}-{n}.yaml" for n, team in enumerate(teams) for name in rendering.MANIFESTS
-    ]
-    for file in files:
-        team, name, _ = file.rsplit("-", 2)
-        (folder / file).write_text(rendered(name, NAME=team))
-    (folder / "kustomization.yaml").write_text(yaml.safe_dump({"resources": files}))
-    result = subprocess.run(
-        ["kubectl", "kustomize", str(folder)], capture_output=True, check=True, text=True
-    )
-    return list(yaml.safe_load_all(result.stdout))
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl, which has kustomize in it")
-def test_kustomize_builds_two_teams_and_changes_nothing(tmp_path: Path) -> None:
-    built = kustomized(tmp_path, "red", "blue")
-    ours = [
-        resource
-        for team in ("red", "blue")
-        for name in rendering.MANIFESTS
-        for resource in documents(name, NAME=team)
-    ]
-
-    def by_name(resource: dict[str, Any]) -> str:
-        return f"{resource['kind']}/{resource['metadata']['name']}"
-
-    assert sorted(built, key=by_name) == sorted(ours, key=by_name)
-
-
-@pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl, which has kustomize in it")
-def test_kustomize_refuses_two_teams_of_one_name(tmp_path: Path) -> None:
-    with pytest.raises(subprocess.CalledProcessError) as raised:
-        kustomized(tmp_path, "red", "red")
-    assert "already registered" in raised.value.stderr

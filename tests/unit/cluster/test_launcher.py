@@ -113,9 +113,9 @@ def test_the_commands_are_a_shell_s_and_the_file_is_its_user_s_alone(
     for name, lines in (("head", sorted(SECRETS)), ("gpu_8", ["memray-eval-nodes"])):
         kind = config["available_node_types"][name]
         for command in kind.get("initialization_commands", config["initialization_commands"]):
-            here = command.replace("/home/ubuntu", str(tmp_path))
+            local_command = command.replace("/home/ubuntu", str(tmp_path))
             path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-            subprocess.run(["sh", "-c", here], env={"PATH": path}, check=True)
+            subprocess.run(["sh", "-c", local_command], env={"PATH": path}, check=True)
         file = tmp_path / "memray-eval.env"
         assert sorted(file.read_text("utf-8").splitlines()) == lines
         assert file.stat().st_mode & 0o077 == 0
@@ -129,9 +129,9 @@ def test_a_secret_that_cannot_be_read_stops_the_node(cloud: str, tmp_path: Path)
     program.write_text("#!/bin/sh\nexit 7\n", "utf-8")
     program.chmod(0o755)
     for command in launcher(cloud)["initialization_commands"]:
-        here = command.replace("/home/ubuntu", str(tmp_path))
+        local_command = command.replace("/home/ubuntu", str(tmp_path))
         path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
-        done = subprocess.run(["sh", "-c", here], env={"PATH": path}, check=False)
+        done = subprocess.run(["sh", "-c", local_command], env={"PATH": path}, check=False)
         assert (done.returncode != 0) == ("> " in command)
 
 

@@ -41,7 +41,11 @@ def cuda_minors(text: str) -> set[str]:
 def unhashed(text: str) -> list[str]:
     """The requirements of a lock that no hash follows."""
     requirements = re.split(r"(?<!\\)\n", text.strip())
-    return [one for one in requirements if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", one)]
+    return [
+        requirement
+        for requirement in requirements
+        if not re.search(r"--hash=sha256:[0-9a-f]{64}\b", requirement)
+    ]
 
 
 GPU = (LOCKS / "gpu.txt").read_text("utf-8")

@@ -32,7 +32,7 @@ def test_no_key_stands_in_it(file: Path) -> None:
     assert in_text(text) == []
     if file.suffix in {".yaml", ".json"}:
         assert [
-            found for document in yaml.safe_load_all(text) for found in in_manifest(document)
+            secret for document in yaml.safe_load_all(text) for secret in in_manifest(document)
         ] == []
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import ast
 import importlib.util
-import json
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ from memray_eval.config.sections import ENGINE_FIELDS, STRUCTURED_FIELDS, Judgin
 from memray_eval.judges.accounts import parameters_of
 from memray_eval.judges.model_table import JudgeTable, ModelEntry, load_table
 from memray_eval.types import Candidate, Sampling, unit_id
-from memray_eval.types.json_text import candidate_from_json
 
 SERVER = {"lab": {"url": "http://127.0.0.1:8000/v1"}}
 
@@ -105,13 +103,6 @@ def test_only_what_changes_what_is_asked_changes_a_unit() -> None:
     ]
     assert ids[:3] == ["e28d623d6618b161"] * 3
     assert len(set(ids)) == 5
-
-
-def test_null_of_an_older_runs_candidate_is_auto() -> None:
-    older = {"name": "c", "model": "m", "sampling": {"max_tokens": None}}
-    assert candidate_from_json(json.dumps(older)) == Candidate(name="c", model="m")
-    own = Candidate(name="c", model="m", sampling=Sampling(max_tokens=None))
-    assert candidate_from_json(own.model_dump_json()) == own
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from memray_eval.config.sections import AffectConfig, JudgingConfig, MetricOptio
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError
 from memray_eval.execution.prepare.stored_config import read_config, write_config
-from memray_eval.execution.schedule import engine_groups
+from memray_eval.execution.run_plan import engine_groups
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Candidate
 from tests.conftest import REPOSITORY

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +84,12 @@ responses = st.none() | st.builds(
 )
 
 
+class LaterResponse(Response):
+    """A response of a version with one more field."""
+
+    is_new: bool = False
+
+
 @given(samples, responses, st.booleans())
 def test_json_is_what_pydantic_makes(
     sample: Sample, response: Response | None, is_scored: bool
@@ -96,7 +103,13 @@ def test_json_is_what_pydantic_makes(
         scores=scores,
     )
     assert sample_to_json(sample) == dumps(sample.model_dump(mode="json"))
-    assert record_to_json(record) == dumps(record.model_dump(mode="json"))
+    again = Record.model_validate(json.loads(record_to_json(record)))
+    assert dumps(again.model_dump(mode="json")) == dumps(record.model_dump(mode="json"))
+    if response is not None:
+        later = LaterResponse(**response.model_dump())
+        assert record_to_json(record.model_copy(update={"response": later})) == record_to_json(
+            record
+        )
 
 
 def write(path: Path, rows: list[dict[str, Any]], **options: Any) -> Path:

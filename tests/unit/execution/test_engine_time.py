@@ -65,10 +65,10 @@ def test_what_a_prompt_shares_with_the_one_before_is_computed_once() -> None:
     first = AskedPrompt(1000, 1, shared_tokens=900, opens_block=True)
     prompts = [first, *[AskedPrompt(1000, 1, shared_tokens=900)] * 3]
     # Of many engines another one had the block before; a single one had them all
-    many, one = (engine_work(prompts, TIMES, ENGINE, engines, 100) for engines in (10**9, 1))
+    many, single = (engine_work(prompts, TIMES, ENGINE, engines, 100) for engines in (10**9, 1))
     assert many.cached_share == pytest.approx(3 / 4 * 0.9)
-    assert one.cached_share == pytest.approx(0.9)
-    assert many.seconds > 2 * one.seconds
+    assert single.cached_share == pytest.approx(0.9)
+    assert many.seconds > 2 * single.seconds
     # Of the first prompt that was built nobody knows the one before: it is like other first ones
     unknown = first._replace(shared_tokens=None)
     assert engine_work([unknown, *prompts], TIMES, ENGINE, 1, 100).cached_share == pytest.approx(
@@ -86,8 +86,8 @@ def test_the_closed_form_is_that_of_an_engine_step_by_step(
     simulated.add(0, [Asked(number, 0, tokens, answer) for number in range(n)])
     assert simulated.run(math.inf) == [0]
     assert simulated.is_idle
-    said = engine_work([AskedPrompt(tokens, answer)], times, ENGINE, 1, n).seconds
-    assert said == pytest.approx(simulated.now, rel=0.1)
+    estimated_s = engine_work([AskedPrompt(tokens, answer)], times, ENGINE, 1, n).seconds
+    assert estimated_s == pytest.approx(simulated.now, rel=0.1)
 
 
 def test_a_pool_gives_the_next_block_to_the_engine_that_has_the_fewest() -> None:
@@ -97,22 +97,22 @@ def test_a_pool_gives_the_next_block_to_the_engine_that_has_the_fewest() -> None
     assert sum(rows for _, rows in ends) == 60
     assert ends == sorted(ends)
     # Who comes up later is done at the same time, but for a block
-    assert max(one.now for one in engines) - min(one.now for one in engines) < 8
+    assert max(engine.now for engine in engines) - min(engine.now for engine in engines) < 8
 
 
 def test_texts_share_their_beginning() -> None:
     draw = random.Random(0)
     for _ in range(200):
-        one, other = ("".join(draw.choices("ab", k=draw.randrange(12))) for _ in range(2))
-        shared = shared_length(one, other)
-        assert one[:shared] == other[:shared]
-        assert one[shared : shared + 1] != other[shared : shared + 1] or shared == min(
-            len(one), len(other)
+        first, second = ("".join(draw.choices("ab", k=draw.randrange(12))) for _ in range(2))
+        shared = shared_length(first, second)
+        assert first[:shared] == second[:shared]
+        assert first[shared : shared + 1] != second[shared : shared + 1] or shared == min(
+            len(first), len(second)
         )
 
 
 def rows(contexts: int, questions: int, chars: int) -> list[dict[str, Any]]:
-    found = [
+    samples = [
         {
             "id": f"{context}-{question}",
             "task": "qasper",
@@ -123,15 +123,15 @@ def rows(contexts: int, questions: int, chars: int) -> list[dict[str, Any]]:
         for context in range(contexts)
         for question in range(questions)
     ]
-    random.Random(0).shuffle(found)
-    return found
+    random.Random(0).shuffle(samples)
+    return samples
 
 
 def estimated(
-    folder: Path, found: list[dict[str, Any]], samples: int | None = None, **changes: Any
+    folder: Path, raw_samples: list[dict[str, Any]], samples: int | None = None, **changes: Any
 ) -> Estimate:
     data = folder / "data.jsonl"
-    data.write_text("\n".join(map(json.dumps, found)))
+    data.write_text("\n".join(map(json.dumps, raw_samples)))
     times = {"prefill_tokens_per_s": 1000, "step_s": 0.01, "start_s": 50}
     config = {
         "suite": "longbench",
@@ -146,18 +146,18 @@ def estimated(
 
 
 def test_an_estimate_says_that_it_is_one_and_what_it_assumes(tmp_path: Path) -> None:
-    made = estimated(tmp_path, rows(32, 1, 8000))
-    told = list(estimate_lines(made))
-    assert told[0].endswith("(an estimate: by what is assumed below)")
+    estimate = estimated(tmp_path, rows(32, 1, 8000))
+    lines = list(estimate_lines(estimate))
+    assert lines[0].endswith("(an estimate: by what is assumed below)")
     assert (
         "  assumed: an engine computes 1,000 tokens of prompts/s, takes 0.01 s a step, and is up "
         "after 50 s (assumptions.engine)"
-    ) in told
+    ) in lines
     # 32 prompts of some 2,000 tokens, by two engines
-    generate_s = next(stage.seconds for stage in made.stages if stage.stage == "generate")
-    assert generate_s == pytest.approx(32 * made.prompt_tokens / 32 / 1000 / 2, rel=0.1)
-    assert made.wall_s == pytest.approx(50 + generate_s)
-    assert "2 engines that answer" in made.bottleneck
+    generate_s = next(stage.seconds for stage in estimate.stages if stage.stage == "generate")
+    assert generate_s == pytest.approx(32 * estimate.prompt_tokens / 32 / 1000 / 2, rel=0.1)
+    assert estimate.wall_s == pytest.approx(50 + generate_s)
+    assert "2 engines that answer" in estimate.bottleneck
 
 
 def test_questions_on_one_context_are_estimated_as_blocks_have_them(tmp_path: Path) -> None:
@@ -173,15 +173,15 @@ def test_questions_on_one_context_are_estimated_as_blocks_have_them(tmp_path: Pa
 
 
 def test_prompts_are_as_long_as_the_window_lets_them_be(tmp_path: Path) -> None:
-    made = estimated(tmp_path, rows(16, 1, 80_000))
-    assert made.prompt_tokens == 16 * (9000 - 16)
+    estimate = estimated(tmp_path, rows(16, 1, 80_000))
+    assert estimate.prompt_tokens == 16 * (9000 - 16)
 
 
 def test_few_blocks_keep_engines_idle(tmp_path: Path) -> None:
-    made = estimated(
+    estimate = estimated(
         tmp_path, rows(20, 1, 100), engine={"device": "gpu", "replicas": 64, "max_model_len": 9000}
     )
-    assert "62 of them without a block (rows_per_block)" in made.bottleneck
+    assert "62 of them without a block (rows_per_block)" in estimate.bottleneck
 
 
 def test_engines_that_come_up_late_find_their_share_of_few_blocks() -> None:
@@ -202,10 +202,10 @@ def test_engines_that_come_up_late_find_their_share_of_few_blocks() -> None:
 
 def test_long_prompts_without_the_times_of_an_engine_are_warned_of(tmp_path: Path) -> None:
     engine = {"device": "gpu", "replicas": 2, "max_model_len": 20_000}
-    for chars, is_told in ((100, False), (40_000, True)):
-        made = estimated(tmp_path, rows(8, 1, chars), assumptions={}, engine=engine)
-        told = "\n".join(made.assumptions)
-        assert ("give assumptions.engine instead" in told) is is_told
+    for chars, is_warned in ((100, False), (40_000, True)):
+        estimate = estimated(tmp_path, rows(8, 1, chars), assumptions={}, engine=engine)
+        text = "\n".join(estimate.assumptions)
+        assert ("give assumptions.engine instead" in text) is is_warned
 
 
 def test_a_tokenizer_that_is_here_counts_the_prompts_of_its_model(
@@ -215,7 +215,7 @@ def test_a_tokenizer_that_is_here_counts_the_prompts_of_its_model(
 
     class EachCharacter:
         def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]:
-            return [ord(one) for one in text]
+            return [ord(character) for character in text]
 
     by_four = estimated(tmp_path, rows(8, 1, 8000))
     monkeypatch.setattr(estimate_sample, "_local_tokenizer", lambda model: EachCharacter())

@@ -97,7 +97,7 @@ def test_without_a_signal_nothing_is_stopped_and_afterwards_one_interrupts_at_on
         with pytest.raises(KeyboardInterrupt):
             kill_this_process(signal.SIGTERM)
     assert not stopped.is_set()
-    for thread in [one for one in threading.enumerate() if one.name == "drain"]:
+    for thread in [thread for thread in threading.enumerate() if thread.name == "drain"]:
         thread.join(5)
         assert not thread.is_alive()
 
@@ -125,7 +125,7 @@ def noted(error: Exception) -> Exception:
 
 
 @pytest.mark.parametrize(
-    ("raised", "code", "said"),
+    ("raised", "code", "message"),
     [
         (
             Interrupted("Interrupted by SIGTERM: 3 of 9. Go on.", 143),
@@ -151,7 +151,7 @@ def test_how_a_command_ends(
     capsys: pytest.CaptureFixture[str],
     raised: BaseException,
     code: int,
-    said: str,
+    message: str,
 ) -> None:
     def app() -> None:
         raise raised
@@ -159,7 +159,7 @@ def test_how_a_command_ends(
     monkeypatch.setattr(cli, "app", app)
     with pytest.raises(SystemExit) as end:
         cli.main()
-    assert (end.value.code, capsys.readouterr().err) == (code, said)
+    assert (end.value.code, capsys.readouterr().err) == (code, message)
 
 
 def test_an_interrupt_that_typer_takes_is_told(
@@ -188,18 +188,18 @@ def test_an_interrupt_that_typer_takes_is_told(
 def test_output_that_is_no_utf8_is_escaped_as_json_is(
     monkeypatch: pytest.MonkeyPatch, encoding: str, shown: str
 ) -> None:
-    out, told = (
+    out, err = (
         io.TextIOWrapper(io.BytesIO(), encoding=name, write_through=True)
         for name in (encoding, "utf-8")
     )
     monkeypatch.setattr(sys, "stdout", out)
-    monkeypatch.setattr(sys, "stderr", told)
+    monkeypatch.setattr(sys, "stderr", err)
     escape_what_cannot_be_shown()
     print("café \U0001f600")
     print("\U0001f600")
     written: Any = out.buffer
     assert written.getvalue().decode(encoding).splitlines()[0] == shown
-    notes: Any = told.buffer
+    notes: Any = err.buffer
     assert notes.getvalue().decode().count("note: the output is") == 1
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -37,47 +36,25 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, samples_to_table, to_table
 from memray_eval.types import Candidate, Prompt, Record, Response, Sample
-
-
-@dataclass
-class Counter:
-    """The run's counter, near: every method is there, and keeps what it was told."""
-
-    told: list[tuple[Any, ...]] = field(default_factory=list)
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words: self.told.append((name, *words))
-
-    async def is_stopping(self) -> bool:
-        return False
-
-    async def report_calls(self, *words: Any) -> None: ...
-
-    def record_stage_failure(self) -> list[tuple[Any, ...]]:
-        return [words[1:] for words in self.told if words[0] == "record_failure"]
-
-
-class NearDesk(StageContext):
-    def is_stopping(self) -> bool:
-        return False
+from tests.unit.execution.near import KeptReports, NearContext
 
 
 @pytest.fixture
 def context(tmp_path: Any) -> StageContext:
     (tmp_path / "records").mkdir()
     (tmp_path / "responses").mkdir()
-    return NearDesk(str(tmp_path), Counter())
+    return NearContext(str(tmp_path), KeptReports())
 
 
 def numbered(record: Record, n: int) -> list[Record]:
     return [
         record.model_copy(
             update={
-                "unit_id": f"{place:016x}",
-                "sample": record.sample.model_copy(update={"id": f"s{place}"}),
+                "unit_id": f"{number:016x}",
+                "sample": record.sample.model_copy(update={"id": f"s{number}"}),
             }
         )
-        for place in range(n)
+        for number in range(n)
     ]
 
 
@@ -103,10 +80,10 @@ def test_a_record_that_breaks_the_judge_stage_is_an_error_and_the_block_goes_on(
 
     monkeypatch.setattr(actors, "judge_record", judge_record)
     out = asyncio.run(block(judging(context), to_table(numbered(record, 3))))
-    assert [one.scores[0].status for one in out] == ["scored", "error", "scored"]
+    assert [judged.scores[0].status for judged in out] == ["scored", "error", "scored"]
     assert out[1].scores[0].error == "ZeroDivisionError: a bug of ours"
-    assert context.counter.record_stage_failure() == [
-        ("judge", "s1", "ZeroDivisionError: a bug of ours")
+    assert context.counter.of("record_failure") == [
+        ["judge", "s1", "ZeroDivisionError: a bug of ours"]
     ]
 
 
@@ -127,8 +104,8 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     table = to_table(numbered(record, 3))
     memory = pa.array(
         [
-            text if place != 1 else "{broken"
-            for place, text in enumerate(table.column("memory").to_pylist())
+            text if row != 1 else "{broken"
+            for row, text in enumerate(table.column("memory").to_pylist())
         ]
     )
     table = table.set_column(
@@ -141,7 +118,7 @@ def test_a_row_that_is_no_record_any_more_stays_a_row(
     rows = asyncio.run(run())
     assert [row["sample_id"] for row in rows] == ["s0", "s2", "s1"]
     assert rows[2]["error"].startswith("JSONDecodeError")
-    assert [words[1] for words in context.counter.record_stage_failure()] == ["s1"]
+    assert [words[1] for words in context.counter.of("record_failure")] == ["s1"]
 
 
 @pytest.mark.parametrize("text", ["half a pair: \ud83d"])
@@ -151,7 +128,7 @@ def test_a_text_that_no_table_holds_is_an_error_of_its_unit(
     records = numbered(record, 3)
     answers = [None, Response(text=text), None]
     kept = list(from_table(context.add_answers(to_table(records), answers)))
-    assert [one.sample.id for one in kept] == ["s0", "s1", "s2"]
+    assert [unit.sample.id for unit in kept] == ["s0", "s1", "s2"]
     assert "UnicodeEncodeError" in ((kept[1].response and kept[1].response.error) or "")
     assert kept[0] == records[0]
 
@@ -217,13 +194,13 @@ def test_an_entry_that_cannot_be_read_any_more_is_told_and_left_out(
     table = pa.table({"shard": [shard.model_dump_json()]})
     rows = [row for out in prompts_for_servers(table, asking) for row in out.to_pylist()]
     assert len(rows) == 2
-    assert [words[0] for words in context.counter.record_stage_failure()] == ["read"]
+    assert [words[0] for words in context.counter.of("record_failure")] == ["read"]
 
 
 def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
     context: StageContext, record: Record
 ) -> None:
-    asked = record.model_copy(update={"response": None})
+    unanswered = record.model_copy(update={"response": None})
     failed = record.model_copy(
         update={
             "unit_id": "f" * 16,
@@ -231,12 +208,12 @@ def test_an_engines_row_that_lacks_a_column_is_an_error_of_its_unit(
         }
     )
     lacks = pa.array([{"finish_reason": "stop"}, None])
-    table = to_table([asked, failed]).append_column(ANSWER, lacks)
+    table = to_table([unanswered, failed]).append_column(ANSWER, lacks)
     table = table.append_column(SECOND, pa.nulls(2, ANSWER_TYPE))
-    odd, known = from_table(collect_engine_answers(table, context))
+    odd, other = from_table(collect_engine_answers(table, context))
     assert odd.response is not None
     assert (odd.response.error or "").startswith("KeyError")
-    assert known.response == failed.response
+    assert other.response == failed.response
 
 
 @pytest.mark.parametrize(("most", "stops_at"), [(0.0, 1), (0.5, 1), (2.0, 3), (2, 3)])
@@ -252,12 +229,12 @@ def test_more_than_the_tolerance_stop_the_run_with_the_cause(most: float, stops_
     )
     assert "ZeroDivisionError: a bug" in counter.stopping()
     assert counter.telemetry().caught == 4
-    told = [
+    shown = [
         line
-        for line in counter.look(0).lines
+        for line in counter.snapshot(0).lines
         if line.startswith("The stage judge failed on sample")
     ]
-    assert len(told) == 3  # the first ones
+    assert len(shown) == 3  # the first ones
 
 
 def test_a_resumed_run_counts_what_was_done() -> None:

@@ -61,8 +61,8 @@ def counts(started: float = 0.0, ended: float = 1.0, **rows: int) -> dict[str, S
 
 
 def left_s(left: TimeLeft, now: float, phase: str | None = None, **rows: int) -> float | None:
-    found = left.update(Snapshot(stages=counts(**rows)), phase, now)
-    return None if found is None else found.seconds
+    to_go = left.update(Snapshot(stages=counts(**rows)), phase, now)
+    return None if to_go is None else to_go.seconds
 
 
 def test_the_time_left_counts_down_between_samples_and_is_estimated_anew_at_each() -> None:
@@ -80,22 +80,22 @@ def test_the_time_left_grows_where_the_next_sample_does_not_come() -> None:
     left_s(left, 10.0, generate=50, judge=50, write=50)
     seen = [left_s(left, 10.0 + after, generate=50, judge=50, write=50) for after in range(1, 120)]
     assert seen[5] == pytest.approx(4.0)
-    assert min(one or 0.0 for one in seen) > 0.0  # it never stands at nothing
+    assert min(seconds or 0.0 for seconds in seen) > 0.0  # it never stands at nothing
     assert all(earlier != later for earlier, later in pairwise(seen))
     assert (seen[-1] or 0.0) > 100
 
 
 def test_with_phases_apart_the_time_left_is_that_of_the_phase_that_runs() -> None:
     left = TimeLeft(outline(), 0.0)
-    found = left.update(Snapshot(stages=counts(generate=50)), "generate", 100.0)
-    assert found is not None
-    assert found.seconds == pytest.approx(100)
-    assert not found.is_least
+    to_go = left.update(Snapshot(stages=counts(generate=50)), "generate", 100.0)
+    assert to_go is not None
+    assert to_go.seconds == pytest.approx(100)
+    assert not to_go.is_least
     assert left_s(left, 200.0, "generate", generate=100) is None
     judging = Snapshot(stages=counts(generate=100) | counts(300.0, judge=20, write=20))
-    found = TimeLeft(outline(), 0.0).update(judging, "judge", 320.0)
-    assert found is not None
-    assert found.seconds == pytest.approx(80)
+    to_go = TimeLeft(outline(), 0.0).update(judging, "judge", 320.0)
+    assert to_go is not None
+    assert to_go.seconds == pytest.approx(80)
 
 
 def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
@@ -105,9 +105,9 @@ def test_verdicts_are_progress_before_the_first_block_is_judged() -> None:
     state.update(none, None, (), 10.0)
     assert "waiting for the first scores by openai/gpt-4o" in state.line()
     some = none.model_copy(update={"judges": {"j": JudgeNow(sent=41, verdicts=40)}})
-    found = left.update(some, None, 20.0)
-    assert found is not None
-    assert found.seconds == pytest.approx(90)  # 10 units' worth in 10 s
+    to_go = left.update(some, None, 20.0)
+    assert to_go is not None
+    assert to_go.seconds == pytest.approx(90)  # 10 units' worth in 10 s
 
 
 def test_a_later_stage_that_has_not_begun_makes_it_at_least() -> None:
@@ -120,9 +120,7 @@ def snapshot() -> Snapshot:
     return Snapshot(
         stages=counts(0.0, 10.0, read=100, generate=90, judge=40, write=40)
         | {"write": StageCount(rows=40, failed=3, started=0.0, ended=20.0)},
-        judges={
-            "openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT),
-        },
+        judges={"openai/gpt-4o": JudgeNow(sent=500, in_flight=128, waiting=40, limit=LIMIT)},
         spent=Spending(usd=1.25, tokens=9000),
         first_failure=FailedUnit(
             unit_id="0a1b2c3d4e5f6071",
@@ -149,8 +147,8 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
     assert "left about" in text
     line = state.line()
     assert line.startswith("read 100/100  generate 90/100  judge 40/100  write 40/100; ")
-    for told in ("128 calls in flight", "held back by 3,600", "$2.25 of $25.00", "3 failed"):
-        assert told in line
+    for part in ("128 calls in flight", "held back by 3,600", "$2.25 of $25.00", "3 failed"):
+        assert part in line
     assert re.search(r"; about \d+ s left$", line)
     for last in ("\n".join(state.view(80, is_last=True)), state.line(is_last=True)):
         assert "$2.25 of $25.00" in last
@@ -160,17 +158,17 @@ def test_the_view_has_stages_rates_calls_the_limit_the_cost_the_failure_and_the_
 def test_a_pool_is_shown_as_the_members_that_are_asked() -> None:
     """Verdicts that were found are the pool's; calls are its members'."""
     state = ViewState(outline(), 0.0)
-    asked = {"east/m": JudgeNow(sent=9, in_flight=2), "west/m": JudgeNow(sent=1)}
-    state.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3), **asked}), None, (), 1.0)
+    members = {"east/m": JudgeNow(sent=9, in_flight=2), "west/m": JudgeNow(sent=1)}
+    state.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3), **members}), None, (), 1.0)
     assert "both/m" not in state.line()
     view = "\n".join(state.view(80))
     assert "judge east/m: 2 calls in flight" in view
     assert "judge west/m: 0 calls in flight" in view
     assert "both/m" not in view
     # Where all were found, there is nobody else
-    found = ViewState(outline(), 0.0)
-    found.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3)}), None, (), 1.0)
-    assert "both/m" in found.line()
+    remembered = ViewState(outline(), 0.0)
+    remembered.update(Snapshot(judges={"both/m": JudgeNow(verdicts=3)}), None, (), 1.0)
+    assert "both/m" in remembered.line()
 
 
 def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
@@ -181,7 +179,7 @@ def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "said"),
+    ("limit", "text"),
     [
         (LIMIT, "3,600 requests/min (assumed"),
         (LIMIT.model_copy(update={"source": "told"}), "3,600 requests/min (told by the provider)"),
@@ -191,8 +189,8 @@ def test_a_control_character_of_an_error_does_not_reach_the_terminal() -> None:
         (BindingLimit(what="outage", amount=0, source="told"), "does not answer"),
     ],
 )
-def test_a_limit_says_who_says_so(limit: BindingLimit, said: str) -> None:
-    assert said in describe_binding(limit)
+def test_a_limit_says_who_says_so(limit: BindingLimit, text: str) -> None:
+    assert text in describe_binding(limit)
 
 
 @pytest.mark.parametrize(
@@ -209,40 +207,40 @@ def test_the_counter_tells_the_first_failure_once_and_the_judges_limits() -> Non
         unit = FailedUnit(unit_id=f"u{number}", sample_id="s", candidate="c", error="no answer")
         counter.record_failed_unit(unit)
     counter.add("judge", 5, 0.0, 1.0, failed=2)
-    told = CallMetricsSnapshot(
+    calls = CallMetricsSnapshot(
         calls=Calls(sent=9, took={1: 6}, cached=2, cost_usd=0.5), in_flight=3, waiting=4,
         limit=LIMIT,
     )  # fmt: skip
     places = BindingLimit(what="in_flight", amount=8, source="set")
-    counter.record_calls("m", {"openai/gpt-4o": told, "openai/b": told})
+    counter.record_calls("m", {"openai/gpt-4o": calls, "openai/b": calls})
     for member in ("n", "o"):
         busy = CallMetricsSnapshot(in_flight=8, waiting=5, limit=places)
         counter.record_calls(member, {"openai/b": busy})
-    found = counter.look(0)
-    assert found.first_failure is not None
-    assert found.first_failure.unit_id == "u0"
-    assert [line for line in found.lines if "u0" in line] == list(found.lines)
-    assert counter.look(1).lines == ()
-    assert found.n_failed == 2
-    judge = found.judges["openai/gpt-4o"]
+    seen = counter.snapshot(0)
+    assert seen.first_failure is not None
+    assert seen.first_failure.unit_id == "u0"
+    assert [line for line in seen.lines if "u0" in line] == list(seen.lines)
+    assert counter.snapshot(1).lines == ()
+    assert seen.n_failed == 2
+    judge = seen.judges["openai/gpt-4o"]
     assert (judge.in_flight, judge.waiting, judge.verdicts, judge.limit) == (3, 4, 8, LIMIT)
-    assert found.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
-    assert found.spent.usd == 1.0
+    assert seen.judges["openai/b"].limit == places.model_copy(update={"amount": 16})
+    assert seen.spent.usd == 1.0
 
 
 class Source:
     """A run whose counter may be out of reach."""
 
-    def __init__(self, *found: Snapshot | None) -> None:
-        self._found, self.n_asked, self.asked = list(found), 0, threading.Event()
+    def __init__(self, *snapshots: Snapshot | None) -> None:
+        self._snapshots, self.n_asked, self.is_polled = list(snapshots), 0, threading.Event()
 
     def snapshot(self, lines_since: int, within_s: float) -> Snapshot | None:
         self.n_asked += 1
         if self.n_asked == 30:
-            self.asked.set()
-        one = self._found.pop(0) if len(self._found) > 1 else self._found[0]
+            self.is_polled.set()
+        current = self._snapshots.pop(0) if len(self._snapshots) > 1 else self._snapshots[0]
         lines = ("a line for a person",)[lines_since:]
-        return one and one.model_copy(update={"lines": lines})
+        return current and current.model_copy(update={"lines": lines})
 
 
 def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
@@ -255,12 +253,14 @@ def test_a_pipe_gets_a_line_at_once_and_another_every_ten_seconds(
     source = Source(None, snapshot())
     display = RunDisplay(source, outline(), lambda: None)
     with display.showing(quiet=False), display.waiting("the judge's server to load j"):
-        assert source.asked.wait(20)  # 30 polls are 0.6 s at least
-    said = capsys.readouterr().err.splitlines()
+        assert source.is_polled.wait(20)  # 30 polls are 0.6 s at least
+    printed = capsys.readouterr().err.splitlines()
     first = "[     0 s] read 0/100  generate 0/100  judge 0/100  write 0/100; waiting for"
-    assert re.sub(r"^\[ +\d+ s\]", "[     0 s]", said[0]) == f"{first} the judge's server to load j"
-    assert said.count("a line for a person") == 1
-    lines = [line for line in said if line.startswith("[")]
+    assert (
+        re.sub(r"^\[ +\d+ s\]", "[     0 s]", printed[0]) == f"{first} the judge's server to load j"
+    )
+    assert printed.count("a line for a person") == 1
+    lines = [line for line in printed if line.startswith("[")]
     assert 3 <= len(lines) < source.n_asked
     assert "128 calls in flight" in lines[-1]
     with RunDisplay(source, outline(), lambda: None).showing(quiet=True):
@@ -286,12 +286,12 @@ def test_a_terminal_gets_a_view_from_the_start_and_its_last_state_stays(
 
     monkeypatch.setattr(live_view, "open_stderr", stderr)
     with RunDisplay(source, outline(), lambda: None).showing(quiet=False):
-        assert source.asked.wait(20)
+        assert source.is_polled.wait(20)
         print("from elsewhere", file=sys.stderr)
-    said = screen.getvalue()
-    assert "waiting for Ray's workers" in said.partition("128 calls")[0]
-    assert said.count("a line for a person") == said.count("from elsewhere") == 1
-    last = said[said.rindex("memory-x") :]
+    printed = screen.getvalue()
+    assert "waiting for Ray's workers" in printed.partition("128 calls")[0]
+    assert printed.count("a line for a person") == printed.count("from elsewhere") == 1
+    last = printed[printed.rindex("memory-x") :]
     assert "40/100" in last
     assert "left about" not in last
 
@@ -309,7 +309,7 @@ def test_what_takes_longer_is_said_and_counts(
     monkeypatch.setattr(waiting, "PLAIN_EVERY_S", 0.05)
     with show_waiting("the scan of a\x1b[2Jb"):
         time.sleep(0.2)
-    said = capsys.readouterr().err.splitlines()
-    assert said[0] == "Waiting for the scan of a\\u001b[2Jb ..."
-    assert all(re.fullmatch(r"Waiting for .* \(\d+ s\) \.\.\.", line) for line in said[1:])
-    assert 2 <= len(said) <= 6
+    printed = capsys.readouterr().err.splitlines()
+    assert printed[0] == "Waiting for the scan of a\\u001b[2Jb ..."
+    assert all(re.fullmatch(r"Waiting for .* \(\d+ s\) \.\.\.", line) for line in printed[1:])
+    assert 2 <= len(printed) <= 6

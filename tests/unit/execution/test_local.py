@@ -49,9 +49,9 @@ def test_a_slow_block_holds_up_no_other() -> None:
     async def run() -> list[int]:
         return [number_of(table) async for table in map_blocks(Source(6).blocks(), stage, 3)]
 
-    made = asyncio.run(run())
-    assert sorted(made) == list(range(6))
-    assert made[-1] == 0
+    order = asyncio.run(run())
+    assert sorted(order) == list(range(6))
+    assert order[-1] == 0
 
 
 def test_stages_run_at_most_so_many_blocks_ahead() -> None:
@@ -80,10 +80,10 @@ def test_stages_run_at_most_so_many_blocks_ahead() -> None:
 def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
     source = Source(20)
 
-    def stage_of(place: int) -> Any:
+    def stage_of(number: int) -> Any:
         async def stage(table: pa.Table) -> AsyncIterator[pa.Table]:
             await asyncio.sleep(0)
-            if place == failing and number_of(table) == 7:
+            if number == failing and number_of(table) == 7:
                 raise JudgeError("seven")
             yield table
 
@@ -91,8 +91,8 @@ def test_the_first_error_of_any_stage_is_raised_as_it_is(failing: int) -> None:
 
     async def run() -> None:
         blocks = source.blocks()
-        for place in range(3):
-            blocks = map_blocks(blocks, stage_of(place), 2)
+        for number in range(3):
+            blocks = map_blocks(blocks, stage_of(number), 2)
         async for _ in blocks:
             pass
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -12,27 +11,17 @@ import pytest
 from memray_eval.execution.block_stages import PART, read_waiting
 from memray_eval.execution.part_stage import WriteParts
 from memray_eval.execution.resume_state import load_resume_state
-from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Record, Response, Score
-
-
-class Counter:
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-
-    def add(self, *words: Any) -> None:
-        self.told.append(words)
-
-    add_carried = add
+from tests.unit.execution.near import KeptReports, NearContext
 
 
 @pytest.mark.parametrize(("kind", "columns"), [(RECORDS, 1), (RESPONSES, len(RECORD_SCHEMA))])
 def test_blocks_are_handed_on_when_they_are_in_a_file(
     tmp_path: Path, record: Record, kind: Kind, columns: int
 ) -> None:
-    folder, counter = RunFolder(str(tmp_path)), Counter()
+    folder, counter = RunFolder(str(tmp_path)), KeptReports()
     folder.create()
     good, bad = (
         record.model_copy(update={"unit_id": f"{number:016x}", "response": response})
@@ -52,22 +41,17 @@ def test_blocks_are_handed_on_when_they_are_in_a_file(
     [name] = folder.parts(kind)
     assert folder.read_part(name, kind).num_rows == 2
     if kind == RECORDS:
-        stage, rows, started, ended, failed = counter.told[0]
+        stage, rows, started, ended, failed = counter.of("add")[0]
         assert (stage, rows, failed) == ("write", 2, 1)
         assert 0 < ended - started < 60
     else:
-        assert counter.told == []
-
-
-class NearContext(StageContext):
-    def is_stopping(self) -> bool:
-        return False
+        assert counter.reports == []
 
 
 def test_a_response_that_waits_in_two_parts_is_handed_on_once(
     tmp_path: Path, record: Record
 ) -> None:
-    folder, counter = RunFolder(str(tmp_path)), Counter()
+    folder, counter = RunFolder(str(tmp_path)), KeptReports()
     folder.create()
     first, second, third = (
         record.model_copy(update={"unit_id": f"{number:016x}"}) for number in range(3)
@@ -79,7 +63,7 @@ def test_a_response_that_waits_in_two_parts_is_handed_on_once(
     context = NearContext(folder.path, counter)
     parts = pa.table({PART: list(state.waiting)})
     own = (record.candidate.name,)
-    waiting = read_waiting(parts, state.generated, state.elsewhere, own, context)
+    waiting = read_waiting(parts, state, own, context)
     assert list(from_table(waiting)) == [first, scored, third]
-    assert counter.told == [(3,)]
-    assert read_waiting(parts, state.generated, state.elsewhere, (), context).num_rows == 0
+    assert counter.reports == [("add_carried", 3)]
+    assert read_waiting(parts, state, (), context).num_rows == 0

@@ -12,7 +12,7 @@ import pytest
 
 from memray_eval.config.sections import MetricOptions
 from memray_eval.execution.block_stages import PART, finish_ungenerated, read_waiting
-from memray_eval.execution.resume_state import UnitIdSet
+from memray_eval.execution.resume_state import ResumeState, UnitIdSet
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.metrics import pick
 from memray_eval.ports import Embedder
@@ -21,18 +21,9 @@ from memray_eval.results.schema import from_table, to_table
 from memray_eval.stages.embed import embed_records
 from memray_eval.stages.judge import JudgingOptions, judge_record
 from memray_eval.types import Record, Response
+from tests.unit.execution.near import KeptReports, NearContext
 
 AT_JUDGE, AT_EMBED = ["empathy", "politeness", "readability_score"], ["relevance"]
-
-
-class Counter:
-    """The run's counter, near: it keeps what it was told."""
-
-    def __init__(self) -> None:
-        self.told: list[tuple[Any, ...]] = []
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *words: self.told.append((name, *words))
 
 
 class NoEmbedder:
@@ -50,11 +41,10 @@ class NoJudge:
 
 
 @pytest.fixture
-def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
-    monkeypatch.setattr(StageContext, "is_stopping", lambda self: False)
+def context(tmp_path: Path) -> StageContext:
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    return StageContext(folder.path, Counter())
+    return NearContext(folder.path, KeptReports())
 
 
 def unit(record: Record, number: int, error: str | None = None) -> Record:
@@ -72,8 +62,8 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
     assert left.to_pylist() == [{"unit_id": f"{number:016x}"} for number in (1, 4)]
     folder = RunFolder(context.folder)
     (part,) = folder.parts(RECORDS)
-    found = list(from_table(folder.read_part(part)))
-    assert [one.unit_id for one in found] == [f"{number:016x}" for number in (2, 3)]
+    written = list(from_table(folder.read_part(part)))
+    assert [item.unit_id for item in written] == [f"{number:016x}" for number in (2, 3)]
 
     async def together(failed: Record) -> Record:
         judges = {"empathy": [NoJudge()], "politeness": []}
@@ -82,9 +72,9 @@ def test_failed_units_get_the_scores_that_both_stages_would_give(
         (scored,) = await embed_records([judged], pick(AT_EMBED), embedder)
         return scored
 
-    assert found == [asyncio.run(together(failed)) for failed in units[1:3]]
-    assert [words[:3] for words in context.counter.told] == [("add", one, 2) for one in stages]
-    assert all(words[-1] == 2 for words in context.counter.told)
+    assert written == [asyncio.run(together(failed)) for failed in units[1:3]]
+    assert [words[:3] for words in context.counter.reports] == [("add", item, 2) for item in stages]
+    assert all(words[-1] == 2 for words in context.counter.reports)
 
 
 def test_where_nothing_failed_nothing_is_written(record: Record, context: StageContext) -> None:
@@ -92,7 +82,7 @@ def test_where_nothing_failed_nothing_is_written(record: Record, context: StageC
     left = finish_ungenerated(table, AT_JUDGE, MetricOptions(), ["judge"], context)
     assert left.num_rows == 1
     assert RunFolder(context.folder).parts(RECORDS) == []
-    assert context.counter.told == []
+    assert context.counter.reports == []
 
 
 @pytest.mark.parametrize("is_earlier", [True, False])
@@ -101,11 +91,10 @@ def test_of_a_unit_that_failed_first_only_the_answer_is_judged(
 ) -> None:
     folder = RunFolder(context.folder)
     earlier = to_table([unit(record, 1, "down"), unit(record, 2)])
-    parts = [folder.write_part(one, RESPONSES) for one in (earlier, to_table([unit(record, 1)]))]
+    parts = [folder.write_part(item, RESPONSES) for item in (earlier, to_table([unit(record, 1)]))]
     table, names = pa.table({PART: parts}), [record.candidate.name]
-    generated = UnitIdSet(f"{number:016x}" for number in (1, 2))
-    waiting = list(from_table(read_waiting(table, generated, {}, names, context, is_earlier)))
-    assert sorted(one.unit_id for one in waiting) == [f"{number:016x}" for number in (1, 2)]
-    assert all(one.response is not None and one.response.error is None for one in waiting)
-    carried = [words[1] for words in context.counter.told if words[0] == "add_carried"]
-    assert carried == ([2] if is_earlier else [])
+    state = ResumeState(generated=UnitIdSet(f"{number:016x}" for number in (1, 2)))
+    waiting = list(from_table(read_waiting(table, state, names, context, is_earlier)))
+    assert sorted(item.unit_id for item in waiting) == [f"{number:016x}" for number in (1, 2)]
+    assert all(item.response is not None and item.response.error is None for item in waiting)
+    assert context.counter.of("add_carried") == ([[2]] if is_earlier else [])

@@ -10,7 +10,7 @@ from memray_eval.config.schema import RunConfig
 from memray_eval.errors import ResourceError
 from memray_eval.execution.capacity import Capacity, Node
 from memray_eval.execution.estimate import has_cpu_nodes
-from memray_eval.execution.phases import StageSeconds, choose_phases, duration_text
+from memray_eval.execution.executors import StageSeconds, choose_phases, duration_text
 from memray_eval.execution.plan import ENGINES, JUDGES
 from memray_eval.execution.prepare.checks import decide_phases
 from memray_eval.execution.prepare.resolve import resolve
@@ -29,7 +29,7 @@ JUDGE = "openai/local"
 
 def config(**changes: Any) -> RunConfig:
     """One model on GPUs, judged by a model behind a server."""
-    known = {"base_urls": {"openai": URL}, "limits": {JUDGE: {"requests_per_min": 60}}}
+    judging = {"base_urls": {"openai": URL}, "limits": {JUDGE: {"requests_per_min": 60}}}
     data = {
         "dataset": str(SAMPLES),
         "candidates": [{"name": "a", "model": "org/a"}],
@@ -38,7 +38,7 @@ def config(**changes: Any) -> RunConfig:
         "engine": {"device": "gpu"},
         "assumptions": {"engine_tokens_per_s": 1000},
     }
-    judging = {"judging": known | changes.get("judging", {})}
+    judging = {"judging": judging | changes.get("judging", {})}
     return RunConfig.model_validate(data | changes | judging)
 
 
@@ -77,26 +77,26 @@ def test_the_order_and_why(
 
 
 def test_what_has_nothing_to_generate_or_to_score_has_no_phases() -> None:
-    def choose(job: RunSpec, **known: bool) -> str:
+    def choose(job: RunSpec, **facts: bool) -> str:
         seconds = StageSeconds(0, 0)
-        known = {"has_cpu_nodes": True} | known
-        return choose_phases(job, "gpu", **known, seconds=lambda: seconds).order
+        facts = {"has_cpu_nodes": True} | facts
+        return choose_phases(job, "gpu", **facts, seconds=lambda: seconds).order
 
-    given = [{"name": "given", "model": "given", "backend": "given"}]
+    existing = [{"name": "given", "model": "given", "backend": "given"}]
     assert choose(resolve(config(cluster={"phases": "apart"}), generate_only=True)) == "together"
-    assert choose(spec("apart", candidates=given)) == "together"
+    assert choose(spec("apart", candidates=existing)) == "together"
     assert choose(spec("together"), is_generated=True) == "judge"
 
 
 def test_the_rest_of_a_run_decides_when_it_goes_on() -> None:
-    job, there = spec(), capacity(GPU, CPU)
-    found = scan_dataset(job.read, [])
-    units = [f"{number:016x}" for number in range(found.n_samples)]
+    job, room = spec(), capacity(GPU, CPU)
+    scan = scan_dataset(job.read, [])
+    units = [f"{number:016x}" for number in range(scan.n_samples)]
 
     def order(n_finished: int, n_generated: int) -> str:
         finished, generated = units[:n_finished], units[n_finished : n_finished + n_generated]
         state = ResumeState(UnitIdSet(finished), UnitIdSet(generated))
-        return decide_phases(job, found, there, state).order
+        return decide_phases(job, scan, room, state).order
 
     assert order(0, 0) == "apart"
     assert order(119, 0) == "apart"
@@ -112,14 +112,14 @@ def test_a_resumed_run_may_change_its_phases() -> None:
 
 def test_judging_apart_needs_no_engine_and_generating_no_judge() -> None:
     job = spec(judging={"actors": 3})
-    there = capacity(GPU, CPU)
-    (together,) = pools_in_turn(job, there, "gpu", "together")
-    generating, judging = pools_in_turn(job, there, "gpu", "apart")
+    room = capacity(GPU, CPU)
+    (together,) = pools_in_turn(job, room, "gpu", "together")
+    generating, judging = pools_in_turn(job, room, "gpu", "apart")
     assert {ENGINES, JUDGES} <= {pool.name for pool in together}
     assert JUDGES not in {pool.name for pool in generating}
     assert sum(pool.gpus for pool in judging) == 0
     assert [pool.actors for pool in judging if pool.name == JUDGES] == [3]
-    assert pools_in_turn(job, there, "gpu", "judge") == [judging]
+    assert pools_in_turn(job, room, "gpu", "judge") == [judging]
 
 
 def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
@@ -135,9 +135,9 @@ def test_engines_that_leave_no_cpu_to_judges_fit_apart() -> None:
 def test_models_come_side_by_side_where_no_judge_takes_their_room() -> None:
     names = [{"name": name, "model": f"org/{name}"} for name in "ab"]
     job = spec(candidates=names, engine={"device": "gpu", "cpus": 3.6}, judging={"actors": 2})
-    there = capacity(GPU, GPU)
-    assert len(schedule(job, there, "gpu")) == 2
-    assert len(schedule(job, there, "gpu", scores=False)) == 1
+    room = capacity(GPU, GPU)
+    assert len(schedule(job, room, "gpu")) == 2
+    assert len(schedule(job, room, "gpu", scores=False)) == 1
 
 
 def test_judges_are_counted_on_nodes_without_gpus() -> None:
@@ -147,12 +147,8 @@ def test_judges_are_counted_on_nodes_without_gpus() -> None:
     assert alone.cpus_beside_gpus == 2
     job, waits = spec(), resolve(config(cluster={"wait_s": 9}))
     assert [
-        has_cpu_nodes(job, one) for one in (capacity(GPU, CPU), capacity(GPU, HEAD), alone)
-    ] == [
-        True,
-        False,
-        False,
-    ]
+        has_cpu_nodes(job, room) for room in (capacity(GPU, CPU), capacity(GPU, HEAD), alone)
+    ] == [True, False, False]
     assert has_cpu_nodes(waits, capacity(HEAD))
 
 

@@ -40,7 +40,7 @@ def test_the_default_plan_fits_two_cores() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "device", "there", "told"),
+    ("overrides", "device", "room", "message"),
     [
         (
             {"engine": {"replicas": 8}},
@@ -65,11 +65,11 @@ def test_the_default_plan_fits_two_cores() -> None:
     ],
 )
 def test_what_could_hang_is_refused_with_what_to_change(
-    overrides: dict[str, Any], device: Any, there: Capacity, told: str
+    overrides: dict[str, Any], device: Any, room: Capacity, message: str
 ) -> None:
     job = config(**overrides)
-    with pytest.raises(ResourceError, match=told) as raised:
-        check_room(pipeline_pools(job, job.candidates, device), there)
+    with pytest.raises(ResourceError, match=message) as raised:
+        check_room(pipeline_pools(job, job.candidates, device), room)
     assert raised.value.exit_code == 3
 
 
@@ -87,10 +87,10 @@ def test_of_a_range_as_many_engines_begin_as_find_room(
 ) -> None:
     job = config(engine={"replicas": replicas, "device": "gpu", "cpus": 0.1})
     pools = pipeline_pools(job, job.candidates, "gpu")
-    there = capacity(64, gpus)
-    assert engines_at_first(job.engine, pools, there) == begin
+    room = capacity(64, gpus)
+    assert engines_at_first(job.engine, pools, room) == begin
     nodes = tuple(Node(cpus=8, gpus=1) for _ in range(int(gpus)))
-    on_nodes = there.model_copy(update={"nodes": nodes})
+    on_nodes = room.model_copy(update={"nodes": nodes})
     assert engines_at_first(job.engine, pools, on_nodes) == begin
 
 
@@ -144,12 +144,7 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
         ({}, 2_000, "cpu", (64, 16, 8, {})),
         ({}, 2_000, "gpu", (256, 16, 32, {"max_num_batched_tokens": 8_192})),
         ({}, 400_000, "gpu", (64, 10, 12, {"max_num_batched_tokens": 16_384})),
-        (
-            {"max_num_seqs": 512},
-            2_000,
-            "gpu",
-            (512, 16, 64, {"max_num_batched_tokens": 8_192}),
-        ),
+        ({"max_num_seqs": 512}, 2_000, "gpu", (512, 16, 64, {"max_num_batched_tokens": 8_192})),
         (
             {"max_num_seqs": 9_000},
             2_000,
@@ -169,17 +164,17 @@ def test_judges_and_their_calls_in_flight_follow_from_the_limit_and_the_latency(
 def test_an_engine_has_enough_prompts_for_all_its_sequences(
     engine: dict[str, Any], mean_chars: float, device: Device, fitted: tuple[Any, ...]
 ) -> None:
-    made = fit_engine(EngineConfig.model_validate(engine), mean_chars, device)
+    result = fit_engine(EngineConfig.model_validate(engine), mean_chars, device)
     assert (
-        made.max_num_seqs,
-        made.batch_size,
-        made.concurrent_batches,
-        made.engine_kwargs,
+        result.max_num_seqs,
+        result.batch_size,
+        result.concurrent_batches,
+        result.engine_kwargs,
     ) == fitted
 
 
 @pytest.mark.parametrize(
-    ("engine", "told"),
+    ("engine", "message"),
     [
         ({"engine_kwargs": {"tensor_parallel_size": 2}}, "write engine.tensor_parallel instead"),
         ({"engine_kwargs": {"data_parallel_size": 2}}, "write engine.replicas instead"),
@@ -187,8 +182,8 @@ def test_an_engine_has_enough_prompts_for_all_its_sequences(
         ({"tensor_parallel": 2, "cpus": 0.5}, "cpus is 0.5.*2 workers.*write cpus: 1 or more"),
     ],
 )
-def test_what_the_plan_could_not_count_is_refused(engine: dict[str, Any], told: str) -> None:
-    with pytest.raises(ValidationError, match=told):
+def test_what_the_plan_could_not_count_is_refused(engine: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError, match=message):
         EngineConfig.model_validate(engine)
 
 
@@ -196,12 +191,7 @@ def shared(cpus: float, gpus: float, nodes: tuple[Node, ...] = ()) -> Capacity:
     """A cluster of which another job holds four GPUs."""
     other = Holding(job="job 02000000 (train.py)", gpus=4, cpus=8)
     return Capacity(
-        where="the cluster",
-        cpus=cpus,
-        gpus=gpus,
-        memory_gib=64,
-        nodes=nodes,
-        holdings=(other,),
+        where="the cluster", cpus=cpus, gpus=gpus, memory_gib=64, nodes=nodes, holdings=(other,)
     )
 
 
@@ -209,10 +199,10 @@ def test_a_refusal_says_who_holds_what_the_run_lacks() -> None:
     job = config(engine={"tensor_parallel": 4, "device": "gpu"})
     with pytest.raises(ResourceError) as raised:
         check_room(pipeline_pools(job, job.candidates, "gpu"), shared(cpus=16, gpus=2))
-    told = str(raised.value)
-    assert "needs 4 GPUs and the cluster has 2 free of 6" in told
-    assert "Others hold:\n  job 02000000 (train.py): 4 GPUs, 8 CPUs" in told
-    assert "cluster.wait_s" in told
+    message = str(raised.value)
+    assert "needs 4 GPUs and the cluster has 2 free of 6" in message
+    assert "Others hold:\n  job 02000000 (train.py): 4 GPUs, 8 CPUs" in message
+    assert "cluster.wait_s" in message
 
 
 def test_gpus_that_others_hold_do_not_make_a_run_take_cpus() -> None:

@@ -52,7 +52,7 @@ def context_of(folder: Path) -> StageContext:
     return StageContext(str(folder), counter)
 
 
-def asked(
+def requests(
     tmp_path: Path, units: list[Record], resume_state: ResumeState, is_again: bool
 ) -> pa.Table:
     context = context_of(tmp_path)
@@ -64,7 +64,7 @@ def asked(
         context=context,
         is_repeated=lambda: is_again,
     )
-    table = samples_to_table([one.sample for one in units[::2]])
+    table = samples_to_table([unit.sample for unit in units[::2]])
     return pa.concat_tables(prompts_for_servers(table, asking))
 
 
@@ -88,7 +88,7 @@ def test_stored_responses_are_taken_when_a_task_is_run_again(
 ) -> None:
     answered = store(tmp_path, units)
     earlier = ResumeState(finished=UnitIdSet([units[0].unit_id]))
-    rows = asked(tmp_path, units, earlier, is_again)
+    rows = requests(tmp_path, units, earlier, is_again)
     assert rows.column("unit_id").to_pylist() == [unit.unit_id for unit in units[1:]]
     is_asked = rows.column(PROMPT).is_valid()
     assert is_asked.to_pylist() == ([False, False, True, False, True] if is_again else [True] * 5)
@@ -103,7 +103,7 @@ def test_a_restarted_client_asks_for_no_response_that_is_stored(
 ) -> None:
     """The block that it is to make again is the one that it was sent: its prompts are there."""
     answered = store(tmp_path, units)
-    rows = asked(tmp_path, units, ResumeState(), is_again=False)
+    rows = requests(tmp_path, units, ResumeState(), is_again=False)
 
     class Server:
         def __init__(self, candidate: Candidate, config: ServerConfig, port: object) -> None:
@@ -121,7 +121,7 @@ def test_a_restarted_client_asks_for_no_response_that_is_stored(
         records = [record for table in asyncio.run(ask()) for record in from_table(table)]
     kept = {1, 2, 4} if is_restarted else set()
     assert [record.unit_id for record in records] == [unit.unit_id for unit in units]
-    assert [one.response and one.response.text for one in records] == [
+    assert [record.response and record.response.text for record in records] == [
         f"the first answer of {number}" if number in kept else "another answer"
         for number in range(len(units))
     ]
@@ -155,5 +155,5 @@ def test_only_the_wanted_units_are_found(tmp_path: Path, units: list[Record]) ->
     assert sorted(folder.find_responses(wanted).column("unit_id").to_pylist()) == sorted(wanted[:2])
     index = folder.index_responses()
     folder.write_part(to_table([units[0].model_copy(update={"unit_id": "ab" * 8})]), RESPONSES)
-    found = folder.find_responses(wanted, index).column("unit_id").to_pylist()
-    assert sorted(found) == sorted(wanted[:2])  # what came after the index is not in it
+    units_found = folder.find_responses(wanted, index).column("unit_id").to_pylist()
+    assert sorted(units_found) == sorted(wanted[:2])  # what came after the index is not in it

@@ -33,17 +33,17 @@ def unit(record: Record) -> Unit:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(str(tmp_path / "run"))
-    made.create()
-    return made
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    return folder
 
 
 def held(folder: RunFolder, kind: str) -> dict[str, Record]:
-    found = [
+    records = [
         record for name in folder.parts(kind) for record in from_table(folder.read_part(name, kind))
     ]  # type: ignore[arg-type]
-    assert len({record.unit_id for record in found}) == len(found)
-    return {record.unit_id: record for record in found}
+    assert len({record.unit_id for record in records}) == len(records)
+    return {record.unit_id: record for record in records}
 
 
 def test_failed_units_go_back_with_what_they_have(folder: RunFolder, unit: Unit) -> None:

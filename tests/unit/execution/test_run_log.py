@@ -39,20 +39,20 @@ KEY = "a-key-of-no-known-shape"
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(str(tmp_path / "run"))
-    made.create()
-    return made
+    folder = RunFolder(str(tmp_path / "run"))
+    folder.create()
+    return folder
 
 
 @pytest.fixture
 def file(folder: RunFolder) -> Iterator[RunLogFile]:
     """A log to which the package's records go, from DEBUG on."""
-    made, package = RunLogFile(folder), logging.getLogger("memray_eval")
-    handler, level = FileHandler(made), package.level
+    file, package = RunLogFile(folder), logging.getLogger("memray_eval")
+    handler, level = FileHandler(file), package.level
     package.addHandler(handler)
     package.setLevel(logging.DEBUG)
     forget_logged()
-    yield made
+    yield file
     package.removeHandler(handler)
     package.setLevel(level)
     forget_logged()
@@ -132,12 +132,12 @@ def test_full_files_are_kept_up_to_three(folder: RunFolder) -> None:
     names = sorted(path.name for path in Path(folder.path).glob("log*"))
     assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
     assert all(Path(folder.path, name).stat().st_size <= 1_000 for name in names)
-    told = [
+    messages = [
         entry["message"]
         for name in ("log.2.jsonl", "log.1.jsonl", "log.jsonl")
         for entry in entries(folder, name)
     ]
-    assert told == [f"entry {number}" for number in range(100 - len(told), 100)]
+    assert messages == [f"entry {number}" for number in range(100 - len(messages), 100)]
 
 
 def test_a_folder_elsewhere_gets_the_log_whole(
@@ -150,15 +150,15 @@ def test_a_folder_elsewhere_gets_the_log_whole(
         file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000, upload_s=0.0)
         file.write([make_entry(logging.INFO, "memray_eval.x", session)])
         file.close()
-    here = RunFolder(str(tmp_path / "run"))
-    assert [entry["message"] for entry in entries(here)] == ["first", "second"]
+    local = RunFolder(str(tmp_path / "run"))
+    assert [entry["message"] for entry in entries(local)] == ["first", "second"]
     file = RunLogFile(RunFolder("s3://bucket/run"), max_bytes=1_000)
     for number in range(30):
         file.write([make_entry(logging.INFO, "memray_eval.x", f"entry {number}")])
     file.close()
     names = sorted(path.name for path in (tmp_path / "run").iterdir())
     assert names == ["log.1.jsonl", "log.2.jsonl", "log.jsonl"]
-    assert entries(here)[-1]["message"] == "entry 29"
+    assert entries(local)[-1]["message"] == "entry 29"
 
 
 def test_a_log_that_cannot_be_written_ends_nothing(tmp_path: Path) -> None:
@@ -200,8 +200,8 @@ def test_workers_that_fail_alike_are_heard_once_a_run() -> None:
     logs = CollectedLogs()
     for worker in ("one", "two"):
         logs.add([entry_of(record, worker)])
-    found, n_dropped = logs.take()
-    assert [entry["actor"] for entry in found] == ["one"]
+    kept, n_dropped = logs.take()
+    assert [entry["actor"] for entry in kept] == ["one"]
     assert n_dropped == 0
     assert logs.take() == ([], 0)
 
@@ -210,8 +210,8 @@ def test_what_no_driver_fetches_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr("memray_eval.execution.run_log.MAX_WAITING", 3)
     logs = CollectedLogs()
     logs.add([make_entry(logging.INFO, "memray_eval.x", str(number)) for number in range(5)])
-    found, n_dropped = logs.take()
-    assert [entry["message"] for entry in found] == ["0", "1", "2"]
+    kept, n_dropped = logs.take()
+    assert [entry["message"] for entry in kept] == ["0", "1", "2"]
     assert n_dropped == 2
 
 
@@ -286,12 +286,12 @@ def test_log_once_says_it_again_at_debug_only(caplog: pytest.LogCaptureFixture) 
 
 
 def test_a_value_that_does_not_fit_is_not_quoted(folder: RunFolder, file: RunLogFile) -> None:
-    said = "I am " + "afraid, [again]"  # in no line of this file, which a traceback would quote
-    with pytest.raises(ValidationError) as found:
-        Sample.model_validate({"id": 7, "query": [said], "suite": "memory"})
-    logger.error("a metric failed", exc_info=raised(found.value))
+    text = "I am " + "afraid, [again]"  # in no line of this file, which a traceback would quote
+    with pytest.raises(ValidationError) as refused:
+        Sample.model_validate({"id": 7, "query": [text], "suite": "memory"})
+    logger.error("a metric failed", exc_info=raised(refused.value))
     written = Path(folder.path, "log.jsonl").read_text("utf-8")
-    assert said not in written
+    assert text not in written
     assert "input_value=..." in written
 
 
@@ -303,12 +303,12 @@ INFO 11-23 15:50:20 [arg_utils.py:99] of the actor itself
 (EngineCore_DP0 pid=7) WARNING 11-23 15:50:29 [scheduler.py:12] 12 preempted
 (Worker_TP1 pid=8) ERROR 11-23 15:50:30 [worker.py:5] out of memory
 """
-    found = engine_warnings(output)
-    assert [(entry["level"], entry["message"]) for entry in found] == [
+    warnings = engine_warnings(output)
+    assert [(entry["level"], entry["message"]) for entry in warnings] == [
         ("WARNING", "EngineCore_DP0 (pid 7), scheduler.py:12: 3 preempted"),
         ("WARNING", "EngineCore_DP0 (pid 7), scheduler.py:12: 12 preempted"),
         ("ERROR", "Worker_TP1 (pid 8), worker.py:5: out of memory"),
     ]
     collected = CollectedLogs()
-    collected.add(found)
+    collected.add(warnings)
     assert [entry["message"][-9:] for entry in collected.take()[0]] == ["preempted", "of memory"]

@@ -98,13 +98,13 @@ def test_engines_of_a_kind_are_seated_before_those_of_any() -> None:
 
 def test_what_finds_no_room_is_refused_with_the_nodes_that_there_are() -> None:
     job = config(engines={BIG: {"tensor_parallel": 4, "accelerator_type": "H100"}})
-    there = cluster(T4, T4, T4, T4, CPUS)
+    room = cluster(T4, T4, T4, T4, CPUS)
     with pytest.raises(ResourceError, match="no node of the cluster has room") as raised:
-        check_room(wave_pools(job, [(job.candidates[0],)], there, "gpu"), there)
-    told = str(raised.value)
-    assert "4 CPUs and 4 GPUs of type H100 on one node" in told
-    assert "4 x 8 CPUs and 1 GPUs of type T4" in told
-    assert "cluster.wait_s" in told
+        check_room(wave_pools(job, [(job.candidates[0],)], room, "gpu"), room)
+    message = str(raised.value)
+    assert "4 CPUs and 4 GPUs of type H100 on one node" in message
+    assert "4 x 8 CPUs and 1 GPUs of type T4" in message
+    assert "cluster.wait_s" in message
 
 
 def test_a_pipeline_of_stages_may_lie_on_several_nodes() -> None:
@@ -163,7 +163,7 @@ def test_a_model_has_an_engine_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engines", "told"),
+    ("engines", "message"),
     [
         ({"org/bgi": {"replicas": 2}}, "no vLLM candidate has the model 'org/bgi'"),
         ({SERVED: {"replicas": 2}}, f"no vLLM candidate has the model '{SERVED}'"),
@@ -172,10 +172,10 @@ def test_a_model_has_an_engine_of_its_own() -> None:
         ({BIG: {"replicas": 0}}, f"engines: {BIG}.replicas: Input should be greater"),
     ],
 )
-def test_engines_that_cannot_be_are_named(engines: dict[str, Any], told: str) -> None:
+def test_engines_that_cannot_be_are_named(engines: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match="engines") as raised:
         config(engines=engines)
-    assert told in str(raised.value)
+    assert message in str(raised.value)
 
 
 def groups(*models: str) -> list[Group]:
@@ -192,7 +192,7 @@ def run(
     tails = list[tuple[str, ...]]()
 
     def begin(wave: Wave, up: Sequence[Wave]) -> Callable[[Group, OnEngineEnd], None]:
-        tails.append(tuple(group[0].model for one in up for group in one))
+        tails.append(tuple(group[0].model for wave_up in up for group in wave_up))
         return work
 
     run_waves([tuple(wave) for wave in waves], begin, lambda up, wave: has_room, stop)

@@ -26,7 +26,7 @@ from memray_eval.execution.block_stages import (
 )
 from memray_eval.execution.prepare.resolve import resolve
 from memray_eval.execution.resume_state import ResumeState, UnitIdSet
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.metric import ComputedMetric, Metric, MetricValue
 from memray_eval.metrics import pick
@@ -55,8 +55,8 @@ def odd(sample: Sample, response: Response) -> MetricValue:
         raise ValueError("no")
     if response.text == "refuse":
         raise Refused("not this one")
-    found: MetricValue = ODD.get(response.text, MetricValue(0.75))
-    return found
+    value: MetricValue = ODD.get(response.text, MetricValue(0.75))
+    return value
 
 
 def all_metrics(names: Any, options: Any) -> tuple[Metric, ...]:
@@ -65,8 +65,8 @@ def all_metrics(names: Any, options: Any) -> tuple[Metric, ...]:
 
 
 def row(number: int, response: str | None, **fields: Any) -> dict[str, Any]:
-    asked = {"id": f"q{number}", "query": f"What is {number}?", "answers": [str(number)]}
-    return {**asked, "response": response, **fields}
+    question = {"id": f"q{number}", "query": f"What is {number}?", "answers": [str(number)]}
+    return {**question, "response": response, **fields}
 
 
 ROWS = [
@@ -84,7 +84,7 @@ ROWS = [
 @pytest.fixture
 def table(tmp_path: Path) -> pa.Table:
     path = tmp_path / "rows.jsonl"
-    path.write_text("".join(json.dumps(one) + "\n" for one in ROWS))
+    path.write_text("".join(json.dumps(raw) + "\n" for raw in ROWS))
     return pa.Table.from_pylist(shard_rows(scan(str(path), READER, on_problem=print).shards))
 
 
@@ -93,7 +93,7 @@ def context(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StageContext:
     monkeypatch.setattr(block_stages, "pick", all_metrics)
     folder = RunFolder(str(tmp_path / "run"))
     folder.create()
-    return StageContext(folder.path, LocalCounter())
+    return StageContext(folder.path, RunCounter())
 
 
 def score_of(context: StageContext, state: ResumeState | None = None) -> ScoreAnswers:
@@ -113,25 +113,25 @@ def apart(table: pa.Table, context: StageContext) -> pa.Table:
     judge = JudgeRecords(NAMES, MetricOptions(), {}, JudgingConfig(), None, None, context)
 
     async def judged() -> pa.Table:
-        return pa.concat_tables([one async for one in judge(read)])
+        return pa.concat_tables([block async for block in judge(read)])
 
     return asyncio.run(judged())
 
 
 def by_unit(table: pa.Table) -> dict[str, dict[str, Any]]:
     assert table.schema.equals(RECORD_SCHEMA)
-    return {one["sample_id"]: one for one in table.to_pylist()}
+    return {scored["sample_id"]: scored for scored in table.to_pylist()}
 
 
 def test_rows_and_scores_are_those_of_the_stages_apart(
     table: pa.Table, context: StageContext
 ) -> None:
     at_once = by_unit(score_of(context)(table))
-    one_by_one = by_unit(apart(table, replace(context, counter=LocalCounter())))
+    one_by_one = by_unit(apart(table, replace(context, counter=RunCounter())))
     assert len(at_once) == len(ROWS)
     assert "surrogates not allowed" in at_once["q14"]["error"]
     assert json.dumps(at_once, sort_keys=True) == json.dumps(one_by_one, sort_keys=True)
-    kinds = {score["status"] for one in at_once.values() for score in one["scores"]}
+    kinds = {score["status"] for scored in at_once.values() for score in scored["scores"]}
     assert kinds == {"scored", "abstained", "not_applicable", "error", "no_answer"}
 
 
@@ -143,11 +143,11 @@ def test_a_block_is_one_part_and_its_first_failure_is_told(
     folder = RunFolder(context.folder)
     assert [part.num_rows for part in folder.each_part()] == [len(ROWS)]
     counter = context.counter
-    assert isinstance(counter, LocalCounter)
+    assert isinstance(counter, RunCounter)
     stages = counter.telemetry().stages
     assert [stages[name].rows for name in ("read", "judge", "write")] == [len(ROWS)] * 3
     assert stages["judge"].failed >= 4
-    assert any("The first unit has failed" in line for line in counter.look(0).lines)
+    assert any("The first unit has failed" in line for line in counter.snapshot(0).lines)
 
 
 def test_a_failed_unit_stops_a_run_that_is_to_stop(table: pa.Table, context: StageContext) -> None:
@@ -180,8 +180,8 @@ def test_what_needs_nobody_is_scored_at_once(
     changes: dict[str, Any], is_at_once: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "none")
-    given = {"name": "given", "model": "given", "backend": "given"}
-    config = {"dataset": "x", "suite": "qa", "candidates": [given], "judge": "rules", **changes}
+    existing = {"name": "given", "model": "given", "backend": "given"}
+    config = {"dataset": "x", "suite": "qa", "candidates": [existing], "judge": "rules", **changes}
     read = resolve(RunConfig.model_validate(config)).read
     assert read.scores_at_once == is_at_once
     assert read.block_rows(1_000_000) == (2048 if is_at_once else 256)

@@ -58,11 +58,11 @@ def test_the_book_counts_calls_that_left_no_score(folder: RunFolder) -> None:
 def test_a_book_that_cannot_be_read_or_written_costs_no_call(
     folder: RunFolder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    place = Path(folder.path) / "spending.json"
-    place.write_text("{half")
+    file = Path(folder.path) / "spending.json"
+    file.write_text("{half")
     assert spending_so_far(folder, sessions=1) == Spending(usd=1.875, tokens=440)
-    place.unlink()
-    place.mkdir()
+    file.unlink()
+    file.mkdir()
     with caplog.at_level("WARNING"):
         asyncio.run(SpendingBook(folder.path, session=1).write(Spending(usd=1.0)))
     assert "cannot be written down for a resumed run" in caplog.text

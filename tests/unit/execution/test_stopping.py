@@ -7,7 +7,7 @@ import pytest
 
 from memray_eval.datasets.ordering import SampleOrder, sample_number
 from memray_eval.errors import ConfigError
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stopping import (
     ScoredUnits,
     StopMonitor,
@@ -45,7 +45,7 @@ def test_what_is_no_rule_says_how_one_is_written(text: str) -> None:
 
 def order_of(n: int, size: int = 1) -> SampleOrder:
     """Samples s0, s1, ... in this order, in groups of `size`."""
-    numbers = np.array([sample_number(f"s{place}") for place in range(n)], np.uint64)
+    numbers = np.array([sample_number(f"s{number}") for number in range(n)], np.uint64)
     by_number = np.argsort(numbers)
     groups = np.arange(n) // size
     return SampleOrder(
@@ -60,7 +60,7 @@ def watch(rule: str, n: int = 400, size: int = 1, names: tuple[str, ...] = ("a",
 def units(places: range | list[int], value: float | None, name: str = "a") -> ScoredUnits:
     n = len(places)
     return ScoredUnits(
-        sample_ids=tuple(f"s{place}" for place in places),
+        sample_ids=tuple(f"s{number}" for number in places),
         candidates=(name,) * n,
         values=(value,) * n,
     )
@@ -97,8 +97,8 @@ def test_units_without_a_value_are_passed_over_and_strangers_ignored() -> None:
 
 def test_a_group_counts_when_all_of_it_is_there() -> None:
     monitor = StopMonitor(watch("m ±1", 40, size=4))
-    assert monitor.add(units([place for place in range(40) if place % 4 < 3], 4.0)) is None
-    decision = monitor.add(units([place for place in range(40) if place % 4 == 3], 4.0))
+    assert monitor.add(units([number for number in range(40) if number % 4 < 3], 4.0)) is None
+    decision = monitor.add(units([number for number in range(40) if number % 4 == 3], 4.0))
     assert decision is None or decision.n_looked_at % 4 == 0
 
 
@@ -118,9 +118,9 @@ def test_equal_candidates_decide_nothing() -> None:
     random = np.random.default_rng(1)
     monitor = StopMonitor(watch("compare m", names=("a", "b")))
     for name in ("a", "b"):
-        for place in range(400):
-            found = monitor.add(units([place], float(random.integers(1, 6)), name))
-    assert found is None
+        for number in range(400):
+            decision = monitor.add(units([number], float(random.integers(1, 6)), name))
+    assert decision is None
 
 
 def test_several_candidates_are_all_to_be_known() -> None:
@@ -130,14 +130,14 @@ def test_several_candidates_are_all_to_be_known() -> None:
 
 
 def test_the_counter_stops_the_run_unless_something_else_did() -> None:
-    counter = LocalCounter()
+    counter = RunCounter()
     counter.record_scores(units(range(400), 4.0))
     counter.watch_for(watch("m ±0.5"), [units(range(10), 4.0)])
     assert counter.stopping() is None
     counter.record_scores(units(range(10, 400), 4.0))
     assert (counter.stopping() or "").startswith("decided: m ±0.5")
     assert counter.telemetry().decided is not None
-    spent = LocalCounter()
+    spent = RunCounter()
     spent.watch_for(watch("m ±0.5"))
     spent.stop("the budget")
     spent.record_scores(units(range(400), 4.0))
@@ -162,9 +162,9 @@ def test_values_of_a_block_of_records() -> None:
                 sample=Sample(id=f"s{number}", query="q"),
                 candidate=candidate,
                 response=Response(text="r"),
-                scores=each,
+                scores=unit_scores,
             )
-            for number, each in enumerate(scores)
+            for number, unit_scores in enumerate(scores)
         ]
     )
     assert scored_units(table, "m") == ScoredUnits(

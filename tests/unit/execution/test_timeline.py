@@ -16,7 +16,6 @@ from memray_eval.execution.timeline import (
     FIRST_BIN_S,
     STALE_S,
     CallTotals,
-    RunTimeline,
     Timeline,
     queue_lengths,
 )
@@ -31,21 +30,21 @@ TIMES = st.lists(st.floats(0.0, 1e6, allow_nan=False), min_size=1, max_size=60)
 def test_every_amount_is_in_the_bin_of_its_time(times: list[float], bins: int) -> None:
     line = Timeline(START, bins, bin_s=0.5)
     for after_s in times:
-        line.add("rows", START + after_s, 3)
-    found = line.amounts()["rows"]
-    right = Counter(int((START + after_s - START) / line.bin_s) for after_s in times)
-    assert {place: amount for place, amount in enumerate(found) if amount} == {
-        place: 3 * n for place, n in right.items()
+        line.rows("judge", START + after_s, 3)
+    bin_s, amounts = line.figures()["bin_s"], line.figures()["stages"]["judge"]
+    right = Counter(int((START + after_s - START) / bin_s) for after_s in times)
+    assert {index: amount for index, amount in enumerate(amounts) if amount} == {
+        index: 3 * n for index, n in right.items()
     }
-    assert len(found) == max(right) + 1 <= bins
-    assert line.bin_s == 0.5 or len(found) > (bins - 1) // 2  # no wider than the length asks for
+    assert len(amounts) == max(right) + 1 <= bins
+    assert bin_s == 0.5 or len(amounts) > (bins - 1) // 2  # no wider than the length asks for
 
 
 @pytest.mark.parametrize(
     ("length_s", "bin_s"), [(59.9, 0.5), (60.0, 1.0), (3600.0, 32.0), (7 * 86400.0, 8192.0)]
 )
 def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s: float) -> None:
-    run = RunTimeline(START)
+    run = Timeline(START)
     run.rows("judge", START, 1)
     run.rows("judge", START + length_s, 1)
     figures = run.figures()
@@ -55,7 +54,7 @@ def test_a_longer_run_has_wider_bins_and_no_more_of_them(length_s: float, bin_s:
 
 
 def test_stages_and_calls_share_their_bins() -> None:
-    run = RunTimeline(START)
+    run = Timeline(START)
     run.rows("read", START - 5.0, 4)  # another node's clock
     run.rows("judge", START + 2.2 * FIRST_BIN_S, 2)
     run.calls(
@@ -71,7 +70,7 @@ def test_stages_and_calls_share_their_bins() -> None:
     }
 
 
-def told(**counts: int) -> CallMetricsSnapshot:
+def snapshot_of(**counts: int) -> CallMetricsSnapshot:
     ended = {outcome: counts.pop(outcome) for outcome in OUTCOMES if outcome in counts}
     now = {name: counts.pop(name) for name in ("in_flight", "waiting") if name in counts}
     return CallMetricsSnapshot(
@@ -83,9 +82,11 @@ def told(**counts: int) -> CallMetricsSnapshot:
 def test_calls_are_summed_over_actors_and_by_judge() -> None:
     totals = CallTotals()
     totals.add(
-        "m", {"a": told(sent=4, ok=2, throttled=2, retried=2), "b": told(sent=1, ok=1)}, START
+        "m",
+        {"a": snapshot_of(sent=4, ok=2, throttled=2, retried=2), "b": snapshot_of(sent=1, ok=1)},
+        START,
     )
-    totals.add("n", {"a": told(sent=3, ok=3, cached=7)}, START)
+    totals.add("n", {"a": snapshot_of(sent=3, ok=3, cached=7)}, START)
     figures = totals.figures()
     assert (figures["sent"], figures["ok"], figures["throttled"], figures["cached"]) == (8, 6, 2, 7)
     assert (figures["verdicts"], figures["tries"], figures["waited_s"]) == (
@@ -103,16 +104,13 @@ def test_calls_are_summed_over_actors_and_by_judge() -> None:
 
 def test_calls_under_way_are_those_that_actors_told_of_last() -> None:
     totals = CallTotals()
-    totals.add("m", {"a": told(sent=4, in_flight=4, waiting=2)}, START)
-    totals.add("n", {"a": told(in_flight=1), "b": told(in_flight=1)}, START + 1)
+    totals.add("m", {"a": snapshot_of(sent=4, in_flight=4, waiting=2)}, START)
+    totals.add("n", {"a": snapshot_of(in_flight=1), "b": snapshot_of(in_flight=1)}, START + 1)
     assert totals.under_way(START + 1) == {"a": (5, 2), "b": (1, 0)}
-    totals.add("n", {"a": told(in_flight=3)}, START + 2)
+    totals.add("n", {"a": snapshot_of(in_flight=3)}, START + 2)
     assert totals.under_way(START + 2) == {"a": (7, 2), "b": (0, 0)}
     # M is silent: it died
-    assert totals.under_way(START + 1 + STALE_S) == {
-        "a": (3, 0),
-        "b": (0, 0),
-    }
+    assert totals.under_way(START + 1 + STALE_S) == {"a": (3, 0), "b": (0, 0)}
 
 
 def test_what_waits_at_a_stage_is_what_the_one_before_is_done_with() -> None:

@@ -324,7 +324,7 @@ def test_what_is_no_run_is_said(tmp_path: Path) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / "manifest.json").write_text("{")
     refused(r"manifest\.json is not JSON")
-    (tmp_path / "run" / "manifest.json").write_text("{}")
+    (tmp_path / "run" / "manifest.json").write_text('{"format": 1}')
     refused("holds no records")
     write_run(tmp_path / "run", plain_records(3), 3)
     (tmp_path / "run" / "summary.json").write_text("{}")

@@ -29,7 +29,7 @@ from memray_eval.report.view.run_list import OpenedRuns, UnknownRun
 from memray_eval.report.view.run_rows import RunReader, RunRow
 from memray_eval.results.holder_watch import HolderWatch
 from memray_eval.results.latest import holds_runs
-from memray_eval.results.run_folder import RunFolder
+from memray_eval.results.run_folder import SPENDING, RunFolder
 from memray_eval.results.schema import to_table
 from tests.runs import candidates, hostile_records, plain_records, record, write_run
 
@@ -94,7 +94,7 @@ def test_a_finished_run_s_row_has_the_figures_of_its_summary(tmp_path: Path) -> 
 def test_what_all_sessions_paid_goes_before_what_the_last_one_did(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", plain_records(3), 3)
     folder.write_manifest(manifest("finished", calls={"cost_usd": 1.5}))
-    folder.write_spending({"usd": 4.0, "tokens": 9})
+    folder.write_json(SPENDING, {"usd": 4.0, "tokens": 9})
     assert row_of(tmp_path / "run").cost_usd == 4.0
     (tmp_path / "run" / "spending.json").unlink()
     folder.write_manifest(manifest("finished", calls={"cost_usd": 0.0}))
@@ -286,20 +286,21 @@ def test_a_run_s_own_suite_and_metric_are_named_though_their_code_is_not_run(
 
 DAMAGED = {
     "manifest.json is not JSON": {"manifest.json": "{"},
-    "manifest.json is not one of a run": {"manifest.json": '{"sessions": 5}'},
+    "manifest.json is not one of a run": {"manifest.json": '{"format": 1, "sessions": 5}'},
     "manifest.json is not JSON of a run": {"manifest.json": "[1, 2]"},
-    "which is none of a run": {"manifest.json": '{"status": "asleep"}'},
+    "is of format none": {"manifest.json": "{}"},
+    "which is none of a run": {"manifest.json": '{"format": 1, "status": "asleep"}'},
     "summary.json is not a summary": {"summary.json": "{}"},
     "it has no summary.json": {"summary.json": None},
     "it has no manifest.json": {"manifest.json": None},
     "run.yaml is not": {
         "summary.json": None,
-        "manifest.json": '{"status": "failed"}',
+        "manifest.json": '{"format": 1, "status": "failed"}',
         "run.yaml": "a: [",
     },
     "cannot be read": {
         "summary.json": None,
-        "manifest.json": '{"status": "failed"}',
+        "manifest.json": '{"format": 1, "status": "failed"}',
         "run.yaml": "suite: x",
         "records/part-0.parquet": "PAR1",
     },

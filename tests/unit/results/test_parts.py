@@ -169,7 +169,7 @@ def test_a_copy_of_the_records_has_the_same_rows_in_the_same_order(rows: Rows) -
         actual = reduce_records(copied, [metric])
         places = [Path(file) for file in copied.files]
     assert (actual, expected.n_units) == (expected, 1200)
-    assert not any(place.exists() for place in places)
+    assert not any(path.exists() for path in places)
 
 
 def test_what_does_not_fit_on_the_disk_is_read_where_it_is(

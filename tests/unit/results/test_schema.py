@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import RECORD_SCHEMA, SCORE_TYPE, from_table, to_table
+from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import (
     Candidate,
     Record,
@@ -101,38 +96,3 @@ def test_a_unit_is_known_by_sample_candidate_and_suite() -> None:
     assert len(set(ids)) == 4
     assert ids[0] == unit_id("a", Candidate.model_validate(CANDIDATE.model_dump()), "memory")
     assert ids[0] == "79d6bc575dc35e13"  # stored runs are keyed by it: it must not change
-
-
-def test_scores_of_older_versions_used_no_prompt_cache(sample: Sample) -> None:
-    usage = Usage(input_tokens=7, output_tokens=3)
-    score = Score(metric="m", status="error", usage=usage, cost_usd=0.5)
-    record = Record(unit_id="u", sample=sample, candidate=CANDIDATE, scores=(score,))
-    row = to_table([record]).to_pylist()[0]
-    later = ("cached_input_tokens", "cache_write_tokens", "saved_usd")
-    kept = [field for field in SCORE_TYPE if field.name not in later]
-    old = pa.schema(
-        [
-            pa.field("scores", pa.list_(pa.struct(kept))) if field.name == "scores" else field
-            for field in RECORD_SCHEMA
-        ]
-    )
-    row["scores"] = [
-        {name: one[name] for name in one if name not in later} for one in row["scores"]
-    ]
-    table = pa.Table.from_pylist([row], schema=old)
-    assert list(from_table(table)) == [record]
-    assert list(from_table(table.cast(RECORD_SCHEMA))) == [record]
-
-
-def test_a_part_of_an_older_version_reads_with_what_it_lacks_as_null(
-    record: Record, tmp_path: Path
-) -> None:
-    folder = RunFolder(str(tmp_path / "run"))
-    folder.create()
-    folder.write_part(to_table([record]))
-    (name,) = folder.parts()
-    path = tmp_path / "run" / "records" / name
-    pq.write_table(pq.read_table(path).drop_columns(["ended_s"]), path)
-    assert folder.read_part(name).schema.names == RECORD_SCHEMA.names
-    assert list(from_table(folder.read_part(name))) == list(from_table(pq.read_table(path)))
-    assert list(folder.each()) == [record]

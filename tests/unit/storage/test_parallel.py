@@ -19,11 +19,11 @@ def test_results_come_in_the_order_of_the_items_however_long_each_takes() -> Non
 
 
 def test_calls_are_side_by_side_and_never_more_than_are_taken_soon() -> None:
-    meeting, asked = threading.Barrier(3, timeout=20), []
+    meeting, started = threading.Barrier(3, timeout=20), []
 
     def numbers() -> Iterator[int]:
         for number in range(9):
-            asked.append(number)
+            started.append(number)
             yield number
 
     def meet(number: int) -> int:
@@ -32,18 +32,18 @@ def test_calls_are_side_by_side_and_never_more_than_are_taken_soon() -> None:
 
     results = map_ahead(meet, numbers(), at_once=3)
     assert next(results) == 0
-    assert len(asked) <= 4
+    assert len(started) <= 4
     assert list(results) == list(range(1, 9))
 
 
 def test_an_error_ends_it_and_calls_that_wait_are_not_made() -> None:
-    made = []
+    calls = []
 
     def fail(number: int) -> int:
-        made.append(number)
+        calls.append(number)
         time.sleep(0.01)
         raise ValueError(f"no {number}")
 
     with pytest.raises(ValueError, match="no 0"):
         list(map_ahead(fail, range(100), at_once=2))
-    assert len(made) <= 3
+    assert len(calls) <= 3

@@ -43,9 +43,9 @@ def test_a_packed_file_is_read_as_what_it_unpacks_to(tmp_path: Path, suffix: str
     second = LINES.index(b"\n") + 1
     with open_reader(LOCAL, path, second) as file:
         assert file.readline() == b"line 1 of a file that is packed\n"
-        for place in (len(LINES) - 40, 0, second):  # on, and back
-            file.seek(place)
-            assert file.read(30) == LINES[place : place + 30]
+        for offset in (len(LINES) - 40, 0, second):  # on, and back
+            file.seek(offset)
+            assert file.read(30) == LINES[offset : offset + 30]
 
 
 def test_a_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -91,7 +91,7 @@ AWS = (
 
 
 @pytest.mark.parametrize(
-    ("text", "url", "kind", "said"),
+    ("text", "url", "kind", "message"),
     [
         (
             AWS.format("ACCESS_DENIED", "Access Denied"),
@@ -138,12 +138,12 @@ AWS = (
     ],
 )
 def test_what_a_cloud_refuses_is_one_message(
-    monkeypatch: pytest.MonkeyPatch, text: str, url: str, kind: type[EvalError], said: str
+    monkeypatch: pytest.MonkeyPatch, text: str, url: str, kind: type[EvalError], message: str
 ) -> None:
     monkeypatch.delenv("AWS_ENDPOINT_URL", raising=False)
     with pytest.raises(kind) as caught, translate_cloud_errors(url):
         raise OSError(text)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert str(caught.value).startswith(url)
 
 

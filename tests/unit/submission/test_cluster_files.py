@@ -167,12 +167,12 @@ def test_without_an_autoscaler_there_are_as_many_as_are_asked_for(tmp_path: Path
 
 
 def test_start_parameters_come_before_limits_and_these_before_requests(tmp_path: Path) -> None:
-    said = workers(
+    started = workers(
         "said", {"cpu": "64", "nvidia.com/gpu": 4}, 0, 1, {"num-cpus": "6", "num-gpus": "2"}
     )
-    asked = workers("asked", {}, 0, 1)
-    asked["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
-    groups = offered(tmp_path, cluster(said, asked))
+    requested = workers("asked", {}, 0, 1)
+    requested["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "3"}}
+    groups = offered(tmp_path, cluster(started, requested))
     assert (groups["said"].cpus, groups["said"].gpus, groups["said"].memory_gib) == (6, 2, None)
     assert groups["asked"].cpus == 3
 
@@ -334,31 +334,21 @@ def site(tmp_path: Path, job: RunSpec, judges: int = 8, document: Any = None) ->
 def test_engines_take_the_nodes_that_they_fit_on(
     tmp_path: Path, engine: dict[str, Any], gpus: int, fit: int, small: int, large: int
 ) -> None:
-    found = site(tmp_path, config(**engine))
-    (use,) = found.engines
+    placement = site(tmp_path, config(**engine))
+    (use,) = placement.engines
     assert (use.gpus, use.fit) == (gpus, fit)
-    assert found.nodes == {"head": 1, "cpus": 1, "small": small, "large": large}
-    assert not [problem for problem in found.problems if "at first" not in problem]
+    assert placement.nodes == {"head": 1, "cpus": 1, "small": small, "large": large}
+    assert not [problem for problem in placement.problems if "at first" not in problem]
 
 
 @pytest.mark.parametrize(
     ("engine", "expected"),
     [
-        (
-            {"tensor_parallel": 16},
-            r"engine of m \(tensor_parallel 16\) needs 16 GPUs and 16 CPUs on one node, and the "
-            r"largest",
-        ),
-        ({"tensor_parallel": 16}, "large, has 8 GPUs and 96 CPUs"),
+        ({"tensor_parallel": 16}, r"engine of m .* needs 16 GPUs and 16 CPUs on one node"),
+        ({"tensor_parallel": 16}, r"large: 8 GPUs \(H100\) and 96 CPUs"),
         ({"cpus": 100}, "needs 1 GPUs and 100 CPUs on one node"),
-        (
-            {"accelerator_type": "B200"},
-            r"of accelerator_type B200, and .* has none of it \(small: L4, large: H100\)",
-        ),
-        (
-            {"device": "cpu", "cpus": 200},
-            "needs 200 CPUs on one node, and the largest group of .*, large, has 96 CPUs",
-        ),
+        ({"accelerator_type": "B200"}, r"accelerator_type B200\) on one node.*\(L4\).*\(H100\)"),
+        ({"device": "cpu", "cpus": 200}, "needs 200 CPUs on one node"),
     ],
 )
 def test_an_engine_that_fits_on_no_node_is_refused(
@@ -369,9 +359,7 @@ def test_an_engine_that_fits_on_no_node_is_refused(
 
 
 def test_a_cluster_without_gpus_is_told(tmp_path: Path) -> None:
-    with pytest.raises(
-        ConfigError, match=r"no node of .* has any GPU; engine\.device: cpu takes CPUs"
-    ):
+    with pytest.raises(ConfigError, match=r"set engine\.device: cpu"):
         site(tmp_path, config(), document=cluster(CPUS))
     assert site(tmp_path, config(device="cpu", replicas=9), document=cluster(CPUS)).nodes == {
         "head": 1,
@@ -383,48 +371,48 @@ def test_judges_take_cpu_nodes_and_share_their_cores(tmp_path: Path) -> None:
     job = config()
     assert site(tmp_path, job, judges=8).judge_cpus == 8  # a tenth of a CPU each: all on one node
     own_core = replace(job, judging=job.judging.model_copy(update={"cpus": 1.0}))
-    found = site(tmp_path, own_core, judges=14)
-    assert (found.nodes["cpus"], found.judge_cpus) == (2, 16)
+    placement = site(tmp_path, own_core, judges=14)
+    assert (placement.nodes["cpus"], placement.judge_cpus) == (2, 16)
 
 
 def test_a_group_without_a_real_bound_is_not_counted_node_by_node(tmp_path: Path) -> None:
     endless = cluster(workers("gpu", {"cpu": 8, "nvidia.com/gpu": 1}, 0, 2_000_000_000))
-    found = site(tmp_path, config(replicas=3), document=endless)
-    assert (found.nodes["gpu"], found.engines[0].fit) == (3, 2_000_000_000)
-    assert len(found.cluster_spec.at_most().nodes) == 1001  # with the head
+    placement = site(tmp_path, config(replicas=3), document=endless)
+    assert (placement.nodes["gpu"], placement.engines[0].fit) == (3, 2_000_000_000)
+    assert len(placement.cluster_spec.at_most().nodes) == 1001  # with the head
 
 
 def test_more_engines_than_fit_are_a_problem_not_a_refusal(tmp_path: Path) -> None:
-    found = site(tmp_path, config(replicas=30))
-    assert found.problems == ("engine.replicas is 30, and 24 fit (m)",)
-    assert (found.nodes["small"], found.nodes["large"]) == (8, 2)
+    placement = site(tmp_path, config(replicas=30))
+    assert placement.problems == ("engine.replicas is 30, and 24 fit (m)",)
+    assert (placement.nodes["small"], placement.nodes["large"]) == (8, 2)
 
 
 def test_a_range_of_engines_is_placed_with_its_least(tmp_path: Path) -> None:
-    found = site(tmp_path, config(replicas={"min": 3, "max": 30}))
-    assert (found.engines[0].replicas, found.engines[0].most) == (3, 30)
-    assert not any("engine.replicas" in problem for problem in found.problems)
-    assert (found.nodes["small"], found.nodes["large"]) == (3, 0)
+    placement = site(tmp_path, config(replicas={"min": 3, "max": 30}))
+    assert (placement.engines[0].replicas, placement.engines[0].most) == (3, 30)
+    assert not any("engine.replicas" in problem for problem in placement.problems)
+    assert (placement.nodes["small"], placement.nodes["large"]) == (3, 0)
     short = site(tmp_path, config(replicas={"min": 30, "max": 40}))
     assert short.problems == ("engine.replicas.min is 30, and 24 fit (m)",)
 
 
 def test_all_workers_together_are_no_more_than_the_launcher_allows(tmp_path: Path) -> None:
-    found = site(tmp_path, config(replicas=6, accelerator_type="T4"), document=launcher())
-    assert found.engines[0].fit == 4
+    placement = site(tmp_path, config(replicas=6, accelerator_type="T4"), document=launcher())
+    assert placement.engines[0].fit == 4
     either = site(tmp_path, config(replicas=33), document=launcher())
     assert either.engines[0].fit == 32, "on the large ones alone"
-    for placement in (found, either):
-        assert sum(nodes for name, nodes in placement.nodes.items() if name != "head") == 4
-        assert placement.problems
+    for result in (placement, either):
+        assert sum(nodes for name, nodes in result.nodes.items() if name != "head") == 4
+        assert result.problems
 
 
 def test_engines_go_where_they_leave_no_gpu_over(tmp_path: Path) -> None:
     three, four = (workers(f"of {n}", {"cpu": 16, "nvidia.com/gpu": n}, 0, 2) for n in (3, 4))
-    found = site(
+    placement = site(
         tmp_path, config(tensor_parallel=2, replicas=2), document=cluster(CPUS, three, four)
     )
-    assert (found.nodes["of 3"], found.nodes["of 4"]) == (0, 1)
+    assert (placement.nodes["of 3"], placement.nodes["of 4"]) == (0, 1)
 
 
 def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> None:
@@ -434,9 +422,12 @@ def test_the_nodes_of_a_run_are_those_of_its_largest_wave(tmp_path: Path) -> Non
     job = resolve(RunConfig.model_validate(raw))
     cluster_spec = read_offer(written(tmp_path, cluster(CPUS, SMALL, LARGE)))
     waves = [pipeline_pools(job, (candidate,), "gpu") for candidate in job.candidates]
-    found = plan_placement(cluster_spec, job, waves, "gpu")
-    assert found.nodes == {"head": 1, "cpus": 1, "small": 1, "large": 1}
-    assert [(use.model, use.gpus, use.fit) for use in found.engines] == [("a", 1, 24), ("b", 8, 2)]
+    placement = plan_placement(cluster_spec, job, waves, "gpu")
+    assert placement.nodes == {"head": 1, "cpus": 1, "small": 1, "large": 1}
+    assert [(use.model, use.gpus, use.fit) for use in placement.engines] == [
+        ("a", 1, 24),
+        ("b", 8, 2),
+    ]
 
 
 def test_pools_without_room_are_told(tmp_path: Path) -> None:

@@ -40,11 +40,11 @@ TEMPLATE = {"name": "shop", "prompt": "prompt.md", "metrics": ["my.py:brief"]}
 
 @pytest.mark.parametrize("suite", ["my.py:desk", TEMPLATE])
 def test_it_runs_elsewhere_and_is_the_same_run(tmp_path: Path, suite: Any) -> None:
-    here = tmp_path / "here"
-    here.mkdir()
-    (here / "my.py").write_text(MINE)
-    (here / "prompt.md").write_text("{{ query }}!")
-    (here / "asked.jsonl").write_text('{"query": "Why?"}\n')
+    source_folder = tmp_path / "here"
+    source_folder.mkdir()
+    (source_folder / "my.py").write_text(MINE)
+    (source_folder / "prompt.md").write_text("{{ query }}!")
+    (source_folder / "asked.jsonl").write_text('{"query": "Why?"}\n')
     job = {
         "suite": suite,
         "dataset": "asked.jsonl",
@@ -52,12 +52,12 @@ def test_it_runs_elsewhere_and_is_the_same_run(tmp_path: Path, suite: Any) -> No
         "judge": "my.py:ask",
         "out": "s3://bucket/results",
     }
-    (here / "job.yaml").write_text(yaml.safe_dump(job))
-    config = load_config(here / "job.yaml")
+    (source_folder / "job.yaml").write_text(yaml.safe_dump(job))
+    config = load_config(source_folder / "job.yaml")
     code, prompts = own_code_of(resolve(config)), prompts_of(resolve(config))
-    made = make_package(config, "r", {})
-    zipfile.ZipFile(io.BytesIO(made.data)).extractall(tmp_path / "there")
-    shutil.rmtree(here)
+    package = make_package(config, "r", {})
+    zipfile.ZipFile(io.BytesIO(package.data)).extractall(tmp_path / "there")
+    shutil.rmtree(source_folder)
     load_own_file.cache_clear()
     sent = load_config(tmp_path / "there" / "job.yaml")
     check_same_run(config, sent)
@@ -79,9 +79,9 @@ def test_the_reader_travels(tmp_path: Path) -> None:
         "out": "s3://bucket/results",
     }
     (tmp_path / "job.yaml").write_text(yaml.safe_dump(job))
-    made = make_package(load_config(tmp_path / "job.yaml"), "r", {})
-    archive = zipfile.ZipFile(io.BytesIO(made.data))
+    package = make_package(load_config(tmp_path / "job.yaml"), "r", {})
+    archive = zipfile.ZipFile(io.BytesIO(package.data))
     sent = yaml.safe_load(archive.read("job.yaml"))
-    place, _, function = sent["reader"].partition(":")
+    path, _, function = sent["reader"].partition(":")
     assert function == "read"
-    assert archive.read(place).decode() == MINE
+    assert archive.read(path).decode() == MINE

@@ -142,21 +142,21 @@ def test_every_shipped_job_travels_small_and_reads_the_same_there(
 ) -> None:
     """Its config, read in the unpacked package, is the config it was, but for where its files
     are."""
-    here = load_config(job, {"out": "s3://bucket/results"})
-    package = make_package(here, "night-1", {})
+    original = load_config(job, {"out": "s3://bucket/results"})
+    package = make_package(original, "night-1", {})
     assert len(package.data) < MAX_BYTES
     zipfile.ZipFile(io.BytesIO(package.data)).extractall(tmp_path)
     monkeypatch.chdir(tmp_path)  # as Ray starts the driver and every worker
-    there = load_config(Path(CONFIG_FILE))
-    assert there.cluster.address == "auto"
-    assert Path(there.dataset.removeprefix("job://")).resolve().is_relative_to(tmp_path)
-    now, then = (scan_dataset(resolve_reading(job), []).fingerprint for job in (there, here))
+    packed = load_config(Path(CONFIG_FILE))
+    assert packed.cluster.address == "auto"
+    assert Path(packed.dataset.removeprefix("job://")).resolve().is_relative_to(tmp_path)
+    now, then = (scan_dataset(resolve_reading(job), []).fingerprint for job in (packed, original))
     assert now == then
-    for before, now in zip(here.candidates, there.candidates, strict=True):
+    for before, now in zip(original.candidates, packed.candidates, strict=True):
         assert now.prompt == before.prompt or prompt_text(now.prompt) == prompt_text(before.prompt)
         assert now.model_copy(update={"prompt": before.prompt}) == before
     for part in ("metrics", "judge", "judging", "embedding", "engine", "affect", "limit", "out"):
-        assert getattr(there, part) == getattr(here, part)
+        assert getattr(packed, part) == getattr(original, part)
 
 
 def test_the_package_holds_the_code_and_nothing_of_the_checkout_besides() -> None:

@@ -40,12 +40,12 @@ ODD = Origin(what="rows.jsonl", suite="longbnech")
 SILENT = Origin(what="rows.jsonl")
 
 
-def job(**said: Any) -> RunConfig:
-    return load_config(None, GIVEN | said)
+def job(**keys: Any) -> RunConfig:
+    return load_config(None, GIVEN | keys)
 
 
 @pytest.mark.parametrize(
-    ("origin", "said", "explicit", "suite", "metrics"),
+    ("origin", "keys", "explicit", "suite", "metrics"),
     [
         (RUN, {}, set(), "companion", RUN.metrics),
         (RUN, {"suite": "companion"}, set(), "companion", RUN.metrics),
@@ -71,16 +71,16 @@ def job(**said: Any) -> RunConfig:
     ],
 )
 def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
-    origin: Origin, said: dict[str, Any], explicit: set[str], suite: str, metrics: tuple[str, ...]
+    origin: Origin, keys: dict[str, Any], explicit: set[str], suite: str, metrics: tuple[str, ...]
 ) -> None:
-    followed, differences = follow_origin(job(**said), origin, explicit)
+    followed, differences = follow_origin(job(**keys), origin, explicit)
     assert (differences, followed.suite, followed.metrics) == ([], suite, metrics)
     judged = {"overall_quality"} & set(metrics) if origin is RUN else set()
     assert followed.rubrics == {name: RUBRICS[name] for name in judged}
 
 
 @pytest.mark.parametrize(
-    ("origin", "said", "told"),
+    ("origin", "keys", "message"),
     [
         (RUN, {"suite": "memory"}, "run r is of the suite companion, and the job is of memory"),
         (
@@ -117,12 +117,12 @@ def test_a_job_goes_by_its_responses_where_it_says_nothing_itself(
     ],
 )
 def test_where_they_differ_it_is_said_and_the_jobs_own_stands(
-    origin: Origin, said: dict[str, Any], told: str
+    origin: Origin, keys: dict[str, Any], message: str
 ) -> None:
-    followed, (difference,) = follow_origin(job(**said), origin, set())
-    assert difference.startswith(told) or told in difference
-    assert {key: getattr(followed, key) for key in said} == {
-        key: getattr(job(**said), key) for key in said
+    followed, (difference,) = follow_origin(job(**keys), origin, set())
+    assert difference.startswith(message) or message in difference
+    assert {key: getattr(followed, key) for key in keys} == {
+        key: getattr(job(**keys), key) for key in keys
     }
 
 
@@ -163,10 +163,10 @@ def test_a_file_is_of_the_suite_that_its_first_rows_name(
 
 def test_rows_of_other_suites_are_counted() -> None:
     assert count_other_suites(Scan(n_samples=3, suites=Counter(memory=2)), "memory") is None
-    told = count_other_suites(
+    line = count_other_suites(
         Scan(n_samples=1400, suites=Counter(memory=2, longbench=1200, own=9)), "memory"
     )
-    assert told == (
+    assert line == (
         "of 1,400 responses 1,200 name the suite longbench, 9 name the suite own, and all would be "
         "judged as those of memory"
     )

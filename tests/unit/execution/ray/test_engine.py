@@ -8,7 +8,8 @@ import pytest
 
 from memray_eval.config.sections import EngineConfig
 from memray_eval.execution.plan import Device
-from memray_eval.execution.ray.engine import engine_environment, engine_kwargs, group_of_engine
+from memray_eval.execution.ray.engine import engine_environment, engine_kwargs
+from memray_eval.execution.ray.placement_groups import group_of_engine
 
 WORKER = {"CPU": 2.0, "GPU": 1.0}
 
@@ -24,11 +25,7 @@ WORKER = {"CPU": 2.0, "GPU": 1.0}
             ({"CPU": 4.0, "GPU": 2.0},),
             "STRICT_PACK",
         ),
-        (
-            {"accelerator_type": "H100"},
-            (WORKER | {"accelerator_type:H100": 0.001},),
-            "STRICT_PACK",
-        ),
+        ({"accelerator_type": "H100"}, (WORKER | {"accelerator_type:H100": 0.001},), "STRICT_PACK"),
     ],
 )
 def test_an_engine_has_a_bundle_a_worker(

@@ -121,19 +121,16 @@ class TestDoctor:
         )
 
     def test_an_engine_that_fails_fails_the_command(
-        self,
-        python: Python,
-        monkeypatch: pytest.MonkeyPatch,
-        capsys: pytest.CaptureFixture[str],
+        self, python: Python, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:
         python(f"cat <<'EOF'\n{LOG}\nEOF\nexit 1")
         monkeypatch.setattr(sys, "argv", ["memray-eval", "doctor", "--engine", "org/model"])
         with pytest.raises(SystemExit) as ended:
             main()
         assert ended.value.code == 3
-        told = capsys.readouterr()
-        assert told.err == ""
-        assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in told.out
+        output = capsys.readouterr()
+        assert output.err == ""
+        assert f"[fail] the engine of org/model ended with exit code 1: {ROOT_CAUSE}" in output.out
 
     def test_a_gpu_node_without_a_compiler_is_told_of_the_sampler(
         self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -141,8 +138,8 @@ class TestDoctor:
         """Where FlashInfer is installed, as on a GPU node."""
 
         def check() -> Check | None:
-            found = [one for one in examine(None) if "FlashInfer" in one.what]
-            return found[0] if found else None
+            checks = [item for item in examine(None) if "FlashInfer" in item.what]
+            return checks[0] if checks else None
 
         assert check() is None  # it is not installed here
         (tmp_path / "flashinfer.py").touch()
@@ -158,18 +155,18 @@ class TestDoctor:
         )
         monkeypatch.delenv("CUDA_HOME", raising=False)
         monkeypatch.delenv("VLLM_USE_FLASHINFER_SAMPLER", raising=False)
-        told = check()
-        assert told is not None
-        assert told.state == "fail"
-        assert "VLLM_USE_FLASHINFER_SAMPLER=0" in told.mend
+        result = check()
+        assert result is not None
+        assert result.state == "fail"
+        assert "VLLM_USE_FLASHINFER_SAMPLER=0" in result.mend
         with monkeypatch.context() as image:
             image.setenv("VLLM_USE_FLASHINFER_SAMPLER", "0")
-            assert (found := check()) is not None
-            assert found.state == "ok"
+            assert (result := check()) is not None
+            assert result.state == "ok"
         nvcc = tmp_path / "bin" / "nvcc"
         nvcc.parent.mkdir()
         nvcc.touch()
         os.chmod(nvcc, 0o755)
         monkeypatch.setenv("CUDA_HOME", str(tmp_path))
-        assert (found := check()) is not None
-        assert (found.state, str(nvcc) in found.what) == ("ok", True)
+        assert (result := check()) is not None
+        assert (result.state, str(nvcc) in result.what) == ("ok", True)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import ray
 
-from memray_eval.errors import GenerationError
+from memray_eval.errors import GenerationError, ServiceLost
 from memray_eval.execution.ray import engine_start
 from memray_eval.execution.ray.engine_start import (
     LAST_LINES,
@@ -98,8 +98,8 @@ def test_one_that_is_killed_each_time_is_given_up_before_it_starts_again(output:
 
 
 def test_what_would_fail_again_is_not_tried_again(output: Path) -> None:
-    told = "an engine of m failed at its start: ValueError: no such dtype"
-    with pytest.raises(GenerationError, match=told):
+    reason = "an engine of m failed at its start: ValueError: no such dtype"
+    with pytest.raises(GenerationError, match=reason):
         start_engine(failing(ValueError("no such dtype")), "m", 2)
 
 
@@ -170,13 +170,13 @@ def test_the_turn_of_a_process_that_died_is_free(tmp_path: Path) -> None:
         os.close(writing)
 
 
-def test_the_end_of_a_log_comes_through_rays_errors_with_its_error() -> None:
-    told = "an engine of m died 3 times while it started"
-    log = "The last lines of its log:\n  loading\n    out of memory"
-    text = f"The actor died\n  File x\nmemray_eval.errors.GenerationError: {told}\n{log}\n\nMore"
-    error = _to_eval_error(ray.exceptions.RaySystemError(text), "m")
-    assert type(error) is GenerationError
-    assert str(error) == f"{told}\n{log}"
-    without = f"It died\nmemray_eval.errors.GenerationError: {told}; it wrote no log\nMore\n  of it"
-    error = _to_eval_error(ray.exceptions.RaySystemError(without), "m")
-    assert str(error) == f"{told}; it wrote no log"
+def test_an_error_of_ours_comes_through_rays_as_it_was_raised() -> None:
+    log = "an engine of m died\nThe last lines of its log:\n  loading"
+    tried = "\nFailed to apply UDF transform after 1/1 attempts (total backoff 0.0s)."
+    inner = ray.exceptions.RayTaskError("f", "", GenerationError(log), "p", 1, "ip")
+    outer = ray.exceptions.RayTaskError("g", "", ServiceLost(f"the ledger{tried}"), "p", 1, "ip")
+    for error, kind, text in ((inner, GenerationError, log), (outer, ServiceLost, "the ledger")):
+        translated = _to_eval_error(error.make_dual_exception_instance(), "m")
+        assert (type(translated), str(translated)) == (kind, text)
+    other = _to_eval_error(ray.exceptions.RaySystemError("It died\nValueError: no"), "m")
+    assert "the pipeline for m stopped: ValueError: no." in str(other)

@@ -11,9 +11,8 @@ import pytest
 
 from memray_eval.errors import GenerationError
 from memray_eval.execution.ray import executor
-from memray_eval.execution.ray.executor import _RayRun
+from memray_eval.execution.ray.executor import RayExecutor
 from memray_eval.execution.schedule import OnEngineEnd
-from memray_eval.execution.waiting import no_waiting
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.stages.generate import new_record
@@ -60,30 +59,29 @@ def fail(
     monkeypatch.setattr(executor, "run_pipeline", run_pipeline)
     monkeypatch.setattr(executor, "judge_waiting", judge_waiting)
     plan: Any = Plan()
-    counter: Any = SimpleNamespace()
-    run = _RayRun(plan, folder, counter, lambda phase: None, no_waiting)
+    run = RayExecutor(plan, folder)
     setup: Any = Setup(plan, SimpleNamespace(is_stopping=lambda: is_stopping))
-    told = list[bool]()
+    ends = list[bool]()
     try:
-        run._run_pipeline(setup, GROUP, lambda: told.append(True))
+        run._run_pipeline(setup, GROUP, lambda: ends.append(True))
     finally:
-        assert bool(told) is has_ended
+        assert bool(ends) is has_ended
     return judged
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> RunFolder:
-    made = RunFolder(str(tmp_path))
-    made.create()
-    return made
+    folder = RunFolder(str(tmp_path))
+    folder.create()
+    return folder
 
 
 @pytest.fixture
 def records(sample: Sample) -> list[Record]:
     samples = [sample.model_copy(update={"id": f"s{number}"}) for number in range(3)]
     return [
-        new_record(one, GROUP[0]).model_copy(update={"response": Response(text="Rest more.")})
-        for one in samples
+        new_record(item, GROUP[0]).model_copy(update={"response": Response(text="Rest more.")})
+        for item in samples
     ]
 
 

@@ -73,7 +73,7 @@ def answer_all(engine: Engine, tables: Sequence[Sequence[int]]) -> tuple[set[int
 
     async def ask_all() -> list[pa.Table]:
         asker = PersistentAsker(engine.ask, "m")
-        return await asyncio.gather(*(asker.answer(table(one)) for one in tables))
+        return await asyncio.gather(*(asker.answer(table(rows)) for rows in tables))
 
     rows = pa.concat_tables(asyncio.run(ask_all())).to_pylist()
     given_up = {row[TRUNCATED] for row in rows if row[ANSWER]["__inference_error__"]}
@@ -137,13 +137,13 @@ def test_engines_that_die_of_everything_stop_the_run() -> None:
 
 def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
     async def ask() -> list[str]:
-        turns, told = Turns(), list[str]()
+        turns, events = Turns(), list[str]()
 
         async def beside(name: str) -> None:
             async with turns.take():
-                told.append(f"{name} begins")
+                events.append(f"{name} begins")
                 await asyncio.sleep(0.01)
-                told.append(f"{name} ends")
+                events.append(f"{name} ends")
 
         async def later() -> None:
             with pytest.raises(EngineReserved):
@@ -157,17 +157,17 @@ def test_who_asks_alone_waits_for_the_others_and_they_for_it() -> None:
         await asyncio.sleep(0)
         last = asyncio.create_task(later())
         ticket = await alone
-        assert told == ["first begins", "first ends"]
+        assert events == ["first begins", "first ends"]
         assert not turns.are_free
         async with turns.take(ticket):
-            told.append("alone")
+            events.append("alone")
             await asyncio.sleep(0.01)
         await asyncio.gather(first, last)
         assert turns.are_free
-        return told
+        return events
 
-    told = ["first begins", "first ends", "alone", "later begins", "later ends"]
-    assert asyncio.run(ask()) == told
+    events = ["first begins", "first ends", "alone", "later begins", "later ends"]
+    assert asyncio.run(ask()) == events
 
 
 def test_a_turn_that_nobody_takes_lapses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,11 +11,7 @@ from ray.core.generated import gcs_pb2
 from ray.data import Dataset
 from ray.job_submission import JobSubmissionClient
 
-from memray_eval.execution.ray.ray_compat import (
-    JobDetails,
-    accelerator_names,
-    engine_stage_class,
-)
+from memray_eval.execution.ray.ray_compat import JobDetails, accelerator_names, engine_stage_class
 
 
 def test_a_jobs_details_have_what_its_state_is_read_from() -> None:

@@ -17,8 +17,8 @@ from memray_eval.execution.prompt_stage import (
     SECOND,
     TOKENS,
 )
-from memray_eval.execution.ray.second_asking import ask_again
-from memray_eval.execution.run_counter import LocalCounter
+from memray_eval.execution.ray.engine_client import ask_again
+from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.schema import from_table, to_table
 from memray_eval.types import Candidate, Record, Sample
@@ -58,14 +58,14 @@ def answered(table: pa.Table, answers: list[dict[str, Any] | None]) -> pa.Table:
 
 
 def asked_again(table: pa.Table, first: list[Any], second: list[Any]) -> tuple[pa.Table, list[Any]]:
-    asked = list[Any]()
+    tables = list[Any]()
 
     async def ask(some: pa.Table) -> pa.Table:
         sampled = map(json.loads, some[SAMPLING].to_pylist())
-        asked.extend(zip(some["unit_id"].to_pylist(), sampled, strict=True))
+        tables.extend(zip(some["unit_id"].to_pylist(), sampled, strict=True))
         return answered(some, second)
 
-    return asyncio.run(ask_again(table, answered(table, first), ask)), asked
+    return asyncio.run(ask_again(table, answered(table, first), ask)), tables
 
 
 def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: Any) -> None:
@@ -77,32 +77,44 @@ def test_those_that_used_up_their_limit_are_asked_with_a_larger_one(tmp_path: An
         answer(""),
     ]
     second = [answer("<think>Hm.</think>Lyon."), answer("", "length", 64)]
-    table, asked = asked_again(rows(64, 5), first, second)
-    assert [(unit, sampling["max_tokens"]) for unit, sampling in asked] == [("1", 64), ("3", 64)]
-    assert [one is None for one in table[SECOND].to_pylist()] == [True, False, True, False, True]
-    context = StageContext(str(tmp_path), LocalCounter())
-    said = [one.response for one in from_table(collect_engine_answers(table, context))]
-    assert [one and (one.text, one.no_answer, one.raised_max_tokens) for one in said] == [
+    table, tables = asked_again(rows(64, 5), first, second)
+    assert [(unit, sampling["max_tokens"]) for unit, sampling in tables] == [("1", 64), ("3", 64)]
+    assert [value is None for value in table[SECOND].to_pylist()] == [
+        True,
+        False,
+        True,
+        False,
+        True,
+    ]
+    context = StageContext(str(tmp_path), RunCounter())
+    responses = [value.response for value in from_table(collect_engine_answers(table, context))]
+    assert [
+        value and (value.text, value.no_answer, value.raised_max_tokens) for value in responses
+    ] == [
         ("Paris.", None, None),
         ("Lyon.", None, 64),
         None,
         ("", "limit", 64),
         ("", "empty", None),
     ]
-    assert said[1] is not None
-    assert (said[1].prompt_tokens, said[1].output_tokens, said[1].duration_s) == (20, 10, 3.0)
+    assert responses[1] is not None
+    assert (responses[1].prompt_tokens, responses[1].output_tokens, responses[1].duration_s) == (
+        20,
+        10,
+        3.0,
+    )
 
 
 def test_without_the_key_nothing_is_asked_again() -> None:
-    table, asked = asked_again(rows(None, 1), [answer("", "length")], [])
-    assert (asked, table[SECOND].to_pylist()) == ([], [None])
+    table, tables = asked_again(rows(None, 1), [answer("", "length")], [])
+    assert (tables, table[SECOND].to_pylist()) == ([], [None])
 
 
 def test_a_second_asking_that_the_engine_refuses_leaves_the_first_outcome(tmp_path: Any) -> None:
     refused = answer("") | {"__inference_error__": "too long"}
     table, _ = asked_again(rows(64, 1), [answer("", "length", 7)], [refused])
-    context = StageContext(str(tmp_path), LocalCounter())
-    (one,) = from_table(collect_engine_answers(table, context))
-    assert one.response is not None
-    assert (one.response.no_answer, one.response.error) == ("limit", None)
-    assert one.response.output_tokens == 7
+    context = StageContext(str(tmp_path), RunCounter())
+    (record,) = from_table(collect_engine_answers(table, context))
+    assert record.response is not None
+    assert (record.response.no_answer, record.response.error) == ("limit", None)
+    assert record.response.output_tokens == 7

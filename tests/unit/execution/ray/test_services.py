@@ -7,6 +7,7 @@ import asyncio
 import random
 import time
 from collections import Counter as Counts
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,8 @@ import ray
 
 from memray_eval.config.sections import Budget
 from memray_eval.errors import ServiceLost
-from memray_eval.execution.ray.services import (
-    CallsActor,
-    LedgerActor,
-    RayServices,
-    failure_reason,
-    services_needed,
-)
+from memray_eval.execution.ray.services import ActorService, failure_reason, services_needed
+from memray_eval.execution.services import JudgeServices, RunLedger, StoredCalls
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.judges.call_metrics import NO_OBSERVER
 from memray_eval.judges.limits.budget import BudgetPort, Spending
@@ -37,52 +33,41 @@ CALL = CachedCall(
 )
 
 
-class Counter:
-    def __init__(self) -> None:
-        self.lines: list[str] = []
-
-    def add_line(self, line: str) -> None:
-        self.lines.append(line)
-
-
-def calls_actor(folder: Path, counter: Any) -> Any:
-    return CallsActor.__ray_metadata__.modified_class(None, f"file://{folder}", counter)  # type: ignore[attr-defined]
-
-
 def test_paid_calls_that_cannot_be_read_are_told(tmp_path: Path) -> None:
-    asyncio.run(calls_actor(tmp_path, Counter()).put([CALL]))
+    lines = list[str]()
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append)
+    asyncio.run(calls().put([CALL]))
     (whole,) = tmp_path.iterdir()
     (tmp_path / f"cut-{whole.name}").write_bytes(whole.read_bytes()[:10])
-    counter = Counter()
-    actor = calls_actor(tmp_path, counter)
-    assert asyncio.run(actor.get(["k"])) == [CALL]
-    (line,) = counter.lines
+    assert asyncio.run(calls().get(["k"])) == [CALL]
+    (line,) = lines
     assert line.startswith(f"Segments of paid calls in file://{tmp_path} that cannot be read")
     assert ": 1. Their calls will be paid again" in line
 
 
 def test_small_segments_are_merged_at_the_end_of_a_run_and_at_resume(tmp_path: Path) -> None:
+    lines = list[str]()
+    calls = partial(StoredCalls, None, f"file://{tmp_path}", lines.append)
+
     def segments() -> int:
         return len(list(tmp_path.iterdir()))
 
-    async def keep(actor: Any, keys: str, finishes: bool) -> int:
+    async def keep(stored: StoredCalls, keys: str, finishes: bool) -> int:
         for key in keys:
-            await actor.put([CALL.model_copy(update={"key": key})])
+            await stored.put([CALL.model_copy(update={"key": key})])
         before = segments()
         if finishes:
-            await actor.finish()
+            await stored.finish()
         return before
 
-    assert asyncio.run(keep(calls_actor(tmp_path, Counter()), "abc", finishes=True)) == 3
+    assert asyncio.run(keep(calls(), "abc", finishes=True)) == 3
     assert segments() == 1
-    assert asyncio.run(keep(calls_actor(tmp_path, Counter()), "de", finishes=False)) == 3
-    last = calls_actor(tmp_path, Counter())  # the one before was killed
-    asyncio.run(keep(last, "", finishes=True))
+    assert asyncio.run(keep(calls(), "de", finishes=False)) == 3
+    asyncio.run(keep(calls(), "", finishes=True))  # the one before was killed
     assert segments() == 1
-    counter = Counter()
-    found = asyncio.run(calls_actor(tmp_path, counter).get(list("abcdex")))
-    assert [call.key if call else None for call in found] == [*"abcde", None]
-    assert counter.lines == []
+    kept = asyncio.run(calls().get(list("abcdex")))
+    assert [call.key if call else None for call in kept] == [*"abcde", None]
+    assert lines == []
 
 
 class Near:
@@ -102,22 +87,23 @@ class Near:
 
 def ledgers(actor: Any, members: int, counts: Counts[str]) -> list[BudgetPort]:
     """The ledger as so many judge actors see it."""
-    found = []
+    ports = []
     for _ in range(members):
-        handles = RayServices(None, None, Near(actor, counts), members, 64)
+        ledger = ActorService(Near(actor, counts), "the ledger")
+        handles = JudgeServices(None, None, ledger, 64, members)
         services = handles.connect(
             lambda line: None, lambda: False, None, lambda judge: NO_OBSERVER
         )
         assert services.budget is not None
-        found.append(services.budget)
-    return found
+        ports.append(services.budget)
+    return ports
 
 
 def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
     """Eight actors with 25 calls under way each want twice what there is."""
     chance, counts, most_reserved = random.Random(1), Counts[str](), [0]
     budget, members, calls = Budget(tokens=100_000), 8, 250
-    actor = LedgerActor.__ray_metadata__.modified_class(budget, Spending())  # type: ignore[attr-defined]
+    actor = RunLedger(budget, Spending())
     reserved, spent, refused = [0], [0], [0]
 
     async def member(ledger: BudgetPort) -> None:
@@ -140,7 +126,7 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
 
     async def main() -> Spending:
         await asyncio.gather(*map(member, ledgers(actor, members, counts)))
-        return await actor.spent()
+        return actor.spent()
 
     assert asyncio.run(main()).tokens == spent[0]
     assert 99_800 <= most_reserved[0] <= 100_000
@@ -152,7 +138,7 @@ def test_a_budget_that_is_asked_in_batches_is_never_passed() -> None:
 
 
 def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> None:
-    actor = LedgerActor.__ray_metadata__.modified_class(Budget(tokens=100), Spending())  # type: ignore[attr-defined]
+    actor = RunLedger(Budget(tokens=100), Spending())
 
     async def main() -> None:
         (ledger,) = ledgers(actor, 1, Counts())
@@ -161,7 +147,7 @@ def test_a_reservation_that_waits_holds_up_no_settlement_of_its_own_actor() -> N
             ticket = await asyncio.wait_for(draw, 10)
             if ticket:
                 await ledger.settle(ticket, Spending(tokens=10))
-        assert await actor.spent() == Spending(tokens=30)
+        assert actor.spent() == Spending(tokens=30)
 
     asyncio.run(main())
 
