@@ -9,6 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.dataset as pads
+import pyarrow.parquet as pq
+
 from memray_eval.config.schema import RunConfig
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.metric import ComputedMetric, Metric, score_by_code
@@ -16,7 +19,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.empathy import PARTS
 from memray_eval.metrics.assistant.memory_utilization import KeyCitation, MemoryUtilizationJudgment
 from memray_eval.results.run_folder import RunFolder
-from memray_eval.results.schema import to_table
+from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import (
     BIG_FIVE,
@@ -94,6 +97,14 @@ def build_folder(
     if manifest is not None:
         folder.write_manifest(dict(manifest))
     return folder
+
+
+def build_dataset(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
+    """Records as Parquet files of two rows a group, one a part."""
+    folder.mkdir(exist_ok=True)
+    for number, part in enumerate(parts):
+        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
+    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
 
 
 def build_config(**keys: Any) -> RunConfig:

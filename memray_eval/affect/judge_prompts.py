@@ -8,9 +8,9 @@ from typing import Annotated
 from pydantic import BaseModel, Field
 
 from memray_eval.affect.labels import EKMAN, Distribution
-from memray_eval.affect.traits import FLAT, JUDGE, Traits, fill_unknown
 from memray_eval.types import BIG_FIVE, Message, Sample
 
+FLAT = 0.5  # a trait of which nothing is known
 Probability = Annotated[float, Field(ge=0, le=1)]
 # metrics/_shared/judging.py's judge_messages
 Frame = Callable[[str, dict[str, str]], tuple[Message, ...]]
@@ -37,7 +37,7 @@ class EmotionJudgment(BaseModel):
 
 
 def from_emotion(judgment: EmotionJudgment) -> Distribution:
-    """The probabilities, made to sum to 1; uniform where all are 0."""
+    """Scales the probabilities to sum to 1; uniform if all are 0."""
     return EKMAN.normalised([getattr(judgment, label) for label in EKMAN.labels])
 
 
@@ -75,22 +75,20 @@ say that there are none.
 """  # noqa: E501
 
 
-def from_judgment(judgment: BigFiveJudgment) -> Traits:
-    """A judge's estimate as traits: each score is drawn to FLAT as its confidence is wanting (FLAT
-    + confidence x (score - FLAT)), so that weak evidence never makes a marked trait; a trait of
-    confidence 0 is unknown."""
+def from_traits(judgment: BigFiveJudgment) -> dict[str, float]:
+    """Returns the traits that a judge saw anything of. Each score is drawn to FLAT by its lack of
+    confidence (FLAT + confidence x (score - FLAT)), so that weak evidence makes no marked trait: a
+    model's reading of a few messages correlates with questionnaires by about 0.29."""
     estimates: dict[str, TraitEstimate] = {trait: getattr(judgment, trait) for trait in BIG_FIVE}
-    drawn = {
+    return {
         trait: FLAT + estimate.confidence * (estimate.score - FLAT)
         for trait, estimate in estimates.items()
         if estimate.confidence > 0
     }
-    confidence = {trait: estimate.confidence for trait, estimate in estimates.items()}
-    return fill_unknown(drawn, JUDGE).model_copy(update={"confidence": confidence})
 
 
 def judge_affect_messages(rubric: str, sample: Sample, frame: Frame) -> tuple[Message, ...]:
-    """What a judge is asked by one of the rubrics: the query and the user's own earlier turns (not
-    the assistant's), in the frame that every judge call has."""
+    """Builds a judge's messages: a rubric, the query and the user's own earlier turns (not the
+    assistant's), in the frame that every judge call has."""
     earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user") or "(none)"
     return frame(rubric, {"EARLIER": earlier, "QUERY": sample.query})

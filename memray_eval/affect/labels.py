@@ -1,4 +1,4 @@
-"""Label sets of emotions, and how a distribution converts from one to another.
+"""Label sets of emotions, the conversion of a distribution between them, and fusion.
 
 A distribution maps every label of its set to a probability; the probabilities sum to 1 within 1e-6.
 Every set is tied to EKMAN by two tables of shares, and any two sets to each other through it."""
@@ -7,53 +7,36 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
-
-from pydantic import Field, model_validator
+from typing import NamedTuple
 
 from memray_eval.errors import ConfigError
-from memray_eval.types import Frozen, Name
 
 Distribution = dict[str, float]  # label -> probability
 # Label -> its shares over the labels of another set, summing to 1
 Table = Mapping[str, Mapping[str, float]]
 
 
-class LabelSet(Frozen):
+class LabelSet(NamedTuple):
     """Emotions that exclude each other, in a fixed order, under a name."""
 
-    name: Name
-    labels: Annotated[tuple[Name, ...], Field(min_length=2)]
-
-    @model_validator(mode="after")
-    def _distinct(self) -> LabelSet:
-        if len(set(self.labels)) != len(self.labels):
-            raise ValueError(f"label set {self.name!r} has a label twice")
-        return self
+    name: str
+    labels: tuple[str, ...]
 
     def uniform(self) -> Distribution:
-        """The distribution for when nothing is known."""
         return dict.fromkeys(self.labels, 1.0 / len(self.labels))
 
     def normalised(self, weights: Sequence[float]) -> Distribution:
-        """Weights in the order of the labels, made to sum to 1. Negative ones and those not finite
-        count as 0; where nothing is left, uniform. Raises ValueError if their number is not that of
-        the labels."""
-        held = [
-            weight if math.isfinite(weight) and weight > 0 else 0.0
-            for weight in map(float, weights)
-        ]
-        top = max(held, default=0.0)
-        if len(held) != len(self.labels):
-            raise ValueError(
-                f"{len(held)} weights for the {len(self.labels)} labels of {self.name!r}"
-            )
-        if top == 0.0:
+        """Scales weights, in the order of the labels, to sum to 1. Negative and infinite ones count
+        as 0; without any, the result is uniform. Raises ValueError if their number is wrong."""
+        valid = [weight if math.isfinite(weight) and weight > 0 else 0.0 for weight in weights]
+        # Divided by the largest first: huge and tiny weights stay in the range of a float
+        top = max(valid, default=0.0) or 1.0
+        total = math.fsum(weight / top for weight in valid)
+        if total == 0.0:
             return self.uniform()
-        # So that neither huge nor tiny weights leave the range of a float
-        scaled = [weight / top for weight in held]
-        total = math.fsum(scaled)
-        return {label: weight / total for label, weight in zip(self.labels, scaled, strict=True)}
+        return {
+            label: weight / top / total for label, weight in zip(self.labels, valid, strict=True)
+        }
 
 
 def is_uniform(distribution: Mapping[str, float]) -> bool:
@@ -64,12 +47,10 @@ def is_uniform(distribution: Mapping[str, float]) -> bool:
     )
 
 
-EKMAN = LabelSet(
-    name="ekman", labels=tuple("anger disgust fear joy neutral sadness surprise".split())
-)
+EKMAN = LabelSet("ekman", tuple("anger disgust fear joy neutral sadness surprise".split()))
 GOEMOTIONS = LabelSet(
-    name="goemotions28",
-    labels=tuple(
+    "goemotions28",
+    tuple(
         """
         admiration amusement anger annoyance approval caring confusion curiosity desire
         disappointment disapproval disgust embarrassment excitement fear gratitude grief joy love
@@ -78,13 +59,8 @@ GOEMOTIONS = LabelSet(
     ),
 )
 # As most speech models have it (IEMOCAP)
-FOUR = LabelSet(name="four", labels=tuple("angry happy neutral sad".split()))
-CONGRUENCE = (
-    LabelSet(  # the families that metrics/assistant/emotional_congruence.py answers differently
-        name="congruence", labels=tuple("anger fear joy neutral sadness surprise".split())
-    )
-)
-LABEL_SETS = {labels.name: labels for labels in (EKMAN, GOEMOTIONS, FOUR, CONGRUENCE)}
+FOUR = LabelSet("four", tuple("angry happy neutral sad".split()))
+LABEL_SETS = {labels.name: labels for labels in (FOUR, EKMAN, GOEMOTIONS)}
 
 # Where GoEmotions' 27 emotions go is GoEmotions' own hierarchy (Demszky et al. 2020,
 # ekman_mapping.json).
@@ -113,15 +89,13 @@ TO_EKMAN: dict[str, Table] = {
         for fine in members.split()
     ),
     # Four classes cannot tell disgust from anger, fear from sadness, surprise from joy. These
-    # shares say so, and leave uniform over four uniform over seven: a recogniser that knows nothing
-    # must not speak against fear.
+    # shares keep uniform over four uniform over seven.
     "four": {
         "angry": {"anger": 4 / 7, "disgust": 3 / 7},
         "happy": {"joy": 4 / 7, "surprise": 3 / 7},
         "sad": {"sadness": 4 / 7, "fear": 3 / 7},
         "neutral": {"neutral": 4 / 7, "disgust": 1 / 7, "fear": 1 / 7, "surprise": 1 / 7},
     },
-    "congruence": {label: {label: 1.0} for label in CONGRUENCE.labels},
 }
 FROM_EKMAN: dict[str, Table] = {
     "ekman": _SAME_NAME,
@@ -139,7 +113,6 @@ FROM_EKMAN: dict[str, Table] = {
         "neutral": {"neutral": 1.0},
         "surprise": FOUR.uniform(),
     },
-    "congruence": {**_SAME_NAME, "disgust": {"anger": 1.0}},
 }
 
 # What models call the same emotion, by Ekman's or GoEmotions' name for it.
@@ -159,25 +132,12 @@ _CANONICAL = {word: name for name, words in _SYNONYMS.items() for word in words.
 
 
 def convert(distribution: Mapping[str, float], source: LabelSet, target: LabelSet) -> Distribution:
-    """Converts a distribution over `source` to the labels of `target`: the same sum, every target
-    label present, zeros included. A label of the source that is left out counts as 0. Raises
-    ConfigError for a label or a set that is not known."""
-    if unknown := sorted(set(distribution) - set(source.labels)):
-        raise ConfigError(
-            f"not labels of {source.name!r}: {unknown}; there are: {', '.join(source.labels)}"
-        )
+    """Converts a distribution over `source` to the labels of `target`: the same sum, every label
+    present. A label of the source that is missing counts as 0."""
     if source == target:
         return {label: float(distribution.get(label, 0.0)) for label in target.labels}
-    ekman = _map_labels(distribution, _find_table(TO_EKMAN, source), EKMAN)
-    return _map_labels(ekman, _find_table(FROM_EKMAN, target), target)
-
-
-def _find_table(tables: Mapping[str, Table], labels: LabelSet) -> Table:
-    if LABEL_SETS.get(labels.name) != labels:
-        raise ConfigError(
-            f"no mapping for the label set {labels.name!r}; there are: {', '.join(LABEL_SETS)}"
-        )
-    return tables[labels.name]
+    ekman = _map_labels(distribution, TO_EKMAN[source.name], EKMAN)
+    return _map_labels(ekman, FROM_EKMAN[target.name], target)
 
 
 def _map_labels(distribution: Mapping[str, float], table: Table, target: LabelSet) -> Distribution:
@@ -189,38 +149,40 @@ def _map_labels(distribution: Mapping[str, float], table: Table, target: LabelSe
 
 
 def labels_of(distribution: Mapping[str, float]) -> LabelSet:
-    """The known set that a distribution is over: the one with just its labels, else the smallest
-    that has all of them. Raises ConfigError where no set has."""
-    names = set(distribution)
-    for labels in sorted(
-        LABEL_SETS.values(), key=lambda labels: (set(labels.labels) != names, len(labels.labels))
-    ):
-        if names <= set(labels.labels):
+    """Returns the label set that a distribution is over. Raises ConfigError if there is none."""
+    for labels in LABEL_SETS.values():
+        if set(labels.labels) == set(distribution):
             return labels
     raise ConfigError(
-        f"no label set has all of {sorted(names)}; the sets are: {', '.join(LABEL_SETS)}"
+        f"no label set has the labels {sorted(distribution)}; the sets are: {', '.join(LABEL_SETS)}"
     )
 
 
-def match_labels(model_labels: Sequence[str], whose: str) -> tuple[LabelSet, tuple[str, ...]]:
-    """The set that a foreign model speaks in, and for each of its labels the one in that set: the
-    smallest of FOUR, EKMAN and GOEMOTIONS that has them all, under whatever synonyms. Two of its
-    labels may share one. Raises ConfigError that names the labels of `whose` model that no set
-    has."""
-    names = [_canonical(label) for label in model_labels]
-    for labels in (FOUR, EKMAN, GOEMOTIONS):
-        by_name = {_canonical(label): label for label in labels.labels}
-        if set(names) <= set(by_name):
-            return labels, tuple(by_name[name] for name in names)
-    unmapped = [
-        label
-        for label, name in zip(model_labels, names, strict=True)
-        if name not in GOEMOTIONS.labels
-    ]
-    raise ConfigError(
-        f"{whose} has labels that no label set knows: {', '.join(map(repr, unmapped))}; name them "
-        f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
-    )
+class ModelLabels:
+    """Translates a foreign model's labels. `labels` is the smallest set that has them all, under
+    their own names or synonyms; several of them may share one label."""
+
+    def __init__(self, model_labels: Sequence[str], model: str) -> None:
+        """Raises ConfigError for labels that no label set knows."""
+        names = {label: _canonical(label) for label in model_labels}
+        for labels in LABEL_SETS.values():
+            by_name = {_canonical(label): label for label in labels.labels}
+            if by_name.keys() >= set(names.values()):
+                self.labels = labels
+                self._translated = {label: by_name[name] for label, name in names.items()}
+                return
+        unknown = [repr(label) for label, name in names.items() if name not in GOEMOTIONS.labels]
+        raise ConfigError(
+            f"{model} has labels that no label set knows: {', '.join(unknown)}; name them "
+            f"in its config.json (id2label) by words of: {', '.join(GOEMOTIONS.labels)}"
+        )
+
+    def normalise(self, scores: Mapping[str, float]) -> Distribution:
+        """Sums a model's scores by label and scales them to sum to 1."""
+        summed = dict.fromkeys(self.labels.labels, 0.0)
+        for label, score in scores.items():
+            summed[self._translated[label]] += score if score > 0 else 0.0
+        return self.labels.normalised(list(summed.values()))
 
 
 def _canonical(label: str) -> str:
@@ -228,17 +190,39 @@ def _canonical(label: str) -> str:
     return _CANONICAL.get(word, word)
 
 
-class ModelLabels:
-    """A foreign model's labels in those of `labels`, the set that it speaks in (`match_labels`)."""
+class FusionWeights(NamedTuple):
+    """The weights of speech and text; they sum to 1."""
 
-    def __init__(self, model_labels: Sequence[str], whose: str) -> None:
-        """Raises ConfigError for labels that no label set knows."""
-        self.labels, ours = match_labels(model_labels, whose)
-        self._ours = dict(zip(model_labels, ours, strict=True))
+    speech: float
+    text: float
 
-    def normalise(self, scores: Mapping[str, float]) -> Distribution:
-        """A model's scores, those of labels with one meaning summed, made to sum to 1."""
-        summed = dict.fromkeys(self.labels.labels, 0.0)
-        for label, score in scores.items():
-            summed[self._ours[label]] += score if score > 0 else 0.0
-        return self.labels.normalised(list(summed.values()))
+
+def normalised_weights(speech_weight: float, text_weight: float) -> FusionWeights:
+    """Scales the two weights to sum to 1. Raises ConfigError that names the flag if one is negative
+    or not finite, or both are zero."""
+    for flag, weight in (("--speech-weight", speech_weight), ("--text-weight", text_weight)):
+        if not math.isfinite(weight) or weight < 0:
+            raise ConfigError(f"{flag} {weight}: a weight is a finite number, 0 or more")
+    top = max(speech_weight, text_weight)
+    if top == 0:
+        raise ConfigError(
+            "--speech-weight 0 --text-weight 0: give one of them more than 0, or use --affect off"
+        )
+    speech, text = speech_weight / top, text_weight / top  # so that their sum is finite
+    return FusionWeights(speech / (speech + text), text / (speech + text))
+
+
+def fuse(
+    speech: Mapping[str, float] | None, text: Mapping[str, float], weights: FusionWeights
+) -> Distribution:
+    """Returns the weighted mean of two distributions, in the labels of the text's set. Source: seed
+    000, step 6 of the generation. Speech that is missing, or uniform over its own set, is uniform
+    over the text's: it must not favour labels that the sets share. Raises ConfigError for labels
+    that no set has."""
+    labels = labels_of(text)
+    spoken = labels.uniform()
+    if speech is not None and not is_uniform(speech):
+        spoken = convert(speech, labels_of(speech), labels)
+    return labels.normalised(
+        [weights.speech * spoken[label] + weights.text * text[label] for label in labels.labels]
+    )

@@ -35,9 +35,7 @@ T = TypeVar("T")
 SPEAKING_MODEL, VOICE = "gpt-4o-mini-tts", "alloy"
 LISTENING_MODEL = "gpt-audio"
 MAX_OUTPUT_TOKENS = 512
-TOKENS_A_CLIP = (
-    600.0  # a rough figure: half a minute at some 10 tokens a second, the question, the answer
-)
+TOKENS_A_CLIP = 600.0  # roughly: half a minute at some 10 tokens a second, question and answer
 MOST_SOUND_BYTES = 64_000_000  # a wav of the longest text that a provider takes is some 15 MB
 # Sound is worth less than a verdict: after that the sample does without
 PATIENCE = RetryPolicy(tries=4, ceiling_s=120.0)
@@ -48,8 +46,8 @@ emotion in it? Answer with one JSON object that fits this schema, and nothing el
 
 
 class SpeechServer(Frozen):
-    """Where speech is asked for: `base_url` None is OpenAI itself, with OPENAI_API_KEY. The key, if
-    one is needed elsewhere, is in the environment variable `api_key_env`."""
+    """A speech server: `base_url` None is OpenAI itself, with OPENAI_API_KEY. Another server's key
+    is in the environment variable `api_key_env`."""
 
     base_url: str | None = None
     api_key_env: str | None = None
@@ -58,11 +56,11 @@ class SpeechServer(Frozen):
 
 
 class _Caller:
-    """Calls one endpoint under one policy. Build it on the event loop that will use it. Raises
-    ConfigError without its key."""
+    """Calls one endpoint under one policy. Build it on the event loop that will use it."""
 
-    def __init__(self, whose: str, server: SpeechServer, access: CallPolicy) -> None:
-        key = server_key(server.base_url, server.api_key_env, whose)
+    def __init__(self, purpose: str, server: SpeechServer, access: CallPolicy) -> None:
+        """Raises ConfigError without the key."""
+        key = server_key(server.base_url, server.api_key_env, purpose)
         self._access, self._slots = access, asyncio.Semaphore(server.max_in_flight)
         self.client = open_client(
             key, server.base_url, server.timeout_s, most_bytes=MOST_SOUND_BYTES
@@ -71,27 +69,22 @@ class _Caller:
     async def ask(
         self, send: Callable[[], Awaitable[T]], tokens: float, spent: Callable[[T], CallCost]
     ) -> T:
-        """The reply, after as many tries as the policy gives. Raises JudgeError."""
+        """Returns the reply, after as many tries as the policy gives. Raises JudgeError."""
 
         async def attempt(permit: CallPermit) -> T:
             try:
                 reply = await send()
                 permit.used = spent(reply)
-            except (
-                Exception
-            ) as error:  # whatever the SDK raises, or an odd reply does, becomes ours here
+            except Exception as error:  # the SDK's, or those of an odd reply
                 raise to_judge_error(self.client, error) from None
             return reply
 
         return await self._access.policy.run(attempt, partial(self._admit, tokens))
 
     def sound(self, reply: HttpReply) -> bytes:
-        """The audio of a reply. Raises JudgeError where it is text: JSON, a page of HTML,
-        nothing."""
-        body, edge = (
-            reply.body if isinstance(reply.body, bytes) else reply.body.encode(),
-            edge_for(self.client),
-        )
+        """Returns the audio of a reply. Raises JudgeError if it is JSON, HTML or nothing."""
+        body = reply.body if isinstance(reply.body, bytes) else reply.body.encode()
+        edge = edge_for(self.client)
         if body.lstrip()[:1] in (b"{", b"["):
             edge.object(reply)
         with edge.reading(reply):
@@ -122,7 +115,7 @@ class OpenAIVoice:
         self.aclose = self._caller.client.close
 
     async def speak(self, text: str) -> bytes:
-        """The text as a wav. Raises JudgeError."""
+        """Returns the text as a wav. Raises JudgeError."""
         create, text = self._caller.client.audio.speech.with_raw_response.create, valid_text(text)
         tokens = len(text) / 4
 
@@ -136,10 +129,8 @@ class OpenAIVoice:
 
 
 class OpenAIListener:
-    """An audio model as a Listener, through the chat completions.
-
-    The schema stands in the prompt: OpenAI's audio models answer 400 to a `response_format` with a
-    schema."""
+    """An audio model as a Listener, through the chat completions. The schema is in the prompt:
+    OpenAI's audio models answer 400 to a `response_format` with a schema."""
 
     def __init__(
         self,
@@ -153,8 +144,8 @@ class OpenAIListener:
         self.aclose = self._caller.client.close
 
     async def listen(self, wav: bytes, labels: Sequence[str]) -> Mapping[str, float]:
-        """The model's weight for each label, not normalised. Raises JudgeError; Malformed where the
-        answer is no such thing."""
+        """Returns the model's weight for each label, not normalised. Raises JudgeError; Malformed
+        if the answer is no distribution."""
         model = _emotion_model(tuple(labels))
         body = self._request_body(wav, model)
 

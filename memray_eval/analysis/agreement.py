@@ -1,8 +1,6 @@
-"""Coefficients of agreement between raters.
-
-`ratings` has one row per unit and one column per rater, NaN where a rater gave no rating. A
-coefficient is NaN where it is undefined. Tested against hand-worked cases, brute force from the
-definitions, and scipy."""
+"""Coefficients of agreement between raters. `ratings` has one row per unit and one column per
+rater, NaN without a rating. A coefficient is NaN if it is undefined. Tested against hand-worked
+cases, brute force from the definitions, and scipy."""
 
 from __future__ import annotations
 
@@ -62,9 +60,11 @@ def alpha_interval(ratings: FloatArray) -> float:
     if not pairable.size:
         return np.nan
     pairable = pairable - np.nanmean(pairable)
-    each = (~np.isnan(pairable)).sum(axis=1)
-    n, squares = each.sum(), np.nansum(pairable**2, axis=1)
-    observed = (2 * (each * squares - np.nansum(pairable, axis=1) ** 2) / (each - 1)).sum() / n
+    n_ratings = (~np.isnan(pairable)).sum(axis=1)
+    n, squares = n_ratings.sum(), np.nansum(pairable**2, axis=1)
+    observed = (
+        2 * (n_ratings * squares - np.nansum(pairable, axis=1) ** 2) / (n_ratings - 1)
+    ).sum() / n
     by_chance = 2 * (n * squares.sum() - np.nansum(pairable) ** 2) / (n * (n - 1))
     return float(1 - observed / by_chance) if by_chance > 0 else np.nan
 
@@ -73,8 +73,8 @@ def alpha_ordinal(ratings: FloatArray) -> float:
     """Krippendorff's alpha with the ordinal difference: that of midranks among all values that can
     be paired."""
     ranked = ratings[(~np.isnan(ratings)).sum(axis=1) > 1].copy()
-    given = ~np.isnan(ranked)
-    ranked[given] = midranks(ranked[given])
+    is_rated = ~np.isnan(ranked)
+    ranked[is_rated] = midranks(ranked[is_rated])
     return alpha_interval(ranked)
 
 
@@ -83,31 +83,31 @@ def alpha_nominal(ratings: FloatArray) -> float:
     pairable = ratings[(~np.isnan(ratings)).sum(axis=1) > 1]
     if not pairable.size:
         return np.nan
-    each = (~np.isnan(pairable)).sum(axis=1)
+    n_ratings = (~np.isnan(pairable)).sum(axis=1)
     by_value = np.stack(
         [(pairable == value).sum(axis=1) for value in np.unique(pairable[~np.isnan(pairable)])]
     )
-    n = each.sum()
-    observed = ((each**2 - (by_value**2).sum(axis=0)) / (each - 1)).sum() / n
+    n = n_ratings.sum()
+    observed = ((n_ratings**2 - (by_value**2).sum(axis=0)) / (n_ratings - 1)).sum() / n
     by_chance = (n**2 - (by_value.sum(axis=1) ** 2).sum()) / (n * (n - 1))
     return float(1 - observed / by_chance) if by_chance > 0 else np.nan
 
 
 def midranks(values: FloatArray) -> FloatArray:
     """Ranks values from 1; equal values share the mean of their ranks."""
-    _, place, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[place]
+    _, codes, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: FloatArray = (np.cumsum(counts) - (counts - 1) / 2)[codes]
     return ranks
 
 
 def mean_over_pairs(statistic: Callable[[FloatArray], float], ratings: FloatArray) -> float:
     """Averages a statistic of two columns over all pairs of columns, each pair on the rows that
     have both."""
-    found = []
-    for one, other in combinations(range(ratings.shape[1]), 2):
-        both = ratings[:, [one, other]]
-        found.append(statistic(both[~np.isnan(both).any(axis=1)]))
-    return mean(np.array([value for value in found if not np.isnan(value)]))
+    values = []
+    for first, other in combinations(range(ratings.shape[1]), 2):
+        both = ratings[:, [first, other]]
+        values.append(statistic(both[~np.isnan(both).any(axis=1)]))
+    return mean(np.array([value for value in values if not np.isnan(value)]))
 
 
 def mean(values: npt.NDArray[np.floating | np.bool_]) -> float:

@@ -1,17 +1,14 @@
-"""Which of two candidates is better, decided while results come in: by betting on their paired
+"""Decides while results come in which of two candidates is better, by betting on their paired
 differences.
 
 A gambler begins with a capital of 1 and stakes a part of it on each difference before seeing it. If
-the mean difference is not above `null`, no way of staking makes capital grow on average, so that it
-ever reaches 1 / alpha with a chance of at most alpha (Ville 1939), however often one looks: the
-hedged capital of Waudby-Smith and Ramdas (2024), for values of any distribution within bounds.
+the mean difference is not above `null`, no stakes make capital grow on average: it reaches 1 /
+alpha with a chance of at most alpha (Ville 1939), however often one looks: the hedged capital of
+Waudby-Smith and Ramdas (2024), for values of any distribution within bounds.
 
-How much to stake decides how soon capital gets there. The number of looks that a run has at most is
-known, and stakes aim at that: sqrt(2 log(what capital still has to grow by) / (variance * looks
-left)), the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422). They find most of what a test
-of a fixed size finds at the end, and before it. A part of the capital aims at a sixth of the looks,
-for large differences. All of this is valid whatever the variance is: a poor stake only gains
-less."""
+Stakes are the STaR bets of Voracek and Orabona (2025, arXiv 2505.22422): sqrt(2 log(growth that is
+left) / (variance * looks left)). A part of the capital aims at a sixth of the looks, for large
+differences. A poor stake only gains less."""
 
 from __future__ import annotations
 
@@ -32,10 +29,9 @@ _GRID = 33  # odd, so that its middle is one of them
 
 
 class Capital:
-    """The logarithm of capital that is staked against each of `nulls`: that the mean is above it
-    where `sides` is 1, below where it is -1. Both are arrays of one shape. Differences are in -1 to
-    1, and come in `n_looks` groups, each of a share of the largest group's units; `alpha` is the
-    chance of a wrong finding."""
+    """The logarithm of capital staked against each of `nulls`: that the mean is above it (`sides`
+    1) or below it (-1). Both are arrays of one shape. Differences are in -1 to 1 and come in
+    `n_looks` groups; `alpha` is the chance of a wrong finding."""
 
     def __init__(self, nulls: FloatArray, sides: FloatArray, n_looks: int, alpha: float) -> None:
         self._nulls, self._sides = nulls, sides
@@ -44,12 +40,14 @@ class Capital:
         self._squares: FloatArray = np.full(nulls.shape, _FIRST_SQUARE)
         self._most: FloatArray = MOST / np.maximum(1 + sides * nulls, 1e-6)[..., None]
         self._n_looks, self._seen = n_looks, 0
-        self._ends: list[int] = [max(1, n_looks // SHORTER**place) for place in range(SHARES.size)]
+        self._ends: list[int] = [
+            max(1, n_looks // SHORTER**horizon) for horizon in range(SHARES.size)
+        ]
 
     def add(self, total: FloatArray | float, share: FloatArray | float = 1.0) -> None:
         """Adds a group whose differences sum to `total`, in units of the largest group's size,
         of which it has a `share`."""
-        left = np.array([self._looks_left(place) for place in range(SHARES.size)])
+        left = np.array([self._looks_left(horizon) for horizon in range(SHARES.size)])
         variance = (self._squares / (self._seen + 1))[..., None]
         wanted = np.maximum(0.0, self._goal - self._logs)
         stakes = np.minimum(np.sqrt(2 * wanted / (variance * left)), self._most)
@@ -58,11 +56,11 @@ class Capital:
         self._squares = self._squares + gains**2
         self._seen += 1
 
-    def _looks_left(self, place: int) -> int:
+    def _looks_left(self, horizon: int) -> int:
         """Until a horizon's end; one that is past is put off."""
-        if self._ends[place] <= self._seen:
-            self._ends[place] = max(self._seen + 1, min(SHORTER * self._seen, self._n_looks))
-        return int(self._ends[place] - self._seen)
+        if self._ends[horizon] <= self._seen:
+            self._ends[horizon] = max(self._seen + 1, min(SHORTER * self._seen, self._n_looks))
+        return int(self._ends[horizon] - self._seen)
 
     @property
     def has_won(self) -> npt.NDArray[np.bool_]:

@@ -235,10 +235,12 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
     status, judge = table.column("status"), table.column("judge")
     figures = {name: table.column(name) for name in _FIGURES}
     is_judged = np.array([isinstance(metric, JudgedMetric) for metric in metrics] + [False])[metric]
-    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
-    pooled = {code: one.pooled for code, one in enumerate(metrics) if one.pooled}
+    pooled = {
+        code: definition.pooled for code, definition in enumerate(metrics) if definition.pooled
+    }
     part, whole = shares(table.scores, metric, pooled)
-    # older versions did not count calls: one for each model behind the score, then
+    # Records of older versions count no calls: one for each model behind the score, then
+    was_asked = is_judged & ~figures["cached"].to_numpy(zero_copy_only=False)
     guessed = pa.array(np.where(was_asked, map_names(judge, _count_models), 0))
     columns = {
         **figures,
@@ -259,31 +261,32 @@ def _flatten_scores(table: ScoreTable, first: int, metrics: Sequence[Metric]) ->
 
 
 def _count_models(judge: str) -> int:
-    """How many models judged a score: 0 if rules estimated it, or it failed before any was
-    asked."""
+    """Counts the models that judged a score: 0 if rules estimated it or none was asked."""
     return 0 if not judge or judge.startswith(RULES) else len(split_jurors(judge))
 
 
 def _summarise_tasks(
     database: Any, metrics: Sequence[Metric], agreements: dict[Place, Agreement]
 ) -> Iterator[TaskSummary]:
-    found: dict[tuple[Place, str], TaskMetric] = {}
+    metrics_of: dict[tuple[Place, str], TaskMetric] = {}
     averages = {metric.name: metric.average for metric in metrics}
     for row in database.sql(_TASK_METRICS).to_arrow_table().to_pylist():
-        place = row.pop("candidate"), row.pop("task"), row.pop("bucket")
-        found[place, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
+        cell = row.pop("candidate"), row.pop("task"), row.pop("bucket")
+        metrics_of[cell, row["metric"]] = TaskMetric(**row, average=averages[row["metric"]])
     rows = database.execute(_TASKS).fetchall()
     for candidate, task, bucket, n in sorted(rows, key=_place_key):
-        place = candidate, task, bucket
+        cell = candidate, task, bucket
         yield TaskSummary(
             candidate=candidate,
             task=task,
             bucket=bucket,
             n=n,
             metrics=tuple(
-                found[place, metric.name] for metric in metrics if (place, metric.name) in found
+                metrics_of[cell, metric.name]
+                for metric in metrics
+                if (cell, metric.name) in metrics_of
             ),
-            agreement=agreements.get(place),
+            agreement=agreements.get(cell),
         )
 
 
@@ -293,8 +296,8 @@ def _place_key(row: Sequence[Any]) -> tuple[str, str, float, str]:
     candidate, task, bucket = row[:3]
     size = -1.0
     if bucket is not None:
-        found = _LENGTH.search(bucket)
-        size = float(found[1]) * _UNITS[found[2].lower()] if found else math.inf
+        match = _LENGTH.search(bucket)
+        size = float(match[1]) * _UNITS[match[2].lower()] if match else math.inf
     return candidate or "", task or "", size, bucket or ""
 
 
@@ -318,8 +321,11 @@ def _summarise_macro(
         yield MacroSummary(
             candidate=candidate,
             n=n,
-            means={name: fmean(each) if each else None for name, each in of_tasks.items()},
-            n_tasks={name: len(each) for name, each in of_tasks.items()},
+            means={
+                name: fmean(of_metric) if of_metric else None
+                for name, of_metric in of_tasks.items()
+            },
+            n_tasks={name: len(of_metric) for name, of_metric in of_tasks.items()},
             agreement=agreements.get((candidate, None, None)),
         )
 

@@ -1,11 +1,10 @@
 """Calibrates a judge against people: how far its scores of the same responses agree with theirs,
 and how certain that is.
 
-All figures are on the people's own scale, onto which the judge's is mapped linearly: agreement does
-not depend on the scale, and a bias is easier to read on the people's. Several labels of one
+Figures are on the people's scale, onto which the judge's is mapped linearly. Several labels of one
 response count as their mean. Intervals are 95 % bootstrap intervals (expanded percentile) over
 clusters: all responses to one question are drawn together. Undefined figures, such as the
-correlation with a judge that always says the same, are None."""
+correlation with a constant judge, are None."""
 
 from __future__ import annotations
 
@@ -48,10 +47,9 @@ Statistic = Callable[["Table"], float]  # NaN where it is undefined
 
 
 class Unit(Frozen):
-    """One labelled response: people's labels on their scale (None for a missing label), the judge's
-    score on the metric's scale (None if it gave none), its confidence, and its score at each
-    repeat. `judged_by` names who gave the score; `weight` is that of LabelledResponse, which the
-    figures here leave out: they are of the labelled responses as they are."""
+    """One labelled response: people's labels on their scale (None: missing), the judge's score on
+    the metric's scale (None: none), its confidence, and its score at each repeat. `judged_by` names
+    who gave the score; `weight` is that of LabelledResponse, which figures here leave out."""
 
     id: str
     people: tuple[float | None, ...]
@@ -65,7 +63,7 @@ class Unit(Frozen):
     weight: float = 1.0
 
 
-class Figure(Frozen):
+class Coefficient(Frozen):
     """A statistic with its 95 % interval, each None if undefined."""
 
     value: float | None
@@ -87,14 +85,13 @@ class Bin(Frozen):
 class Calibration(Frozen):
     """One judge on one metric, over the `n` labelled responses. `figures` are those of
     `judge_statistics`. `curve_by` is the curve's x axis: `confidence` if every judgment has one,
-    else `score`. `cost_usd` is what was paid; cached calls cost 0. None: the price of some calls is
-    not known."""
+    else `score`. `cost_usd` is None if the price of some calls is not known."""
 
     judge: str
     n: int
     n_scored: int
     coverage: float
-    figures: dict[str, Figure]
+    figures: dict[str, Coefficient]
     curve_by: str
     curve: tuple[Bin, ...]
     cost_usd: float | None
@@ -106,7 +103,7 @@ class People(Frozen):
 
     n: int
     raters: int
-    figures: dict[str, Figure]
+    figures: dict[str, Coefficient]
 
 
 class Suggestion(Frozen):
@@ -176,13 +173,13 @@ def people_agreement(
         [[np.nan if label is None else label for label in unit.people] for unit in shared]
     )
     nothing = np.full(len(shared), np.nan)
-    found = estimate_with_intervals(
+    figures = estimate_with_intervals(
         agreement_statistics(human_scale),
         Table(ratings, nothing, nothing),
         [unit.cluster for unit in shared],
         draws,
     )
-    return People(n=len(shared), raters=ratings.shape[1], figures=found)
+    return People(n=len(shared), raters=ratings.shape[1], figures=figures)
 
 
 def suggest_judge(
@@ -226,11 +223,11 @@ def suggest_judge(
 
 
 def _kappa_difference(
-    one: Sequence[Unit], other: Sequence[Unit], scale: Scale, human_scale: Scale
-) -> Figure:
+    units: Sequence[Unit], others: Sequence[Unit], scale: Scale, human_scale: Scale
+) -> Coefficient:
     """Kappa of one judge minus that of another, on the units that both scored."""
-    by_id = {unit.id: unit for unit in other if unit.judge is not None}
-    shared = [unit for unit in one if unit.judge is not None and unit.id in by_id]
+    by_id = {unit.id: unit for unit in others if unit.judge is not None}
+    shared = [unit for unit in units if unit.judge is not None and unit.id in by_id]
     first, second = (
         _to_table(side, scale, human_scale)
         for side in (shared, [by_id[unit.id] for unit in shared])
@@ -251,7 +248,7 @@ def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
     """Lays units out as columns. Of `ratings`, column 0 is the mean label and column 1 the judge,
     both on the human scale, rounded so that equal scores stay equal."""
     labels = [[label for label in unit.people if label is not None] for unit in units]
-    human = np.array([sum(each) / len(each) for each in labels])
+    human = np.array([sum(of_unit) / len(of_unit) for of_unit in labels])
     judge = rescale(np.array([unit.judge for unit in units], dtype=float), scale, human_scale)
     return Table(
         np.round(np.column_stack([human, judge]), 9),
@@ -263,7 +260,7 @@ def _to_table(units: Sequence[Unit], scale: Scale, human_scale: Scale) -> Table:
 def flip_share(repeats: Sequence[float]) -> float:
     """The share of the pairs of repeats of one call whose scores differ."""
     pairs = list(combinations(repeats, 2))
-    return sum(one != other for one, other in pairs) / len(pairs) if pairs else np.nan
+    return sum(first != second for first, second in pairs) / len(pairs) if pairs else np.nan
 
 
 def agreement_statistics(human_scale: Scale) -> dict[str, Statistic]:
@@ -297,13 +294,13 @@ def curve(table: Table, human_scale: Scale, by_confidence: bool) -> list[Bin]:
     places, edges = _bins(judge, scale), np.linspace(*scale, BINS + 1)
     return [
         Bin(
-            low=float(edges[place]),
-            high=float(edges[place + 1]),
-            n=int((places == place).sum()),
-            judge=float(judge[places == place].mean()),
-            people=float(people[places == place].mean()),
+            low=float(edges[index]),
+            high=float(edges[index + 1]),
+            n=int((places == index).sum()),
+            judge=float(judge[places == index].mean()),
+            people=float(people[places == index].mean()),
         )
-        for place in np.unique(places)
+        for index in np.unique(places)
     ]
 
 
@@ -335,12 +332,12 @@ def _bins(values: FloatArray, scale: Scale) -> npt.NDArray[np.intp]:
 
 def estimate_with_intervals(
     statistics: Mapping[str, Statistic], table: Table, clusters: Sequence[str], draws: int = DRAWS
-) -> dict[str, Figure]:
+) -> dict[str, Coefficient]:
     """Computes each statistic with its bootstrap interval. Whole clusters are drawn with
     replacement, always the same ones for the same data. There is no interval for a single cluster,
     or if fewer than half the draws define the statistic."""
     if not clusters:
-        return dict.fromkeys(statistics, Figure(value=None))
+        return dict.fromkeys(statistics, Coefficient(value=None))
     names, codes = np.unique(np.array(clusters), return_inverse=True)
     whole = {name: statistic(table) for name, statistic in statistics.items()}
     if names.size < 2:
@@ -355,15 +352,15 @@ def estimate_with_intervals(
     return {name: _figure(value, drawn[name], level) for name, value in whole.items()}
 
 
-def _figure(value: float, drawn: FloatArray, level: float) -> Figure:
+def _figure(value: float, drawn: FloatArray, level: float) -> Coefficient:
     """Makes a figure, rounded so that float error in a kappa of 0 is not agreement beyond
     chance."""
     if np.isnan(value):
-        return Figure(value=None)
+        return Coefficient(value=None)
     defined = drawn[~np.isnan(drawn)]
     if not defined.size or defined.size < drawn.size / 2:
-        return Figure(value=round(float(value), DIGITS))
+        return Coefficient(value=round(float(value), DIGITS))
     low, high = percentile_interval(defined, level)
-    return Figure(
+    return Coefficient(
         value=round(float(value), DIGITS), low=round(low, DIGITS), high=round(high, DIGITS)
     )

@@ -1,13 +1,12 @@
-"""Confidence sequences: intervals of a mean that hold at all looks together, so that one may look
-after each unit and stop when one likes.
+"""Confidence sequences: intervals of a mean that hold at all looks together, so that one may stop
+at any.
 
 They are the empirical-Bernstein sequences of Howard, Ramdas, McAuliffe and Sekhon (2021), theorem
-4: for values in 0-1 and any predictions of them from earlier ones, sum(value - conditional mean)
-stays below u(V) at all times with a chance of 1 - alpha, where V = sum((value - prediction)^2) and
-u is a sub-exponential uniform boundary. u is that of a mixture over a grid of lambda (their section
-3.3, with sums in place of integrals): exactly valid, whatever the grid. Predictions come from the
-value's own stratum, so that a stratified order narrows the interval to the spread within strata;
-and the conditional means may change from unit to unit, as they do in such an order."""
+4: for values in 0-1 and predictions from earlier ones, sum(value - conditional mean) stays below
+u(V) at all times with a chance of 1 - alpha, where V = sum((value - prediction)^2). u is the
+boundary of a mixture over a grid of lambda (their section 3.3, with sums for integrals): exactly
+valid for any grid. Predictions come from the value's own stratum, so that a stratified order
+narrows the interval; conditional means may change from unit to unit."""
 
 from __future__ import annotations
 
@@ -26,11 +25,9 @@ _NEWTON_STEPS = 6
 
 
 def boundary(variance: FloatArray, alpha: float) -> FloatArray:
-    """u(V) for each V: with a chance of 1 - alpha the sum of deviations is below it at all times.
-
-    It solves mean over lambda of exp(lambda u - psi(lambda) V) = 1 / alpha. Newton's steps come
-    from above, where the one best lambda alone would put it, and a convex function keeps them
-    there: too few make the boundary wider, never wrong."""
+    """Computes u(V) for each V: with a chance of 1 - alpha the sum of deviations is below it at all
+    times. It solves mean over lambda of exp(lambda u - psi(lambda) V) = 1 / alpha by Newton's steps
+    from above: too few make the boundary wider, never wrong."""
     v = np.asarray(variance, np.float64)[..., None]
     needed = math.log(1 / alpha) + math.log(LAMBDAS.size)
     u = ((needed + _PSI * v) / LAMBDAS).min(axis=-1)

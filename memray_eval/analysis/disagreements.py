@@ -67,8 +67,8 @@ def disagreements(records: pads.Dataset) -> Iterator[dict[str, Any]]:
                 scores = parquet.read_row_group(group, columns=_COMPARED)
                 rows = _find_disagreeing(ScoreTable.of(scores))
                 if rows.any():
-                    found = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
-                    yield from map(_describe_disagreement, found.to_pylist())
+                    differing = parquet.read_row_group(group, columns=_TEXTS).filter(pa.array(rows))
+                    yield from map(_describe_disagreement, differing.to_pylist())
 
 
 def _find_disagreeing(table: ScoreTable) -> Flags:

@@ -48,10 +48,10 @@ class Intervals:
             return None
         if key in self.errors:
             error, groups = self.errors[key]
-            found = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
+            interval = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
         else:
-            found = figures_interval(mean, stderr, n, level, scale)
-        return found and Interval(max(scale[0], found.low), min(scale[1], found.high))
+            interval = figures_interval(mean, stderr, n, level, scale)
+        return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
         """The interval of the figure that stands for a metric: the one in the summary, if there."""
@@ -83,8 +83,8 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
     intervals = measure_intervals(records, summary)
 
     def add(metric: MetricSummary) -> MetricSummary:
-        found = intervals.of_metric(metric)
-        ends = {"low": found.low, "high": found.high} if found else {}
+        interval = intervals.of_metric(metric)
+        ends = {"low": interval.low, "high": interval.high} if interval else {}
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
     return summary.model_copy(

@@ -47,9 +47,9 @@ class _Averaged(Protocol):
     def average(self) -> str: ...
 
 
-def name_figure(one: _Averaged) -> str:
+def name_figure(figure: _Averaged) -> str:
     """The metric's name, and which average stands for it where that is not the mean."""
-    return one.metric if one.average == "mean" else f"{one.metric} ({one.average})"
+    return figure.metric if figure.average == "mean" else f"{figure.metric} ({figure.average})"
 
 
 def format_figure(figure: Figure, scale: tuple[float, float]) -> str:

@@ -3,9 +3,8 @@ that is printed with the recommendation.
 
 The rule walks the Pareto front from the fastest candidate on. The next better one is taken if the
 points that it gains over the fastest, and over the one chosen so far, are worth its slowdown, and
-if its gain is shown by the paired differences on the prompts that both answered
-(analysis/paired_quality.py). Otherwise the choice stands: at parity, or if no difference is shown,
-speed wins, and the reason says about how many more prompts would show one."""
+the paired differences on common prompts show the gain. Otherwise speed wins, and the reason says
+about how many more prompts would show a difference."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ class Worth(Frozen):
     slowdown: float | None
 
 
-class Rule(Frozen):
+class TradeoffRule(Frozen):
     """The thresholds of a recommendation. `level` holds for the intervals of all differences
     together."""
 
@@ -34,19 +33,19 @@ class Rule(Frozen):
 
     def is_worth(self, points: float, slowdown: float) -> bool:
         return any(
-            points >= each.points - _ROUNDING
-            and (each.slowdown is None or slowdown <= each.slowdown + _ROUNDING)
-            for each in self.worth
+            points >= step.points - _ROUNDING
+            and (step.slowdown is None or slowdown <= step.slowdown + _ROUNDING)
+            for step in self.worth
         )
 
     def in_words(self, n_pairs: int = 1) -> str:
         steps = (
-            f"{each.points:g} points better at "
-            f"{'any speed' if each.slowdown is None else f'up to {each.slowdown:g}x slower'}"
-            for each in self.worth
+            f"{step.points:g} points better at "
+            f"{'any speed' if step.slowdown is None else f'up to {step.slowdown:g}x slower'}"
+            for step in self.worth
         )
-        each = 1 - (1 - self.level) / max(1, n_pairs)
-        several = f" ({each * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
+        level = 1 - (1 - self.level) / max(1, n_pairs)
+        several = f" ({level * 100:.4g} % each, for {n_pairs} pairs)" if n_pairs > 1 else ""
         return (
             f"from the fastest on, a slower candidate is taken where it is {', '.join(steps)}, and "
             f"the {self.level * 100:g} % interval of the difference on common prompts{several} "
@@ -57,7 +56,7 @@ class Rule(Frozen):
 # Seed 004: at parity speed wins; 13 points are worth 1.7x; "quality gap large (15-20pts), worth
 # slowdown". The first step keeps speeds that differ by chance, as of two candidates of one model,
 # from deciding.
-RULE = Rule(
+RULE = TradeoffRule(
     worth=(
         Worth(points=2, slowdown=1.1),
         Worth(points=5, slowdown=1.5),
@@ -83,17 +82,16 @@ class _Known(Point):
     quality: float
 
 
-def quality_interval(row: Performance, rule: Rule = RULE) -> Interval | None:
-    """The interval of a quality on 0-100, its answers taken as independent: Wilson's if all lie at
-    the ends of the scale, otherwise Student's. None for fewer than two scored answers, and for
-    answers that all score the same within the scale."""
+def quality_interval(row: Performance) -> Interval | None:
+    """Computes the interval of a quality on 0-100 by `figures_interval`: answers count as
+    independent."""
     return figures_interval(
-        row.quality, row.quality_stderr, row.n_scored, rule.level, scale=(0.0, 100.0)
+        row.quality, row.quality_stderr, row.n_scored, RULE.level, scale=(0.0, 100.0)
     )
 
 
 def recommend(
-    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: Rule = RULE
+    performance: Sequence[Performance], pairs: Sequence[QualityPair] = (), rule: TradeoffRule = RULE
 ) -> Recommendation | None:
     """Recommends a candidate by their rows over all tasks and their differences on common prompts.
     None for fewer than two candidates. The order of the arguments does not matter."""
@@ -106,7 +104,7 @@ def recommend(
         return None
     compared: Sequence[Point]
     use: str | None
-    known = [
+    measured = [
         _Known(**dict(point))
         for point in points
         if point.speed is not None and point.quality is not None
@@ -119,9 +117,9 @@ def recommend(
         (point for point in points if point.speed is not None),
         key=lambda point: -(point.speed or 0.0),
     )
-    front, differences = pareto(known), _Differences(pairs)
-    if len(known) > 1:
-        compared, use, reason = known, *_choose_from_front(known, front, differences, rule)
+    front, differences = pareto(measured), _Differences(pairs)
+    if len(measured) > 1:
+        compared, use, reason = measured, *_choose_from_front(measured, front, differences, rule)
     elif len(rated) > 1:
         compared, use, reason = rated, *_choose_by_quality(rated, differences)
     elif len(timed) > 1:
@@ -193,7 +191,10 @@ def pareto(points: Sequence[_Known]) -> list[_Known]:
 
 
 def _choose_from_front(
-    known: Sequence[_Known], front: Sequence[_Known], differences: _Differences, rule: Rule
+    measured: Sequence[_Known],
+    front: Sequence[_Known],
+    differences: _Differences,
+    rule: TradeoffRule,
 ) -> tuple[str, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
     shown to be better than every other."""
@@ -217,12 +218,16 @@ def _choose_from_front(
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))
         reasons.append(_explain_refusal(best, against, differences, rule))
     elif chosen is fastest:
-        is_best = all(differences.is_better(chosen, one) for one in known if one is not chosen)
+        is_best = all(
+            differences.is_better(chosen, point) for point in measured if point is not chosen
+        )
         reasons.append("best quality" if is_best else "no other is shown to be better")
     return chosen.name, "; ".join(reasons)
 
 
-def _explain_refusal(best: _Known, against: _Known, differences: _Differences, rule: Rule) -> str:
+def _explain_refusal(
+    best: _Known, against: _Known, differences: _Differences, rule: TradeoffRule
+) -> str:
     """Says why the candidate of the best quality is not chosen over a faster one."""
     points, slowdown = _gain_and_slowdown(against, best, differences)
     gain = f"+{_format_points(points)}"
@@ -231,7 +236,7 @@ def _explain_refusal(best: _Known, against: _Known, differences: _Differences, r
             f"no difference shown in quality to {best.name} "
             f"({why_not_shown(differences.of(against.name, best.name))})"
         )
-    if points < min(each.points for each in rule.worth) - _ROUNDING:
+    if points < min(step.points for step in rule.worth) - _ROUNDING:
         return (
             f"quality parity with {best.name} ({gain}), which is {slowdown:.1f}x slower than "
             f"{against.name}"

@@ -1,8 +1,7 @@
 """The reduce stage: aggregates written records for a summary. A unit written twice counts once.
 
-Only the columns that a summary needs are decoded (no texts, no judgments), names as dictionary
-codes, and the scores are split by metric at once. What stays in memory is one number per unit for
-every column of every metric."""
+Only the columns of a summary are decoded, names as dictionary codes, and scores are split by metric
+at once. One number per unit stays in memory for every column of every metric."""
 
 from __future__ import annotations
 
@@ -27,6 +26,7 @@ import pyarrow.parquet as pq
 from memray_eval.analysis.score_table import (
     Flags,
     ScoreTable,
+    column_statistics,
     part_columns,
     read_blocks,
     score_columns,
@@ -133,14 +133,14 @@ def reduce_records(records: pads.Dataset, metrics: Sequence[Metric]) -> Reduced:
         summaries = pool.map(summarise_metric, product(metrics, candidates))
         # While the pool summarises
         generation = tuple(_summarise_generation(units))
-        causes = tuple(_merge_causes([block.causes for block in blocks]))
+        causes = tuple(_merge_causes(cause for block in blocks for cause in block.causes))
         return Reduced(
             n_units=units.num_rows,
             n_failed_units=pc.sum(units["failed"]).as_py() or 0,
             generation=generation,
             metrics=tuple(summaries),
             causes=causes,
-            replaced=tuple(_merge_causes([block.replaced for block in blocks])),
+            replaced=tuple(_merge_causes(cause for block in blocks for cause in block.replaced)),
             prompt_cache=_sum_cache(block.cache for block in blocks),
         )
 
@@ -159,13 +159,9 @@ def _read_head(file: pads.ParquetFileFragment) -> _Head:
 
 
 def _may_use_prompt_cache(head: _Head) -> bool:
-    """True if a score of the file may have tokens that a prompt cache read or wrote, by the
-    statistics that Parquet keeps of a column."""
-    schema = head.metadata.schema
-    columns = [i for i in range(len(schema)) if schema.column(i).path in _TOKENS_OF_CACHE]
-    groups = map(head.metadata.row_group, range(head.metadata.num_row_groups))
-    statistics = [group.column(i).statistics for group in groups for i in columns]
-    return any(kept is None or not kept.has_min_max or kept.max for kept in statistics)
+    """Returns True if a score of the file may have tokens that a prompt cache read or wrote."""
+    kept = column_statistics(head.metadata, _TOKENS_OF_CACHE)
+    return any(column is None or not column.has_min_max or column.max for column, _ in kept)
 
 
 def _rank_units(ids: Sequence[pa.ChunkedArray]) -> list[Indices]:
@@ -188,23 +184,14 @@ class _Outcomes(NamedTuple):
     ranks: Indices
 
 
-class _Causes(NamedTuple):
-    """The fields of some Causes, a list each."""
-
-    cause: list[str]
-    n_units: list[int]
-    example: list[str]
-    unit_id: list[str]
-
-
 class _Block(NamedTuple):
     """The parts of one block of records: a row per unit, the outcomes of each metric and candidate,
     why units failed and why judges did whose verdicts were replaced, and the sums of _OF_CACHE."""
 
     units: pa.RecordBatch
     outcomes: list[tuple[str, _Outcomes]]
-    causes: _Causes
-    replaced: _Causes
+    causes: list[Cause]
+    replaced: list[Cause]
     cache: tuple[float, ...]
 
 
@@ -267,7 +254,7 @@ def _sum_cache(blocks: Iterable[tuple[float, ...]]) -> PromptCacheUse | None:
     return PromptCacheUse(**counted, saved_usd=saved_usd)
 
 
-def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> _Causes:
+def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> list[Cause]:
     """Counts the failed units of a block by cause. `texts` are all errors, `rows` the row of each,
     `ids` the units of all rows."""
     coded = texts.fill_null("no reason was given").dictionary_encode()
@@ -277,12 +264,16 @@ def _find_causes(rows: Indices, texts: pa.Array, ids: pa.ChunkedArray) -> _Cause
         dtype=np.intp,
     )[coded.indices.to_numpy()]
     if not number:
-        return _Causes([], [], [], [])
+        return []
     # A unit counts once for a cause, however many of its scores have it.
     n_units = np.bincount(np.unique(rows * len(number) + numbers) % len(number))
     first = np.unique(numbers, return_index=True)[1]
     examples, units = texts.take(pa.array(first)), ids.take(pa.array(rows[first]))
-    return _Causes(list(number), n_units.tolist(), examples.to_pylist(), units.to_pylist())
+    columns = number, n_units.tolist(), examples.to_pylist(), units.to_pylist()
+    return [
+        Cause(cause=cause, n_units=n, example=example, unit_id=unit_id)
+        for cause, n, example, unit_id in zip(*columns, strict=True)
+    ]
 
 
 def causes_of(texts: pa.StringArray) -> Iterator[str]:
@@ -295,19 +286,15 @@ def causes_of(texts: pa.StringArray) -> Iterator[str]:
         yield cause_of(text) if is_changed else text
 
 
-def _merge_causes(blocks: Sequence[_Causes]) -> list[Cause]:
-    """Adds up the causes of all blocks, the most frequent first."""
+def _merge_causes(causes: Iterable[Cause]) -> list[Cause]:
+    """Adds up the causes of all blocks, the most frequent first, with their first examples."""
     n_units: Counter[str] = Counter()
-    first: dict[str, tuple[str, str]] = {}
-    for block in reversed(blocks):  # the first of all is set last
-        n_units.update(dict(zip(block.cause, block.n_units, strict=True)))
-        examples = zip(block.example, block.unit_id, strict=True)
-        first.update(zip(block.cause, examples, strict=True))
+    first: dict[str, Cause] = {}
+    for cause in causes:
+        n_units[cause.cause] += cause.n_units
+        first.setdefault(cause.cause, cause)
     most = heapq.nsmallest(MOST_CAUSES, n_units, key=lambda name: (-n_units[name], name))
-    return [
-        Cause(cause=name, n_units=n_units[name], example=first[name][0], unit_id=first[name][1])
-        for name in most
-    ]
+    return [first[name].model_copy(update={"n_units": n_units[name]}) for name in most]
 
 
 def _split_by_metric(
@@ -396,10 +383,7 @@ def _concatenate(metric: Metric, candidate: str, outcomes: Sequence[_Outcomes]) 
 
 
 def _sum_counts(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: Counter[str] = Counter()
-    for count in counts:
-        total.update(count)
-    return dict(sorted(total.items()))
+    return dict(sorted(sum(map(Counter, counts), Counter[str]()).items()))
 
 
 def _busy_seconds(units: pa.Table) -> dict[str, float | None]:

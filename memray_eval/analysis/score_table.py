@@ -149,6 +149,18 @@ def read_blocks(
                 yield batch
 
 
+def column_statistics(
+    metadata: pq.FileMetaData, names: Sequence[str]
+) -> Iterator[tuple[pq.Statistics | None, int]]:
+    """Yields what Parquet keeps of columns by path: statistics (None: none) and values, a pair each
+    row group and column."""
+    for group in range(metadata.num_row_groups):
+        for index in range(metadata.num_columns):
+            column = metadata.row_group(group).column(index)
+            if column.path_in_schema in names:
+                yield column.statistics, column.num_values
+
+
 def fields_of_shares(metrics: Sequence[Metric]) -> tuple[str, ...]:
     """The fields of scores that `ScoreTable.shares` of these metrics reads."""
     is_pooled = any(metric.pooled for metric in metrics)

@@ -4,10 +4,11 @@ few units."""
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -26,16 +27,14 @@ from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, 
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER = "no_answer"  # which records of older versions lack
-_LOOKED_AT = 1000  # samples; if none of these has such a key, the others are not searched
+LOOKED_AT = 1000  # records; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
 MOST_GROUPS = 50
 _FILES_AT_ONCE = 4
 METADATA = "metadata"
 ESTIMATED, REPLACED = 1, 2
-_NAN = np.float64(np.nan)
 Kinds: TypeAlias = npt.NDArray[np.int8]
-T = TypeVar("T", bound=np.generic)
 _BETWEEN = "\x1f"  # separates sample id and task in a unit's key
 
 
@@ -72,30 +71,20 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
     its own, or all are one group."""
-    named = {key for text in _first_metadata(records) for key in json.loads(text or "{}")}
+    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    named = {key for text in first for key in json.loads(text or "{}")}
     if not named.intersection(CLUSTER_KEYS):
         return None
     read = records.to_table(columns=["sample_id", METADATA])
     texts = read.group_by("sample_id").aggregate([(METADATA, "min")])[f"{METADATA}_min"]
     for key in CLUSTER_KEYS:
         if key in named:
-            found = [
+            clusters = [
                 cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
             ]
-            if 1 < len(set(found)) < len(found):
+            if 1 < len(set(clusters)) < len(clusters):
                 return key
     return None
-
-
-def _first_metadata(records: pads.Dataset) -> list[str | None]:
-    """The metadata of the first _LOOKED_AT samples."""
-    found: dict[str, str | None] = {}
-    for file in records.get_fragments():
-        table = file.to_table(schema=records.schema, columns=["sample_id", METADATA])
-        found |= zip(table["sample_id"].to_pylist(), table[METADATA].to_pylist(), strict=True)
-        if len(found) >= _LOOKED_AT:
-            break
-    return list(found.values())[:_LOOKED_AT]
 
 
 def read_scores(
@@ -110,29 +99,28 @@ def read_all_scores(
     candidates: Collection[str],
     cluster: str | None = None,
     by: str | None = None,
+    metrics: Collection[str] | None = None,
 ) -> dict[str, Scores]:
-    """Reads the scores of candidates from Parquet files with RECORD_SCHEMA, each file once. A unit
-    written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS, or a key of the
-    samples' metadata, with or without "metadata." before it."""
+    """Reads the scores of candidates, of all metrics or of `metrics`, from Parquet files with
+    RECORD_SCHEMA. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS,
+    or a key of the samples' metadata, with or without "metadata." before it."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
     with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
         files = list(
-            pool.map(lambda file: _read_file(file, candidates, columns), records.get_fragments())
+            pool.map(
+                lambda file: _read_file(file, candidates, columns, metrics), records.get_fragments()
+            )
         )
     return {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
-    """One candidate's scores of all files."""
-    names = set.intersection(*(set(one.units.column_names) for one in read))
-    units = pa.concat_tables([one.units.select(sorted(names)) for one in read])
-    values = _join([(len(one.units), one.values) for one in read], _NAN)
-    kinds = _join([(len(one.units), one.kinds) for one in read], np.int8(0))
-    parts = _join([(len(one.units), one.parts) for one in read], _NAN)
-    wholes = _join([(len(one.units), one.wholes) for one in read], _NAN)
-    keys = unit_keys(units)
+    """Joins one candidate's scores of all files."""
+    names = set.intersection(*(set(file.units.column_names) for file in read))
+    units = pa.concat_tables([file.units.select(sorted(names)) for file in read])
+    columns, keys = _join_columns(read), unit_keys(units)
     clusters, groups = (
         pa.nulls(len(units), pa.string())
         if field is None
@@ -148,23 +136,21 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
             "group": pc.fill_null(groups, ""),
         }
     )
-    suites = tuple(sorted({suite for one in read for suite in one.suites}))
     kept = first_of_each(keys)
-    if kept.size == len(table):  # as of most runs: nothing is to be copied
-        shares = {name: (part, wholes[name]) for name, part in parts.items()}
-        return Scores(table, values, suites, kinds, shares, _count_no_answer(units))
+    if kept.size != len(table):  # else nothing is to be copied
+        table, units = table.take(kept), units.take(kept)
+        columns = {key: column[kept] for key, column in columns.items()}
+    by_kind: defaultdict[str, dict[str, Any]] = defaultdict(dict)
+    for (kind, metric), column in columns.items():
+        by_kind[kind][metric] = column
     return Scores(
-        units=table.take(kept),
-        values={name: figures[kept] for name, figures in values.items()},
-        suites=suites,
-        kinds={name: kind[kept] for name, kind in kinds.items()},
-        shares={name: (part[kept], wholes[name][kept]) for name, part in parts.items()},
-        n_no_answer=_count_no_answer(units.take(kept)),
+        units=table,
+        values=by_kind["value"],
+        suites=tuple(sorted({suite for file in read for suite in file.suites})),
+        kinds=by_kind["kind"],
+        shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
+        n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
     )
-
-
-def _count_no_answer(units: pa.Table) -> int | None:
-    return pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in units.column_names else None
 
 
 def unit_keys(units: pa.Table) -> pa.ChunkedArray:
@@ -190,27 +176,27 @@ def find_split(records: pads.Dataset) -> str | None:
 
 
 class _FileScores(NamedTuple):
-    """One candidate's rows of a file: columns by metric, a figure a unit."""
+    """One candidate's rows of a file: columns by kind and metric, a figure a unit."""
 
     units: pa.Table
     suites: list[str]
-    values: dict[str, FloatArray]
-    kinds: dict[str, Kinds]
-    parts: dict[str, FloatArray]
-    wholes: dict[str, FloatArray]
+    columns: dict[tuple[str, str], npt.NDArray[Any]]
 
 
-def _join(
-    files: Sequence[tuple[int, dict[str, npt.NDArray[T]]]], nothing: T
-) -> dict[str, npt.NDArray[T]]:
-    """Joins the columns of all files, each with its number of rows, by name. They are taken out of
-    the files, so that no more than one of them is in memory twice."""
-    names = dict.fromkeys(name for _, columns in files for name in columns)
+def _join_columns(files: Sequence[_FileScores]) -> dict[tuple[str, str], npt.NDArray[Any]]:
+    """Joins the columns of all files, NaN or 0 for a file without one. They are taken out of the
+    files, so that no more than one of them is in memory twice."""
+    dtypes = {key: column.dtype for file in files for key, column in file.columns.items()}
     return {
-        name: np.concatenate(
-            [columns.pop(name) if name in columns else np.full(n, nothing) for n, columns in files]
+        key: np.concatenate(
+            [
+                file.columns.pop(key)
+                if key in file.columns
+                else np.full(len(file.units), np.nan if dtype.kind == "f" else 0, dtype)
+                for file in files
+            ]
         )
-        for name in names
+        for key, dtype in dtypes.items()
     }
 
 
@@ -227,13 +213,13 @@ def read_texts(
     records: pads.Dataset, candidate: str, units: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], Text]:
     """Reads the texts of one candidate's units, by sample id and task."""
-    found = {}
+    texts = {}
     for (_, sample_id, task), record in read_units(records, [candidate], units).items():
         response = record.response or Response()
-        found[sample_id, task] = Text(
+        texts[sample_id, task] = Text(
             record.sample.query, response.text, response.error or "", record.scores
         )
-    return found
+    return texts
 
 
 def read_units(
@@ -244,7 +230,7 @@ def read_units(
     left out."""
     ids = pa.array(sorted({sample_id for sample_id, _ in units}), pa.string())
     wanted = pc.field("candidate").isin(list(candidates)) & pc.field("sample_id").isin(ids)
-    found: dict[tuple[str, str, str], Record] = {}
+    units_read: dict[tuple[str, str, str], Record] = {}
     for file in records.get_fragments():
         with file.open() as stream:
             parquet = pq.ParquetFile(stream)
@@ -256,14 +242,19 @@ def read_units(
         if not holding:
             continue
         table = file.subset(row_group_ids=holding).to_table(schema=records.schema, filter=wanted)
-        for one in from_table_apart(table, lambda sample_id, error: None)[0]:
-            if (one.sample.id, one.sample.task) in units:
-                found.setdefault((one.candidate.name, one.sample.id, one.sample.task), one)
-    return found
+        for record in from_table_apart(table, lambda sample_id, error: None)[0]:
+            if (record.sample.id, record.sample.task) in units:
+                units_read.setdefault(
+                    (record.candidate.name, record.sample.id, record.sample.task), record
+                )
+    return units_read
 
 
 def _read_file(
-    file: pads.ParquetFileFragment, candidates: Collection[str], columns: Sequence[str]
+    file: pads.ParquetFileFragment,
+    candidates: Collection[str],
+    columns: Sequence[str],
+    metrics: Collection[str] | None,
 ) -> dict[str, _FileScores]:
     wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
@@ -273,13 +264,15 @@ def _read_file(
         if any(map(pooled_ratio, names.to_pylist())):
             table = parquet.read(columns=[*wanted, *score_columns("parts")])
     return {
-        name: _split_by_metric(ScoreTable.of(table.filter(pc.equal(table["candidate"], name))))
+        name: _split_by_metric(
+            ScoreTable.of(table.filter(pc.equal(table["candidate"], name))), metrics
+        )
         for name in candidates
     }
 
 
-def _split_by_metric(scores: ScoreTable) -> _FileScores:
-    """A column for each metric, a figure a unit."""
+def _split_by_metric(scores: ScoreTable, metrics: Collection[str] | None) -> _FileScores:
+    """Returns a column for each metric, a figure a unit."""
     coded = scores.column("metric").dictionary_encode()
     names, codes = coded.dictionary.to_pylist(), coded.indices.to_numpy()
     pooled = {code: ratio for code, name in enumerate(names) if (ratio := pooled_ratio(name))}
@@ -287,25 +280,23 @@ def _split_by_metric(scores: ScoreTable) -> _FileScores:
     kind = np.zeros(codes.size, np.int8)
     kind[scores.is_judge(FALLBACKS.__contains__)] = REPLACED
     kind[scores.is_judge(is_estimate)] = ESTIMATED
-    columns = _FileScores(
-        scores.units.drop_columns(["candidate", "suite"]),
-        scores.units["suite"].unique().drop_null().to_pylist(),
-        *({}, {}, {}, {}),
-    )
+    columns: dict[tuple[str, str], npt.NDArray[Any]] = {}
     for code, name in enumerate(names):
+        if metrics is not None and name not in metrics:
+            continue
         rows = codes == code
-        columns.values[name] = scores.by_unit(rows, scores.values)
-        columns.kinds[name] = scores.by_unit(rows, kind)
-        if code in pooled:
-            columns.parts[name] = scores.by_unit(rows, part)
-            columns.wholes[name] = scores.by_unit(rows, whole)
-    return columns
+        figures = {"value": scores.values, "kind": kind}
+        figures |= {"part": part, "whole": whole} if code in pooled else {}
+        for key, column in figures.items():
+            columns[key, name] = scores.by_unit(rows, column)
+    suites = scores.units["suite"].unique().drop_null().to_pylist()
+    return _FileScores(scores.units.drop_columns(["candidate", "suite"]), suites, columns)
 
 
 def pooled_ratio(metric: str) -> Pooled | None:
     """The ratio of sums that stands for a metric, None where its mean does."""
-    known = all_metrics().get(metric)
-    return known.pooled if known else None
+    definition = all_metrics().get(metric)
+    return definition.pooled if definition else None
 
 
 def first_of_each(keys: pa.ChunkedArray) -> npt.NDArray[np.int64]:
@@ -325,14 +316,14 @@ def clusters_of(column: pa.ChunkedArray, name: str, field: str) -> list[str | No
     if name != METADATA:
         return [text or None for text in column.to_pylist()]
     path = field.removeprefix(f"{METADATA}.").split(".")
-    found = []
+    clusters = []
     for text in column.to_pylist():
         value: Any = json.loads(text or "{}")
         for key in path:
             value = value.get(key) if isinstance(value, dict) else None
         is_text = value is None or isinstance(value, str)
-        found.append(value if is_text else json.dumps(value, sort_keys=True))
-    return found
+        clusters.append(value if is_text else json.dumps(value, sort_keys=True))
+    return clusters
 
 
 def number_clusters(names: pa.ChunkedArray) -> Clusters:

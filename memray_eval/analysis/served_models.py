@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
-from memray_eval.analysis.score_table import read_blocks, score_columns
+from memray_eval.analysis.score_table import column_statistics, read_blocks, score_columns
 from memray_eval.analysis.scores import first_of_each
 from memray_eval.types import ServedModel
 
@@ -92,11 +92,11 @@ def _ask(records: pads.Dataset, named: str, sql: str, *columns: str) -> list[tup
 
 
 def _holds(metadata: pq.FileMetaData, name: str) -> bool:
-    """True if a file holds a value in a column, by the statistics that Parquet keeps of it."""
-    groups = map(metadata.row_group, range(metadata.num_row_groups))
-    columns = (group.column(i) for group in groups for i in range(metadata.num_columns))
-    kept = [(col.statistics, col.num_values) for col in columns if col.path_in_schema == name]
-    return any(s is None or not s.has_null_count or s.null_count < n for s, n in kept)
+    """Returns True if a file may hold a value in a column."""
+    kept = column_statistics(metadata, [name])
+    return any(
+        column is None or not column.has_null_count or column.null_count < n for column, n in kept
+    )
 
 
 def split_names(served: Sequence[ServedModel]) -> Iterator[list[ServedModel]]:

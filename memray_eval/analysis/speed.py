@@ -73,12 +73,12 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)
         database.register("unit_rows", pa.RecordBatchReader.from_batches(_ROWS, rows))
-        found = (
+        performance = (
             database.sql(_PERFORMANCE, params={"low": low, "high": high})
             .to_arrow_table()
             .to_pylist()
         )
-    return tuple(Performance(**row) for row in found)
+    return tuple(Performance(**row) for row in performance)
 
 
 def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:
@@ -94,12 +94,12 @@ def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.Re
 def _headline_values(table: ScoreTable, metrics: Sequence[Metric]) -> Iterator[pa.Array]:
     """Four columns, one row per unit: what it adds to the metric's figure, part and whole (null
     without a value), whether it is an estimate, and whether it is a fallback."""
-    of_metric = table.codes([one.name for one in metrics]) == 0
+    of_metric = table.codes([metric.name for metric in metrics]) == 0
     scored = table.only(of_metric & ~np.isnan(table.values))
     every = slice(None)
     for column in scored.shares(metrics):
         of_units = scored.by_unit(every, column)
         yield pa.array(of_units, mask=np.isnan(of_units))
-    is_judged = any(isinstance(one, JudgedMetric) for one in metrics)
+    is_judged = any(isinstance(metric, JudgedMetric) for metric in metrics)
     for belongs in (is_estimate, is_fallback):
         yield pa.array(scored.has(scored.is_judge(belongs) & is_judged))

@@ -122,21 +122,18 @@ def standard_error(values: FloatArray) -> float | None:
     return float(values.std(ddof=1) / math.sqrt(values.size)) if values.size > 1 else None
 
 
-def clustered_error(
-    values: FloatArray, clusters: Clusters, *, correct: bool = True
-) -> float | None:
+def clustered_error(values: FloatArray, clusters: Clusters) -> float | None:
     """The standard error of the mean, robust to any dependence within clusters. None for fewer than
     two clusters.
 
-    CR0 = sqrt(sum over clusters of (sum of residuals)^2) / n; CR1, the default, times sqrt(G / (G -
-    1)) for G clusters. These are statsmodels' OLS on a constant with cov_type="cluster",
-    use_correction False and True."""
+    CR1 = sqrt(sum over clusters of (sum of residuals)^2) / n * sqrt(G / (G - 1)) for G clusters, as
+    statsmodels' OLS on a constant with cov_type="cluster"."""
     residuals, _ = _sum_by_cluster(values - values.mean(), clusters)
     groups = residuals.size
     if groups < 2:
         return None
     error = math.sqrt(float(residuals @ residuals)) / values.size
-    return error * math.sqrt(groups / (groups - 1)) if correct else error
+    return error * math.sqrt(groups / (groups - 1))
 
 
 def mean_interval(
@@ -272,13 +269,13 @@ def bootstrap_statistics(
     of the resample's rows."""
     _, codes, sizes = np.unique(clusters, return_inverse=True, return_counts=True)
     by_cluster = np.split(np.argsort(codes, kind="stable"), np.cumsum(sizes)[:-1])
-    found: dict[str, list[float]] = {name: [] for name in statistics}
+    replicates: dict[str, list[float]] = {name: [] for name in statistics}
     for drawn in resample_clusters(sizes.size, resamples, seed):
         for clusters_drawn in drawn:
             rows = np.concatenate([by_cluster[cluster] for cluster in clusters_drawn])
             for name, statistic in statistics.items():
-                found[name].append(statistic(rows))
-    return {name: np.array(values, dtype=np.float64) for name, values in found.items()}
+                replicates[name].append(statistic(rows))
+    return {name: np.array(values, dtype=np.float64) for name, values in replicates.items()}
 
 
 def resample_clusters(n_clusters: int, resamples: int, seed: int) -> Iterator[Rows]:

@@ -23,6 +23,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 
 from memray_eval.analysis.scores import (
+    LOOKED_AT,
     METADATA,
     MOST_GROUPS,
     SPLIT_COLUMNS,
@@ -47,7 +48,6 @@ from memray_eval.types import Summary
 LENGTH = "length"
 MOST = 0.5  # a group has most of a difference if it has more than this share of it
 _MOST_LENGTHS = 8
-_LOOKED_AT = 1000  # samples; if none of these names its length, the others are not searched
 _UNITS = ((1 << 20, "M"), (1 << 10, "k"))
 Codes = npt.NDArray[np.int64]
 
@@ -113,7 +113,7 @@ def read_groups(records: pads.Dataset) -> Groups:
     keys = unit_keys(table)
     kept = first_of_each(keys)
     table = table.take(kept)
-    found: dict[str, tuple[Codes, tuple[str, ...]]] = {}
+    splits: dict[str, tuple[Codes, tuple[str, ...]]] = {}
     named = {name: pc.fill_null(table[name], "") for name in SPLIT_COLUMNS}
     lengths = _lengths(table)
     if lengths is not None:
@@ -124,37 +124,39 @@ def read_groups(records: pads.Dataset) -> Groups:
         is_new = all(
             len(set(zip(codes.tolist(), other.tolist(), strict=True))) > len(names)
             or len(names) != len(others)
-            for other, others in found.values()
+            for other, others in splits.values()
         )
         if 1 < len(names) <= MOST_GROUPS and is_new:
-            found[name] = codes, tuple(names)
-    return Groups(keys.take(kept).combine_chunks(), found)
+            splits[name] = codes, tuple(names)
+    return Groups(keys.take(kept).combine_chunks(), splits)
 
 
 def _may_split(records: pads.Dataset) -> bool:
     """Whether any field has two values, or any unit a length. Of most runs the first file says so;
     of the others no unit needs to be in memory."""
-    first = records.head(_LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
     if any(_length_of(text) is not None for text in first):
         return True
-    found: dict[str, set[str]] = {name: set() for name in SPLIT_COLUMNS}
+    values_of: dict[str, set[str]] = {name: set() for name in SPLIT_COLUMNS}
     for file in records.get_fragments():
         with file.open() as stream:
             table = pq.ParquetFile(stream).read(columns=[*SPLIT_COLUMNS, "prompt_tokens"])
-        for name, values in found.items():
+        for name, values in values_of.items():
             values.update(pc.unique(pc.fill_null(table[name], "")).to_pylist())
         has_tokens = table["prompt_tokens"].null_count < table.num_rows
-        if has_tokens or any(len(values) > 1 for values in found.values()):
+        if has_tokens or any(len(values) > 1 for values in values_of.values()):
             return True
     return False
 
 
 def _lengths(table: pa.Table) -> FloatArray | None:
     """The length of each unit's prompt: what the sample's metadata say, else its tokens."""
-    looked_at = table[METADATA].slice(0, _LOOKED_AT).to_pylist()
+    looked_at = table[METADATA].slice(0, LOOKED_AT).to_pylist()
     if any(_length_of(text) is not None for text in looked_at):
-        told = [_length_of(text) for text in table[METADATA].to_pylist()]
-        return np.array([math.nan if one is None else one for one in told], np.float64)
+        lengths_told = [_length_of(text) for text in table[METADATA].to_pylist()]
+        return np.array(
+            [math.nan if length is None else length for length in lengths_told], np.float64
+        )
     tokens = table["prompt_tokens"].cast(pa.float64()).to_numpy()
     return None if np.isnan(tokens).all() else np.asarray(tokens, np.float64)
 
@@ -174,7 +176,7 @@ def _bin_lengths(lengths: FloatArray) -> list[str]:
         _MOST_LENGTHS
     ):
         step *= 2
-    return ["" if np.isnan(one) else f"up to {length_label(2.0**one)}" for one in bins]
+    return ["" if np.isnan(power) else f"up to {length_label(2.0**power)}" for power in bins]
 
 
 def length_label(length: float) -> str:
@@ -205,10 +207,10 @@ def differences_by_group(
         of_a, of_b = a.of_figure(metric, rows_a[rows]), b.of_figure(metric, rows_b[rows])
         if of_a is None or of_b is None:
             continue
-        found = difference_interval(
+        interval = difference_interval(
             of_a, of_b, None if clusters is None else clusters[rows], settings
         )
-        yield GroupFigure(name, rows.size, float((of_b - of_a).mean()), found)
+        yield GroupFigure(name, rows.size, float((of_b - of_a).mean()), interval)
 
 
 def deviations_by_group(
@@ -233,31 +235,33 @@ def deviations_by_group(
         if sides[0] is None or sides[1] is None:
             continue
         shares = [(side - low) / width for side in sides if side is not None]
-        means = [float(each.mean()) for each in shares]
+        means = [float(side.mean()) for side in shares]
         ends = [
-            mean_interval(each, None if clusters is None else clusters[rows], settings)
-            for each, rows in zip(shares, (group, rest), strict=True)
+            mean_interval(side, None if clusters is None else clusters[rows], settings)
+            for side, rows in zip(shares, (group, rest), strict=True)
         ]
         away = float(weights[rest].sum() / weights[scored].sum()) * width
-        found = _interval_of_difference(means[0], means[1], *ends)
+        interval = _interval_of_difference(means[0], means[1], *ends)
         yield GroupFigure(
             name,
             group.size,
             away * (means[0] - means[1]),
-            found
-            and Interval(away * max(-means[1], found.low), away * min(1 - means[1], found.high)),
+            interval
+            and Interval(
+                away * max(-means[1], interval.low), away * min(1 - means[1], interval.high)
+            ),
         )
 
 
 def _interval_of_difference(
-    one: float, other: float, of_one: Interval | None, of_other: Interval | None
+    first: float, second: float, of_first: Interval | None, of_second: Interval | None
 ) -> Interval | None:
     """The interval of the difference of two independent figures, from their own."""
-    if of_one is None or of_other is None:
+    if of_first is None or of_second is None:
         return None
-    below = math.hypot(one - of_one.low, of_other.high - other)
-    above = math.hypot(of_one.high - one, other - of_other.low)
-    return Interval(one - other - below, one - other + above)
+    below = math.hypot(first - of_first.low, of_second.high - second)
+    above = math.hypot(of_first.high - first, second - of_second.low)
+    return Interval(first - second - below, first - second + above)
 
 
 @dataclass(frozen=True)
@@ -280,34 +284,36 @@ def find_places(run: RunScores, summary: Summary) -> list[Split]:
     """Splits every metric of a finished run by every field that splits its units, the largest
     difference first: of two candidates (of more than two, the one with the highest figure and the
     one with the lowest), or of the single candidate from its own figure."""
-    pairs = {one.metric: pair for one in summary.metrics if (pair := _pair(summary, one.metric))}
+    pairs = {
+        metric.metric: pair for metric in summary.metrics if (pair := _pair(summary, metric.metric))
+    }
     n_groups = len(pairs) * sum(len(names) for _, names in run.groups.of.values())
     how = Settings(level=1 - (1 - Settings().level) / max(1, n_groups))
-    found = []
+    splits = []
     for metric, (of, against) in pairs.items():
         if not all(metric in run.of[name].values for name in (of, against) if name):
             continue
-        scale = next(one.scale for one in summary.metrics if one.metric == metric)
+        scale = next(row.scale for row in summary.metrics if row.metric == metric)
         for by in run.groups.of:
             shown = (
                 _pair_by_group(run, against, of, metric, by, how)
                 if against
                 else _one_by_group(run, of, metric, by, how, scale)
             )
-            rows = sorted(shown, key=lambda one: (not one.is_shown, -abs(one.difference)))
+            rows = sorted(shown, key=lambda group: (not group.is_shown, -abs(group.difference)))
             if len(rows) > 1:
-                found.append(Split(metric, by, of, against, scale, tuple(rows)))
-    return sorted(found, key=lambda one: one.rank)
+                splits.append(Split(metric, by, of, against, scale, tuple(rows)))
+    return sorted(splits, key=lambda split: split.rank)
 
 
 def _pair(summary: Summary, metric: str) -> tuple[str, str] | None:
     """The candidate whose metric is split and the one it is compared with, "" for none: of two, the
     one that is better on more metrics comes first."""
-    order = [one.candidate for one in summary.candidates]
+    order = [candidate.candidate for candidate in summary.candidates]
     figures = {
-        one.candidate: one.figure.value
-        for one in summary.metrics
-        if one.metric == metric and one.figure.value is not None and one.candidate in order
+        row.candidate: row.figure.value
+        for row in summary.metrics
+        if row.metric == metric and row.figure.value is not None and row.candidate in order
     }
     if not figures:
         return None
@@ -329,7 +335,7 @@ def _pair_by_group(
     of_a, of_b = run.of[a], run.of[b]
     rows_a, rows_b = common_rows(of_a, of_b)
     codes = run.groups.numbered(by, of_b.units["key"].take(rows_b))
-    clusters = _clusters(of_b.units["cluster"].take(rows_b))
+    clusters = clusters_of_units(of_b.units["cluster"].take(rows_b))
     names = run.groups.of[by][1]
     return differences_by_group(of_a, of_b, rows_a, rows_b, metric, codes, names, clusters, how)
 
@@ -339,7 +345,7 @@ def _one_by_group(
 ) -> Iterator[GroupFigure]:
     scores, names = run.of[of], run.groups.of[by][1]
     codes = run.groups.numbered(by, scores.units["key"])
-    clusters = _clusters(scores.units["cluster"])
+    clusters = clusters_of_units(scores.units["cluster"])
     return deviations_by_group(scores, metric, codes, names, clusters, how, scale)
 
 
@@ -350,7 +356,8 @@ def common_rows(a: Scores, b: Scores) -> tuple[Rows, Rows]:
     return places.drop_null().to_numpy().astype(np.intp), rows_b
 
 
-def _clusters(named: pa.ChunkedArray) -> Clusters | None:
+def clusters_of_units(named: pa.ChunkedArray) -> Clusters | None:
+    """Numbers the clusters of units; None if no unit names one."""
     return None if named.null_count == len(named) else number_clusters(named)
 
 
@@ -358,13 +365,13 @@ def main_group(groups: Sequence[GroupFigure]) -> str | None:
     """The group that has most of a difference between two candidates, and not simply most of the
     units: its difference is told from chance, and from that of the other groups. None where there
     is none."""
-    total = sum(one.n * one.difference for one in groups)
+    total = sum(group.n * group.difference for group in groups)
     if len(groups) < 2 or not total:
         return None
-    top = max(groups, key=lambda one: one.n * one.difference / total)
+    top = max(groups, key=lambda group: group.n * group.difference / total)
     has_most = top.n * top.difference / total > MOST
-    is_even = top.n > MOST * sum(one.n for one in groups)
-    rest = [one for one in groups if one is not top]
+    is_even = top.n > MOST * sum(group.n for group in groups)
+    rest = [group for group in groups if group is not top]
     return top.group if has_most and not is_even and _is_apart(top, rest) else None
 
 
@@ -373,10 +380,12 @@ def _is_apart(top: GroupFigure, rest: Sequence[GroupFigure]) -> bool:
     (by their intervals, as in `_interval_of_difference`)."""
     if top.interval is None or not top.is_shown:
         return False
-    n = sum(one.n for one in rest)
-    of_rest = sum(one.n * one.difference for one in rest) / n
+    n = sum(group.n for group in rest)
+    of_rest = sum(group.n * group.difference for group in rest) / n
     halves = [
-        one.n / n * (one.interval.high - one.interval.low) / 2 for one in rest if one.interval
+        group.n / n * (group.interval.high - group.interval.low) / 2
+        for group in rest
+        if group.interval
     ]
     end = top.interval.low if top.difference > 0 else top.interval.high
     reach = math.hypot(top.difference - end, *halves)
@@ -385,16 +394,16 @@ def _is_apart(top: GroupFigure, rest: Sequence[GroupFigure]) -> bool:
 
 def places_of(splits: Iterable[Split]) -> dict[str, str]:
     """The place that has most of each metric's difference, such as "task billing"."""
-    found: dict[str, str] = {}
-    for one in splits:
-        if one.against and (group := main_group(one.groups)) is not None:
-            found.setdefault(one.metric, f"{one.by} {group or 'unnamed'}")
-    return found
+    groups: dict[str, str] = {}
+    for split in splits:
+        if split.against and (group := main_group(split.groups)) is not None:
+            groups.setdefault(split.metric, f"{split.by} {group or 'unnamed'}")
+    return groups
 
 
 def places_in_words(places: Mapping[str, str], most: int) -> list[str]:
     """Says where metrics differ, of up to `most` metrics; "" stands for no place."""
     if len(set(places.values())) == 1:
-        return [f"most of it in {place}" for place in set(places.values()) if place]
-    told = [f"{metric} mostly in {place}" for metric, place in places.items() if place]
-    return told[:most]
+        return [f"most of it in {group}" for group in set(places.values()) if group]
+    sentences = [f"{metric} mostly in {group}" for metric, group in places.items() if group]
+    return sentences[:most]

@@ -22,7 +22,7 @@ from memray_eval.errors import ConfigError
 from memray_eval.types import EXISTING, Record
 
 if TYPE_CHECKING:
-    from memray_eval.analysis.calibration import CalibrationReport, Figure, Unit
+    from memray_eval.analysis.calibration import CalibrationReport, Coefficient, Unit
     from memray_eval.datasets.labels import LabelledResponse
 
 # A file of responses, by this judge -> what came of each
@@ -311,7 +311,7 @@ def _format_row(title: str, cells: Sequence[str]) -> str:
     return f"{title:<16}" + "".join(f"{cell:>{CELL}}" for cell in cells)
 
 
-def _format_figure(figure: Figure | None) -> str:
+def _format_figure(figure: Coefficient | None) -> str:
     if figure is None or figure.value is None:
         return "-"
     span = (

@@ -600,22 +600,22 @@ class Assumptions(Frozen):
 class AffectConfig(Frozen):
     """How the user's emotion and traits are found if a sample does not give them; off unless
     `enabled`. Speech is a sample's own recording (metadata.audio), else made by `tts`. Synthetic
-    speech carries almost no emotion: a speech weight pays for people's own recordings only. The
-    lexicon and the classifier come with the package, and read English."""
+    speech carries almost no emotion: a speech weight pays for people's own recordings only. A
+    sample that nothing reads or hears has no emotion, and metrics that need it do not apply."""
 
     enabled: bool = False
     """Whether they are looked for at all."""
-    emotion: NameOrOff = "lexicon"
-    """Who reads the query: `lexicon`, `classifier`, `transformers:MODEL`, `judge`, or `off`."""
-    speech: str = "prosody"
-    """Who hears it: `prosody` (arousal alone), `transformers:MODEL`, `openai`, or `uniform`."""
+    emotion: NameOrOff = "off"
+    """Who reads the query: `judge`, `transformers:MODEL`, or `off`."""
+    speech: str = "uniform"
+    """Who hears it: `transformers:MODEL`, `openai`, or `uniform`."""
     tts: NameOrOff = "auto"
-    """Who speaks queries that have no recording: `auto` (openai where its key is set), `openai`,
-    `local`, or `off`."""
+    """Who speaks queries that have no recording: `auto` (openai if its key is set), `openai`, or
+    `off`."""
     tts_model: str = "gpt-4o-mini-tts"
     """OpenAI's model for speech."""
     voice: str | None = None
-    """The voice; by default the backend's own."""
+    """OpenAI's voice; by default alloy."""
     speech_weight: float = 0.3
     """How much what was heard counts."""
     text_weight: float = 0.7

@@ -6,21 +6,22 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 
 from memray_eval.affect.enriching import (
+    JUDGE,
     NOTES,
     AffectBackends,
     add_affect,
     find_degraded,
     uniform_emotion,
 )
-from memray_eval.affect.speech import SpeechEmotion, build_speech_emotion
-from memray_eval.affect.text import build_text_emotion
-from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis, local_voice
-from memray_eval.affect.traits import JUDGE, build_traits
+from memray_eval.affect.labels import normalised_weights
+from memray_eval.affect.speech import ListenerSpeech, SpeechEmotion, load_speech_emotion
+from memray_eval.affect.text import OFF, TextEmotion, load_text_emotion
+from memray_eval.affect.text_to_speech import AudioStore, Speaker, choose_synthesis
 from memray_eval.config.sections import AffectConfig, JudgingConfig
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import read_samples
@@ -36,7 +37,8 @@ from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
 from memray_eval.types import Candidate, Sample, unit_id
 
-if TYPE_CHECKING:  # it imports what no worker needs
+if TYPE_CHECKING:  # they import what no worker needs
+    from memray_eval.affect.speech_client import SpeechServer
     from memray_eval.execution.run_plan import RunPlan
 
 AFFECT, TRAITS, DEGRADED_TRAITS = "affect", "traits", "traits degraded"
@@ -141,9 +143,7 @@ class EnrichSamples(AskingStage):
                 line = f"No {what} could be read of sample {sample.id!r} ({stands}): {failed[what]}"
                 self._context.counter.add_line(line)
         store = Counter(
-            self._backends.store.counts.model_dump()
-            if self._backends and self._backends.store
-            else {}
+            self._backends.store.counts if self._backends and self._backends.store else {}
         )
         counts.update(
             {f"store {name}": count - self._counted[name] for name, count in store.items()}
@@ -156,34 +156,40 @@ class EnrichSamples(AskingStage):
         judge = None
         if self._choices:
             judge = build_judges(self._choices, self._judging, self._connect())[AFFECT][0]
-        synthesis = choose_synthesis(config.tts, config.base_url) if config.hears else "off"
         return AffectBackends(
-            text=None if config.emotion == JUDGE else build_text_emotion(config.emotion),
+            text=self._load_text(),
             speech=self._build_speech() if config.hears else None,
             store=AudioStore(None if config.cache == "auto" else config.cache)
             if config.hears
             else None,
-            speaker=self._build_speaker(synthesis),
-            speech_weight=config.speech_weight,
-            text_weight=config.text_weight,
-            traits=None if config.traits == JUDGE else build_traits(config.traits),
+            speaker=self._build_speaker() if config.hears else None,
+            weights=normalised_weights(config.speech_weight, config.text_weight),
+            traits=config.traits,
             judge=judge,
             frame=judge_messages,
         )
 
+    def _load_text(self) -> TextEmotion | Literal["judge"] | None:
+        if self._config.emotion == JUDGE:
+            return JUDGE
+        return None if self._config.emotion == OFF else load_text_emotion(self._config.emotion)
+
     def _build_speech(self) -> SpeechEmotion:
-        from memray_eval.affect.speech_client import OpenAIListener, SpeechServer
+        from memray_eval.affect.speech_client import OpenAIListener
 
-        server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
-        listener = OpenAIListener(server=server) if self._config.speech == "openai" else None
-        return build_speech_emotion(self._config.speech, listener)
+        if self._config.speech == ListenerSpeech.name:
+            return ListenerSpeech(OpenAIListener(server=self._speech_server()))
+        return load_speech_emotion(self._config.speech)
 
-    def _build_speaker(self, synthesis: str) -> Speaker | None:
-        from memray_eval.affect.speech_client import VOICE, OpenAIVoice, SpeechServer
+    def _build_speaker(self) -> Speaker | None:
+        from memray_eval.affect.speech_client import VOICE, OpenAIVoice
 
-        if synthesis == "off":
+        config = self._config
+        if choose_synthesis(config.tts, config.base_url) == OFF:
             return None
-        if synthesis == "local":
-            return local_voice(self._config.voice) if self._config.voice else local_voice()
-        server = SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)
-        return OpenAIVoice(self._config.tts_model, self._config.voice or VOICE, server)
+        return OpenAIVoice(config.tts_model, config.voice or VOICE, self._speech_server())
+
+    def _speech_server(self) -> SpeechServer:
+        from memray_eval.affect.speech_client import SpeechServer
+
+        return SpeechServer(base_url=self._config.base_url, api_key_env=self._config.api_key_env)

@@ -12,9 +12,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval._version import __version__
+from memray_eval.affect.enriching import EMOTION_NEEDS, UNAVAILABLE
 from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
-from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
@@ -185,13 +186,7 @@ def _reading_notes(
         )
     if spec.unscored:
         notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
-    if unread := counts.get(DEGRADED_TRAITS):
-        notes.append(f"the traits of {unread} samples count as unknown: they could not be read.")
-    if unheard := counts.get("degraded"):
-        notes.append(
-            f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read "
-            "or heard."
-        )
+    notes.extend(_affect_notes(counts))
     if estimated := [
         name
         for name, choice in spec.judges.items()
@@ -223,6 +218,22 @@ def _reading_notes(
             "expect low scores."
         )
     return notes
+
+
+def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
+    """What could not be found of the samples' emotion and traits."""
+    if unread := counts.get(DEGRADED_TRAITS):
+        yield f"the traits of {unread} samples count as unknown: they could not be read."
+    if unheard := counts.get("degraded"):
+        yield (
+            f"the emotion of {unheard} samples is uniform, wholly or as far as it was to be read "
+            "or heard."
+        )
+    if n_unavailable := counts.get(f"emotion {UNAVAILABLE}"):
+        yield (
+            f"the emotion of {n_unavailable} samples is not available: it needs {EMOTION_NEEDS}. "
+            "Metrics that need it do not apply."
+        )
 
 
 def inapplicable_metrics(

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from memray_eval.analysis.marks import NOTHING
-from memray_eval.analysis.pairs.models import Criterion, PairwiseReport, Rate, Standing
+from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, PairwiseReport, Rate
 from memray_eval.report.sections import Content, Section, Table, ends, lines_of, wrap_text
 
 DUELS_SHOWN = 15
@@ -138,7 +138,7 @@ def how_measured(report: PairwiseReport) -> str:
     )
 
 
-def _standing_row(standing: Standing) -> tuple[str, ...]:
+def _standing_row(standing: CandidateStanding) -> tuple[str, ...]:
     return (
         NOTHING if standing.rank is None else f"{standing.rank}",
         standing.candidate,
@@ -150,14 +150,14 @@ def _standing_row(standing: Standing) -> tuple[str, ...]:
     )
 
 
-def format_ranks(standing: Standing) -> str:
+def format_ranks(standing: CandidateStanding) -> str:
     """The ranks that the data leave open."""
     if standing.rank_low is None or standing.rank_low == standing.rank_high:
         return NOTHING if standing.rank_low is None else f"{standing.rank_low}"
     return f"{standing.rank_low}-{standing.rank_high}"
 
 
-def format_strength(standing: Standing) -> str:
+def format_strength(standing: CandidateStanding) -> str:
     """The strength with its interval; who won or lost every pair has none in figures."""
     if standing.strength is None:
         return NOTHING

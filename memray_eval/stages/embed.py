@@ -23,12 +23,14 @@ from memray_eval.types import Record, Response, Score
 async def embed_records(
     records: Sequence[Record], metrics: Sequence[Metric], embedder: Embedder
 ) -> list[Record]:
-    """Adds a score for each metric that a record has none for. If the embedding call fails, those
-    scores are errors. If it fails with anything but an EmbeddingError, each record is tried alone,
-    because one odd text may be the reason."""
+    """Adds a score for each metric that a record has none for; an error if the embedding call
+    fails. After anything but an EmbeddingError each record is tried alone, because one odd text may
+    be the reason."""
     wanted = [_collect_texts(record, metrics) for record in records]
-    lists = (found for by_metric in wanted for found in by_metric.values())
-    texts = sorted({text for found in lists if not isinstance(found, Score) for text in found})
+    lists = (texts_of for by_metric in wanted for texts_of in by_metric.values())
+    texts = sorted(
+        {text for texts_of in lists if not isinstance(texts_of, Score) for text in texts_of}
+    )
     try:
         vectors: Vectors = (
             dict(zip(texts, await embedder.embed(texts), strict=True)) if texts else {}
@@ -38,19 +40,18 @@ async def embed_records(
     except Exception as error:
         if len(records) == 1:
             return [_fail_missing(records[0], metrics, describe_error(error), embedder.name)]
-        return [
-            one for record in records for one in await embed_records([record], metrics, embedder)
-        ]
+        alone = [await embed_records([record], metrics, embedder) for record in records]
+        return [scored for [scored] in alone]
     return [
-        _add_scores(record, metrics, asked, vectors, embedder.name)
-        for record, asked in zip(records, wanted, strict=True)
+        _add_scores(record, metrics, texts_of, vectors, embedder.name)
+        for record, texts_of in zip(records, wanted, strict=True)
     ]
 
 
 def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[str] | Score]:
     """Returns, by metric, the texts whose vectors it needs, or an error score if it could not name
     them."""
-    found: dict[str, list[str] | Score] = {}
+    by_metric: dict[str, list[str] | Score] = {}
     for metric in missing_metrics(record, metrics):
         try:
             texts = list(_texts(record, metric))
@@ -58,10 +59,10 @@ def _collect_texts(record: Record, metrics: Sequence[Metric]) -> dict[str, list[
                 raise TypeError(
                     f"the metric's texts hold {type(other[0]).__name__}, which is no text"
                 )
-            found[metric.name] = texts
+            by_metric[metric.name] = texts
         except Exception as error:
-            found[metric.name] = failed_score(metric, error)
-    return found
+            by_metric[metric.name] = failed_score(metric, error)
+    return by_metric
 
 
 def _fail_missing(record: Record, metrics: Sequence[Metric], error: str, embedder: str) -> Record:
@@ -85,14 +86,14 @@ def _texts(record: Record, metric: Metric) -> Sequence[str]:
 def _add_scores(
     record: Record,
     metrics: Sequence[Metric],
-    asked: Mapping[str, list[str] | Score],
+    texts_by_metric: Mapping[str, list[str] | Score],
     vectors: Vectors,
     embedder: str,
 ) -> Record:
     sample, response = record.sample, record.response or Response(error="not generated")
     scores = []
     for metric in missing_metrics(record, metrics):
-        texts = asked[metric.name]
+        texts = texts_by_metric[metric.name]
         if isinstance(texts, Score):
             scores.append(texts)
         elif isinstance(metric, EmbeddedMetric):

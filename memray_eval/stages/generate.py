@@ -24,13 +24,12 @@ def new_record(sample: Sample, candidate: Candidate) -> Record:
 async def generate(
     prompt: Prompt, candidate: Candidate, truncated_tokens: int | None, generator: Generator
 ) -> Response:
-    """The candidate's answer; asked once more with its `retry_max_tokens` where it has one and the
-    limit was used up without an answer. An exception that the client did not foresee becomes its
-    error."""
+    """Asks a candidate; once more with its `retry_max_tokens`, if it has one and the limit was used
+    up without an answer. An exception that the client did not foresee becomes the error."""
 
-    async def ask(asked: Candidate) -> Response:
+    async def ask(variant: Candidate) -> Response:
         try:
-            return await generator.generate(prompt, asked)
+            return await generator.generate(prompt, variant)
         except EvalError:
             raise
         except Exception as error:

@@ -43,20 +43,18 @@ from memray_eval.types import (
     join_jurors,
 )
 
-# "metric" or "metric/task" -> who judges it. A judged metric that is missing here, or has no judge,
-# is scored by its estimate, or, if it has none, not applicable.
+# "metric" or "metric/task" -> its judges. A judged metric without one is scored by its estimate; if
+# it has none, it is not applicable.
 Judges = Mapping[str, Sequence[Judge]]
 Vote = Literal["median", "majority"]
 T = TypeVar("T")
 
 
 class JudgingOptions(Frozen):
-    """How judges are asked.
-
-    `vote` combines several verdicts. `rubrics` replaces a metric's own rubric text, by "metric" or
-    "metric/task". `on_failure` says what replaces a verdict that no judge gave, if the metric
-    supports it. `siblings` says, by candidate, how many answer a sample beside each other, itself
-    among them; 1 if it is not named."""
+    """How judges are asked. `vote` combines several verdicts. `rubrics` replaces a metric's own
+    rubric text, by "metric" or "metric/task". `on_failure` says what replaces a missing verdict, if
+    the metric supports it. `siblings` counts, by candidate, the candidates that answer a sample
+    beside each other, itself included; 1 by default."""
 
     vote: Vote = "median"
     rubrics: Mapping[str, str] = Field(default_factory=dict)
@@ -65,8 +63,8 @@ class JudgingOptions(Frozen):
 
 
 def scored_by_judge_stage(metric: Metric, judges: Container[str]) -> bool:
-    """Whether this stage scores the metric, given the names of the metrics that a model judges. The
-    embed stage scores the others."""
+    """Returns True if this stage scores the metric, given the names of the metrics that a model
+    judges. The embed stage scores the others."""
     if isinstance(metric, JudgedMetric):
         return metric.name in judges or (metric.estimate is None or metric.estimate.texts is None)
     return isinstance(metric, ComputedMetric)
@@ -76,75 +74,75 @@ async def judge_record(
     record: Record, metrics: Sequence[Metric], judges: Judges, asking: JudgingOptions | None = None
 ) -> Record:
     """Adds a score for each metric that the record has none for, all concurrently. Several judges
-    of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once every call that was made
-    has ended."""
+    of a metric vote. Raises Stopped (BudgetSpent) and ServiceLost, once all calls have ended."""
     options = asking or JudgingOptions()
-    asked = _share_calls(prompts_of_record(record, metrics, judges, options), metrics)
+    calls = _share_calls(prompts_of_record(record, metrics, judges, options), metrics)
     scores = await _gather_all(
-        _score(record, metric, judges, options, asked.get(metric.name, ()))
+        _score(record, metric, judges, options, calls.get(metric.name, ()))
         for metric in missing_metrics(record, metrics)
     )
     return record.with_scores(scores)
 
 
-class Asked(NamedTuple):
+class JudgeCalls(NamedTuple):
     """A judge, and the messages of each of its calls about one metric."""
 
     judge: Judge
     calls: Sequence[Sequence[Message]]
 
 
-AskedByMetric: TypeAlias = dict[str, Sequence[Asked] | Score]
+CallsByMetric: TypeAlias = dict[str, Sequence[JudgeCalls] | Score]
 
 
 class _SharingJudge:
-    """A judge that is asked the same question once for all metrics of a record: what it came to is
-    the first one's, with all that it took, and the others' at no cost."""
+    """Asks a judge the same question once for all metrics of a record: the first metric's verdict
+    has the costs, the others' are free."""
 
-    def __init__(self, judge: Judge, made: dict[Any, asyncio.Task[Verdict]], place: int) -> None:
-        self.name, self._judge, self._made, self._place = judge.name, judge, made, place
+    def __init__(self, judge: Judge, tasks: dict[Any, asyncio.Task[Verdict]], juror: int) -> None:
+        self.name, self._judge, self._tasks, self._juror = judge.name, judge, tasks, juror
 
     async def judge(self, messages: Sequence[Message], judgment: type[BaseModel]) -> Verdict:
-        key = self.name, self._place, judgment, tuple(messages)
-        if (call := self._made.get(key)) is None:
-            self._made[key] = asyncio.create_task(self._judge.judge(messages, judgment))
-            return await self._made[key]
+        key = self.name, self._juror, judgment, tuple(messages)
+        if (call := self._tasks.get(key)) is None:
+            self._tasks[key] = asyncio.create_task(self._judge.judge(messages, judgment))
+            return await self._tasks[key]
         try:
             verdict = await call
         except JudgeError as error:
-            mine = copy(error)  # the first one's tells what it took
-            mine.set_tokens(Usage())
-            mine.cost_usd = mine.saved_usd = mine.calls = 0
-            raise mine from error
+            free_error = copy(error)  # the first metric's error has the costs
+            free_error.set_tokens(Usage())
+            free_error.cost_usd = free_error.saved_usd = free_error.calls = 0
+            raise free_error from error
         free = {"usage": Usage(), "cost_usd": 0.0, "saved_usd": 0.0, "latency_s": 0.0}
         return verdict.model_copy(update={**free, "cached": True, "calls": 0})
 
 
-def _share_calls(asked: AskedByMetric, metrics: Sequence[Metric]) -> AskedByMetric:
-    """Has metrics that share a judgment share their calls, whether or not calls are remembered."""
-    judgments = {one.name: one.judgment for one in metrics if isinstance(one, JudgedMetric)}
-    sharing = Counter(judgments[name] for name in asked)
-    made: dict[Any, asyncio.Task[Verdict]] = {}
+def _share_calls(calls_by_metric: CallsByMetric, metrics: Sequence[Metric]) -> CallsByMetric:
+    """Makes metrics that share a judgment share their calls, whether or not calls are cached."""
+    judgments = {
+        metric.name: metric.judgment for metric in metrics if isinstance(metric, JudgedMetric)
+    }
+    sharing = Counter(judgments[name] for name in calls_by_metric)
+    tasks: dict[Any, asyncio.Task[Verdict]] = {}
     return {
-        name: each
-        if isinstance(each, Score) or sharing[judgments[name]] == 1
+        name: jury
+        if isinstance(jury, Score) or sharing[judgments[name]] == 1
         else [
-            Asked(_SharingJudge(judge, made, place), calls)
-            for place, (judge, calls) in enumerate(each)
+            JudgeCalls(_SharingJudge(judge, tasks, juror), calls)
+            for juror, (judge, calls) in enumerate(jury)
         ]
-        for name, each in asked.items()
+        for name, jury in calls_by_metric.items()
     }
 
 
 def prompts_of_record(
     record: Record, metrics: Sequence[Metric], judges: Judges, options: JudgingOptions
-) -> AskedByMetric:
-    """What judges are asked about a record, by the metrics that they judge; the score of a metric
-    that does not apply, or cannot ask. Long prompts know how many calls of the run begin alike. All
-    metrics count, also those that the record has a score for: a prompt is the same in every
-    session."""
+) -> CallsByMetric:
+    """Builds the calls to judges about a record by metric, or the score of a metric that does not
+    apply or whose prompt fails. Long prompts know how many calls of the run begin alike. All
+    metrics count, also scored ones: a prompt is the same in every session."""
     response = record.response or Response(error="not generated")
-    found: AskedByMetric = {}
+    calls_by_metric: CallsByMetric = {}
     judgments: dict[str, type[BaseModel]] = {}
     for metric in metrics if not response.is_empty else ():
         if not isinstance(metric, JudgedMetric):
@@ -152,53 +150,58 @@ def prompts_of_record(
         if not (jury := lookup_for_task(judges, metric.name, record.sample.task)):
             continue
         if (without := unscorable(metric, record.sample, response)) is not None:
-            found[metric.name] = without
+            calls_by_metric[metric.name] = without
             continue
         rubric = lookup_for_task(options.rubrics, metric.name, record.sample.task)
         try:
             calls = metric.make_calls(record.sample, response, rubric)
         except Exception as error:  # a user's own
-            found[metric.name] = failed_score(metric, error)
+            calls_by_metric[metric.name] = failed_score(metric, error)
         else:
             judgments[metric.name] = metric.judgment
-            found[metric.name] = [Asked(judge, calls) for judge in jury]
-    return _tell_readers(found, judgments, options.siblings.get(record.candidate.name, 1))
+            calls_by_metric[metric.name] = [JudgeCalls(judge, calls) for judge in jury]
+    return _note_shared_starts(
+        calls_by_metric, judgments, options.siblings.get(record.candidate.name, 1)
+    )
 
 
-def _tell_readers(
-    asked: AskedByMetric, judgments: Mapping[str, type[BaseModel]], siblings: int
-) -> AskedByMetric:
-    """Has each long prompt know how many different calls to its judge begin alike; as many are
-    made about each of the record's siblings."""
+def _note_shared_starts(
+    calls_by_metric: CallsByMetric, judgments: Mapping[str, type[BaseModel]], siblings: int
+) -> CallsByMetric:
+    """Notes on each long prompt how many different calls to its judge begin alike; as many are made
+    about each of the record's siblings."""
     starts, seen = Counter[Any](), set[Any]()
-    for metric, each in asked.items():
-        for place, (judge, calls) in enumerate(() if isinstance(each, Score) else each):
+    for metric, jury in calls_by_metric.items():
+        for juror, (judge, calls) in enumerate(() if isinstance(jury, Score) else jury):
             for prompt in calls:
                 if not is_long_start(prompt):
                     continue
                 # Metrics that share a judgment ask the same call, which is made once
-                call = prompt, judgments[metric], place
+                call = prompt, judgments[metric], juror
                 if call not in seen:
                     seen.add(call)
                     starts[judge.name, prompt.shared] += 1
     if not starts:
-        return asked
+        return calls_by_metric
 
-    def told(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
+    def with_readers(judge: Judge, prompt: Sequence[Message]) -> Sequence[Message]:
         if not is_long_start(prompt):
             return prompt
         return prompt.read_by(starts[judge.name, prompt.shared] * siblings)
 
     return {
-        metric: each
-        if isinstance(each, Score)
-        else [Asked(judge, [told(judge, prompt) for prompt in calls]) for judge, calls in each]
-        for metric, each in asked.items()
+        metric: jury
+        if isinstance(jury, Score)
+        else [
+            JudgeCalls(judge, [with_readers(judge, prompt) for prompt in calls])
+            for judge, calls in jury
+        ]
+        for metric, jury in calls_by_metric.items()
     }
 
 
 def fail_unjudged(record: Record, metrics: Sequence[Metric], error: BaseException) -> Record:
-    """Adds an error for each metric that the record has no score for: what judging it raised."""
+    """Adds an error, which judging raised, for each metric that the record has no score for."""
     missing = missing_metrics(record, metrics)
     return record.with_scores(failed_score(metric, error) for metric in missing)
 
@@ -207,21 +210,20 @@ def fail_ungenerated(record: Record, metrics: Sequence[Metric]) -> Record:
     """Adds, for each metric that the record has no score for, the score of a record whose
     generation failed. Both stages that score would add the same."""
     response = record.response or Response(error="not generated")
-    found = (
+    scores = (
         unscorable(metric, record.sample, response) for metric in missing_metrics(record, metrics)
     )
-    return record.with_scores(score for score in found if score is not None)
+    return record.with_scores(score for score in scores if score is not None)
 
 
 def missing_metrics(record: Record, metrics: Sequence[Metric]) -> list[Metric]:
     """The metrics that a record has no score for."""
-    there = {score.metric for score in record.scores}
-    return [metric for metric in metrics if metric.name not in there]
+    scored = {score.metric for score in record.scores}
+    return [metric for metric in metrics if metric.name not in scored]
 
 
 async def _gather_all(tasks: Iterable[Awaitable[T]]) -> list[T]:
-    """Awaits all tasks, then raises what the first of them raised. A call that was paid for is
-    never abandoned."""
+    """Awaits all tasks, then raises the first error: no paid call is abandoned."""
     results = []
     for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, BaseException):
@@ -235,7 +237,7 @@ async def _score(
     metric: Metric,
     judges: Judges,
     options: JudgingOptions,
-    asked: Sequence[Asked] | Score,
+    jury_calls: Sequence[JudgeCalls] | Score,
 ) -> Score:
     response = record.response or Response(error="not generated")
     jury = (
@@ -245,14 +247,14 @@ async def _score(
     )
     if jury and isinstance(metric, JudgedMetric):
         if not response.is_empty:
-            return await _ask_jury(record, response, metric, asked, options)
+            return await _ask_jury(record, response, metric, jury_calls, options)
         return score_empty(metric, record.sample, response)
-    found = score_unasked(record, metric, options)
-    return found.to_score() if isinstance(found, ComputedScore) else found
+    score = score_unasked(record, metric, options)
+    return score.to_score() if isinstance(score, ComputedScore) else score
 
 
 def score_unasked(record: Record, metric: Metric, options: JudgingOptions) -> ComputedScore | Score:
-    """The score of a metric that no model judges: by code, or by rules that read words alone."""
+    """Scores a metric that no model judges, by code or by rules that read words alone."""
     response = record.response or Response(error="not generated")
     if isinstance(metric, ComputedMetric):
         return compute_score(metric, record.sample, response)
@@ -264,30 +266,30 @@ async def _ask_jury(
     record: Record,
     response: Response,
     metric: JudgedMetric,
-    asked: Sequence[Asked] | Score,
+    jury_calls: Sequence[JudgeCalls] | Score,
     options: JudgingOptions,
 ) -> Score:
     """Asks all judges of a metric and combines their scores. If none gave a verdict, falls back to
     `options.on_failure`."""
     CURRENT_UNIT.set(f"{record.unit_id} {metric.name}")
-    if isinstance(asked, Score):
-        return asked
+    if isinstance(jury_calls, Score):
+        return jury_calls
     outcomes = await _gather_all(
-        _ask_judge(record, response, metric, judge, calls) for judge, calls in asked
+        _ask_judge(record, response, metric, judge, calls) for judge, calls in jury_calls
     )
-    score = combine_votes([one.score for one in outcomes], options.vote)
-    if options.on_failure in metric.without_judge and not any(one.is_verdict for one in outcomes):
+    score = combine_votes([outcome.score for outcome in outcomes], options.vote)
+    if options.on_failure in metric.without_judge and not any(
+        outcome.is_verdict for outcome in outcomes
+    ):
         return score_without_judge(metric, record.sample, response, options.on_failure, score)
     return score
 
 
 def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
-    """Combines the scores of several judges into one: the median verdict (the lower of two), or the
-    most frequent one (the median on a tie).
-
-    The score names every judge that gave a verdict, and keeps all values (`jury` in its judgment)
-    and how far apart they were (part DISAGREEMENT). Tokens and costs are the sums over all judges.
-    Without any verdict the first failure stands."""
+    """Combines the scores of several judges: the median verdict (the lower of two), or the most
+    frequent (the median on a tie). The score names every judge that gave a verdict, and keeps all
+    values (`jury` in its judgment) and their range (part DISAGREEMENT). Tokens and costs are sums
+    over all judges. Without any verdict it is the first failure."""
     if len(scores) == 1:
         return scores[0]
     heard = sorted(
@@ -330,42 +332,42 @@ def combine_votes(scores: Sequence[Score], vote: Vote) -> Score:
 async def _ask_each(
     judge: Judge, metric: JudgedMetric, calls: Sequence[Sequence[Message]]
 ) -> Verdict:
-    """The verdict of one judge: of its one call, or of all that the metric makes, joined. Raises
-    what the first call that failed raised, with what all of them cost."""
+    """Returns the verdict of one judge on its one call, or on all calls of the metric, joined.
+    Raises the error of the first call that failed, with the costs of all."""
     if metric.join is None:
         return await judge.judge(calls[0], metric.judgment)
-    found = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(judge.judge(messages, metric.judgment) for messages in calls), return_exceptions=True
     )
-    verdicts = [one for one in found if isinstance(one, Verdict)]
-    usage = sum((one.usage for one in verdicts), Usage())
-    cost_usd = sum(one.cost_usd for one in verdicts)
-    saved_usd = sum(one.saved_usd for one in verdicts)
-    n_paid = sum(one.calls for one in verdicts if not one.cached)
-    for one in found:
-        if isinstance(one, JudgeError):
-            one.set_tokens(Usage.of(one) + usage)
-            one.cost_usd += cost_usd
-            one.saved_usd += saved_usd
-            one.calls += n_paid
-        if isinstance(one, BaseException):
-            raise one
+    verdicts = [verdict for verdict in outcomes if isinstance(verdict, Verdict)]
+    usage = sum((verdict.usage for verdict in verdicts), Usage())
+    cost_usd = sum(verdict.cost_usd for verdict in verdicts)
+    saved_usd = sum(verdict.saved_usd for verdict in verdicts)
+    n_paid = sum(verdict.calls for verdict in verdicts if not verdict.cached)
+    for outcome in outcomes:
+        if isinstance(outcome, JudgeError):
+            outcome.set_tokens(Usage.of(outcome) + usage)
+            outcome.cost_usd += cost_usd
+            outcome.saved_usd += saved_usd
+            outcome.calls += n_paid
+        if isinstance(outcome, BaseException):
+            raise outcome
     return Verdict(
-        judgment=metric.join([one.judgment for one in verdicts]),
+        judgment=metric.join([verdict.judgment for verdict in verdicts]),
         judge=verdicts[0].judge,
         served_model=join_jurors(dict.fromkeys(filter(None, (v.served_model for v in verdicts))))
         or None,
         usage=usage,
         cost_usd=cost_usd,
         saved_usd=saved_usd,
-        latency_s=max(one.latency_s for one in verdicts),
-        cached=all(one.cached for one in verdicts),
+        latency_s=max(verdict.latency_s for verdict in verdicts),
+        cached=all(verdict.cached for verdict in verdicts),
         calls=n_paid,
     )
 
 
 class _JudgeOutcome(NamedTuple):
-    """The score of one judge, and whether the judge gave a verdict at all."""
+    """The score of one judge; `is_verdict` is False if it failed."""
 
     score: Score
     is_verdict: bool

@@ -9,35 +9,34 @@ ANSWER_TOKENS_PER_S = "sum(tokens) FILTER (is_timed) / sum(duration_s) FILTER (i
 
 
 def rows_per_s(rows: int, span_s: float | None) -> float | None:
-    """A stage's rate: the rows that it is done with in this session, over the seconds from its
-    first start to its last end. None before it has any."""
+    """A stage's rate: its finished rows of this session, over the seconds from its first start to
+    its last end. None before it has any."""
     return _divide(rows, span_s)
 
 
 def period_per_s(count: int, seconds: float) -> float | None:
-    """The rate at a time: the judge calls that were sent in a period, tries again included, or the
-    units that a stage was done with in it, over its seconds. The period is the last ten seconds in
-    a live view, and a bin of the page's plots."""
+    """The rate at a time: the judge calls sent in a period, retries included, or the units that a
+    stage finished in it, over its seconds: the last ten in a live view, a bin in plots."""
     return _divide(count, seconds)
 
 
 def generated_tokens_per_s(output_tokens: int, busy_s: float | None) -> float | None:
     """A candidate's throughput: the output tokens of all its answers, over the seconds in which any
-    of its requests was under way. Answers that are generated side by side add up."""
+    of its requests was under way."""
     return _divide(output_tokens, busy_s)
 
 
 def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> float | None:
-    """How fast one answer came: its output tokens over all of its seconds, those until its first
-    token included. Of several answers: ANSWER_TOKENS_PER_S."""
+    """One answer's speed: its output tokens over all of its seconds, those until its first token
+    included. Of several answers: ANSWER_TOKENS_PER_S."""
     return _divide(output_tokens, duration_s)
 
 
 def decode_tokens_per_s(
     output_tokens: int | None, ttft_s: float | None, duration_s: float | None
 ) -> float | None:
-    """How fast one answer went on once it had begun: its output tokens after the first, over the
-    seconds after that. None where an answer has one token, or the first one's time is unknown."""
+    """One answer's speed once it has begun: its output tokens after the first, over the seconds
+    after that. None for one token, or if the first one's time is unknown."""
     if output_tokens is None or output_tokens < 2 or ttft_s is None or duration_s is None:
         return None
     return _divide(output_tokens - 1, duration_s - ttft_s)

@@ -32,11 +32,10 @@ def render(
     template: Mapping[str, Any] = MappingProxyType({}),
 ) -> Rendered:
     """Renders the prompt in at most `room` tokens (None: no limit), cutting the middle out of its
-    longest message (LongBench's way), or whole sessions where the prompt shows a conversation.
-
-    A prompt that may not be cut, or whose other messages alone take the room, comes back whole: the
-    engine refuses it, and reports by how much it is too long. A model without a chat template gets
-    plain text. A chat template is told `template`, such as enable_thinking."""
+    longest message (as LongBench), or whole sessions if the prompt shows a conversation. A prompt
+    that may not be cut, or whose other messages take the room, comes back whole: the engine refuses
+    it. A model without a chat template gets plain text. `template` are arguments of the chat
+    template, such as enable_thinking."""
     is_chat = prompt.is_chat and tokenizer.has_chat
     if prompt.passages and prompt.is_cut and room is not None:
         return _render_conversation(prompt, tokenizer, room, is_chat, template)
@@ -63,14 +62,16 @@ def render(
 
 
 def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
-    """What a record notes of a conversation that its prompt shows, once it is cut: which pieces of
-    the sample's evidence are in it, by their numbers, and how many sessions and turns are not."""
+    """Notes of a cut conversation: the numbers of the evidence that it shows, and how many sessions
+    and turns are left out."""
     if not prompt.passages:
         return dict(prompt.about)
-    sessions = {one.session for one in prompt.passages} - {one.session for one in kept}
+    sessions = {passage.session for passage in prompt.passages} - {
+        passage.session for passage in kept
+    }
     return {
         **prompt.about,
-        "evidence_shown": sorted({place for one in kept for place in one.holds}),
+        "evidence_shown": sorted({piece for passage in kept for piece in passage.holds}),
         "sessions_left_out": len(sessions),
         "turns_left_out": len(prompt.passages) - len(kept),
     }
@@ -79,18 +80,17 @@ def note_passages(prompt: Prompt, kept: Sequence[Passage]) -> dict[str, Any]:
 def _render_conversation(
     prompt: Prompt, tokenizer: Tokenizer, room: int, is_chat: bool, template: Mapping[str, Any]
 ) -> Rendered:
-    """Keeps as many sessions from either end as fit, turn about; where not even one does, turns.
-    Passages are counted one by one, so that a conversation of a million tokens is never in memory
-    as tokens. What is left out is counted so too."""
+    """Keeps as many sessions from either end as fit, alternately; turns if none does. Passages
+    are counted one by one: a conversation of a million tokens is never in memory as tokens."""
     form, text = "chat" if is_chat else "plain", prompt.messages[-1].content
     first, last = prompt.passages[0].start, prompt.passages[-1].end
 
     def shorten(kept: Sequence[Passage]) -> tuple[Message, ...]:
-        middle = "".join(text[one.start : one.end] for one in kept)
+        middle = "".join(text[passage.start : passage.end] for passage in kept)
         content = text[:first] + middle + text[last:]
         return (*prompt.messages[:-1], prompt.messages[-1].model_copy(update={"content": content}))
 
-    sizes = [tokenizer.count(text[one.start : one.end]) for one in prompt.passages]
+    sizes = [tokenizer.count(text[passage.start : passage.end]) for passage in prompt.passages]
     frame = len(_tokens(shorten(()), tokenizer, is_chat, template))
     for spare in (0, *(SEAM_TOKENS << cut for cut in range(CUTS))):
         kept = _keep_ends(prompt.passages, sizes, room - frame - spare)
@@ -99,11 +99,11 @@ def _render_conversation(
         messages = shorten(kept)
         tokens = _tokens(messages, tokenizer, is_chat, template)
         if len(tokens) <= room:
-            there = {one.start for one in kept}
+            starts = {passage.start for passage in kept}
             gone = sum(
                 size
-                for one, size in zip(prompt.passages, sizes, strict=True)
-                if one.start not in there
+                for passage, size in zip(prompt.passages, sizes, strict=True)
+                if passage.start not in starts
             )
             return Rendered(tokens, messages, gone, form, tuple(kept))
     whole = _tokens(prompt.messages, tokenizer, is_chat, template)
@@ -111,30 +111,30 @@ def _render_conversation(
 
 
 def _keep_ends(passages: Sequence[Passage], sizes: Sequence[int], room: int) -> list[Passage]:
-    """The passages at both ends whose sizes fit into the room: of whole sessions, or, where none
-    fits, turn by turn."""
+    """Returns the passages at both ends that fit into the room: whole sessions, or turns if none
+    does."""
     of_session: list[list[int]] = []
-    for place, one in enumerate(passages):
-        if place and passages[place - 1].session == one.session:
-            of_session[-1].append(place)
+    for index, passage in enumerate(passages):
+        if index and passages[index - 1].session == passage.session:
+            of_session[-1].append(index)
         else:
-            of_session.append([place])
-    for groups in (of_session, [[place] for place in range(len(passages))]):
-        costs = [sum(sizes[place] for place in group) for group in groups]
+            of_session.append([index])
+    for groups in (of_session, [[index] for index in range(len(passages))]):
+        costs = [sum(sizes[index] for index in group) for group in groups]
         head, tail, left = 0, len(groups), room
         is_open = {"head": True, "tail": True}
         while head < tail and any(is_open.values()):
-            for end, place in (("head", head), ("tail", tail - 1)):
+            for end, index in (("head", head), ("tail", tail - 1)):
                 if not is_open[end] or head >= tail:
                     continue
-                if costs[place] > left:
+                if costs[index] > left:
                     is_open[end] = False
                     continue
-                left -= costs[place]
+                left -= costs[index]
                 head, tail = (head + 1, tail) if end == "head" else (head, tail - 1)
         if head or tail < len(groups):
-            taken = [place for group in (*groups[:head], *groups[tail:]) for place in group]
-            return [passages[place] for place in taken]
+            taken = [index for group in (*groups[:head], *groups[tail:]) for index in group]
+            return [passages[index] for index in taken]
     return []
 
 

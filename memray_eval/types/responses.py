@@ -296,12 +296,10 @@ class TokenCounts(Protocol):
 
 
 class Usage(Frozen):
-    """Tokens that one judge call cost, over all its attempts, the same for every provider.
-
-    `input_tokens` are all of the prompt's. Of them `cached_input_tokens` were read from the
-    provider's prompt cache, and `cache_write_tokens` were written into it at a price of their own;
-    a provider that bills no writes tells none. The cost of `unpriced_calls` is not known, and no
-    part of what is told beside it."""
+    """The tokens of one judge call over all its attempts, the same for every provider. Of the
+    `input_tokens` `cached_input_tokens` were read from the provider's prompt cache, and
+    `cache_write_tokens` were written into it at another price (0 if writes are not billed). The
+    cost of `unpriced_calls` is not known and not counted."""
 
     input_tokens: int = 0
     output_tokens: int = 0

@@ -50,10 +50,9 @@ class Message(Frozen):
 
 class Sample(Frozen):
     """One question to the model under test, with all that a metric may need to judge its answer.
-
-    `memory` maps a key to what is known of the user. `required_keys` must be used, `forbidden_keys`
-    must not (they may be absent from memory), `neutral_keys` may. `traits` are Big Five scores in
-    0-1; `emotion` is a distribution summing to 1."""
+    `memory` maps a key to a fact about the user: `required_keys` must be used, `forbidden_keys`
+    must not (they may be absent), `neutral_keys` may. `traits` are Big Five scores in 0-1;
+    `emotion` is a distribution summing to 1."""
 
     id: Name
     suite: str = ""
@@ -125,11 +124,9 @@ class Unanswered(Frozen):
 
 
 class Pair(Frozen):
-    """Two answers to one question, in the order in which a judge is shown them.
-
-    The record's response is the answer of `first`, and `other` that of `second`. `sample_id` and
-    `task` are those of the question in the runs that the answers are from. A pair of which one is
-    in `unanswered` is not judged."""
+    """Two answers to one question, in the order in which a judge is shown them: the record's
+    response is that of `first`, `other` that of `second`. `sample_id` and `task` are those of the
+    question in the runs that answered. A pair with an `unanswered` side is not judged."""
 
     sample_id: Name
     task: str = ""

@@ -56,13 +56,11 @@ class Score(Frozen):
     """The outcome of one metric on one record. `value` is None unless `status` is `scored`: a
     failure is never a zero.
 
-    `parts` are the counts that aggregates sum (tp, fp, fn, claims, ...); `judgment` is the whole
-    verdict as JSON; `judge` names who gave it, and `served_model` the model that answered, as its
-    server names it; of a jury those of all, in the order of `judge`, None if one is not named.
-    `calls` counts the judge calls that were answered, and so paid, for it: every juror, repeat and
-    asking again; None in records of older versions. `saved_usd` is what the provider's prompt cache
-    took off `cost_usd`; `cached` means that the verdict was remembered, and cost nothing.
-    """
+    `parts` are the counts that aggregates sum (tp, fp, claims, ...); `judgment` is the whole
+    verdict as JSON; `judge` names who gave it and `served_model` the model by its server's name, of
+    a jury all of them, None if one is not named. `calls` counts the answered, and so paid, judge
+    calls: jurors, repeats and retries; None in older records. `saved_usd` is what the provider's
+    prompt cache took off `cost_usd`; a `cached` verdict cost nothing."""
 
     metric: str
     status: Status

@@ -31,12 +31,10 @@ class SummarySection(Frozen):
 
 
 class Figure(Frozen):
-    """The figure that stands for a metric wherever only one does.
-
-    `average` is "mean" (of the values of its units) or "micro" (one ratio over all units, in which
-    every one of its `whole`, such as claims, counts once). `stderr` takes units as independent;
-    `low` and `high` are the 95 % interval, clustered where the summary's `intervals` says so.
-    `value` is None where nothing was scored, or there is none of the `whole`."""
+    """A metric's one figure: `average` is "mean" (of its units) or "micro" (one ratio over all
+    units, in which each of the `whole`, such as claims, counts once). `stderr` takes units as
+    independent; `low` and `high` are the 95 % interval, clustered if the summary's `intervals` says
+    so. `value` is None if nothing was scored, or there is none of the `whole`."""
 
     average: Literal["mean", "micro"] = "mean"
     value: float | None = None
@@ -55,15 +53,13 @@ class LabelsNeeded(Frozen):
 
 
 class AdjustedFigure(Frozen):
-    """What people would say of a metric's answers, from the judge's verdicts (`raw`, the mean of
-    the answers' values) and `n_labels` labels of people's, of `n_clusters` clusters, in the file
-    `labelled`. All figures are on the metric's scale.
+    """An estimate of people's figure for a metric, on its scale, from the judge's verdicts (`raw`,
+    their mean) and `n_labels` labels of people's, of `n_clusters` clusters, in the file `labelled`.
 
     `method` is "Rogan-Gladen", from the judge's `sensitivity` and `specificity`, or "PPI++", from
-    labels of answers like the run's (`is_own`: of its own) and a `tuning` (lambda, 0-1) of how far
-    the judge is relied on. `low` and `high` are the 95 % interval, which counts the labels' noise.
-    `needed` says what more labels would give; no number of them gives less than `least_half_width`.
-    Where it is `refused`, that says why, and there are no figures."""
+    labels of answers like the run's (`is_own`: of its own) and a `tuning` (lambda, 0-1). `low` and
+    `high` are the 95 % interval, labels' noise included. `needed` says what more labels would give;
+    none give less than `least_half_width`. If there are no figures, `refused` says why."""
 
     method: Literal["", "Rogan-Gladen", "PPI++"] = ""
     raw: float | None = None
@@ -83,11 +79,10 @@ class AdjustedFigure(Frozen):
 
 
 class EarlyDecision(Frozen):
-    """Why a run ended before all of its units: what `rule` asked for was decided by the first
-    `n_looked_at` units, of one candidate (or pairs of two), in the run's seeded order. `estimate`,
-    `low` and `high` are the metric's mean, or the difference of the second candidate (`of`) from
-    the first, on the metric's scale, by a confidence sequence: at `level` it holds at all looks
-    together."""
+    """Why a run ended early: its `rule` was decided by the first `n_looked_at` units of one
+    candidate (or pairs of two), in the seeded order. `estimate`, `low` and `high` are the metric's
+    mean, or the difference of the second candidate (`of`) from the first, by a confidence sequence:
+    at `level` it holds at all looks together."""
 
     rule: str
     metric: str
@@ -101,17 +96,13 @@ class EarlyDecision(Frozen):
 
 
 class MetricSummary(Frozen):
-    """One metric over all units of one candidate.
-
-    `n` counts units; `coverage` = scored / (n - not applicable), None when nothing applied. Figures
-    are None, never 0.0, where nothing was scored. `figure` stands for the metric; `mean` and what
-    follows it are of the units' values. `std` is the population's (numpy's default), `stderr` =
-    sample std / sqrt(n_scored). `n_no_answer` units have no score because there was no answer. Of
-    the scored, `n_estimated` are offline estimates and
-    `n_fallbacks` are what a rule gave because the judge failed; both follow from `judges`. `worth`
-    says what the estimates are worth, where there are any, and `reason` why the metric is not
-    applicable where the rules cannot tell. `adjusted` is there where the run was given labels of
-    people's (a calibration)."""
+    """One metric over all `n` units of one candidate. `coverage` = scored / (n - not applicable),
+    None if nothing applied. Figures are None, never 0.0, if nothing was scored. `figure` is the
+    metric's; `mean` and the fields after it are of the units' values. `std` is the population's,
+    `stderr` = sample std / sqrt(n_scored). `n_no_answer` units have no score for want of an answer.
+    Of the scored, `n_estimated` are offline estimates and `n_fallbacks` a rule's because the judge
+    failed; both follow from `judges`. `worth` says what estimates are worth, `reason` why the
+    metric is not applicable. `adjusted` exists if the run was given a calibration."""
 
     metric: str
     candidate: str
@@ -161,17 +152,16 @@ class MetricSummary(Frozen):
 
 
 class GenerationSummary(Frozen):
-    """The generation stage for one candidate. Tokens per second are output tokens over the
-    seconds in which any of its requests was under way.
+    """The generation stage for one candidate. Tokens per second are output tokens over the seconds
+    in which any of its requests was under way.
 
     `cached_tokens` of the prompts came from the engine's prefix cache; `cache_hit_rate` is their
-    share of the prompt tokens of the units where that was measured. Both are None where it never
-    was. `truncated` units lost the middle of their prompt, `thinking` units answered with thinking
-    blocks, and `prompt_forms` counts units by how they were asked (chat, plain). Of `uncounted`
-    answers the server did not tell the tokens, or not as numbers that can be: the sums are without
-    them. `no_answer` counts the units without an answer by cause, and `answered` those with one; it
-    is None in runs of older versions. `asked_again` of them were, with a larger limit, and
-    `answered_then` had an answer then."""
+    share where that was measured. Both are None if it never was. `truncated` units lost the middle
+    of their prompt, `thinking` units answered with thinking blocks, `prompt_forms` counts units by
+    form (chat, plain). The tokens of `uncounted` answers are not known and not in the sums.
+    `no_answer` counts units without an answer by cause, `answered` those with one (None in older
+    runs). `asked_again` units were asked with a larger limit, and `answered_then` then had an
+    answer."""
 
     candidate: str
     model: str
@@ -208,17 +198,12 @@ class ServedModel(Frozen):
 
 
 class TaskMetric(Frozen):
-    """One metric over the units of one task. `n` counts units with an outcome, those it does not
-    apply to among them.
-
-    `mean` and `stderr` are those of the metric's figure over the task (`average` says which, as in
-    Figure), in the metric's own scale, None where too little was scored. `coverage` = scored /
-    applicable and `error_rate` = n_failed / applicable, None when nothing applied. `calls` were
-    made to a judge model and paid, one each for a juror, a repeat and an asking again; `cached`
-    scores needed none. `fallbacks` are scores that a rule gave because the judge failed,
-    `estimates` those that rules gave because no judge was asked. `fixed` is 0: its rules were
-    withdrawn. `latency_s_mean` is over the calls, None if there
-    were none."""
+    """One metric over the `n` units of one task that have an outcome. `mean` and `stderr` are those
+    of the metric's figure (`average` as in Figure), None if too little was scored. `coverage` =
+    scored / applicable and `error_rate` = n_failed / applicable. `calls` were made to a judge model
+    and paid, retries included; `cached` scores needed none. `fallbacks` are a rule's scores because
+    the judge failed, `estimates` those because no judge was asked. `fixed` is 0: its rules were
+    withdrawn. `latency_s_mean` is over the calls."""
 
     metric: str
     n: int
@@ -243,11 +228,9 @@ class TaskMetric(Frozen):
 
 class Agreement(Frozen):
     """How far the judge's verdict and the rule (its score 0.5 or more) agree, over the `n` units
-    that have both.
-
-    `only_judge` and `only_rule` count the disagreements: correct for one, not for the other.
-    `share` of the units agree. `kappa` is Cohen's, None where it is not defined: both find every
-    unit correct, or both none, so that chance alone would agree as well; `share` is 1.0 then."""
+    that have both. `only_judge` and `only_rule` count answers that are correct for one alone.
+    `share` of the units agree. `kappa` is Cohen's, None if both find every unit correct, or
+    none."""
 
     n: int
     both: int
@@ -272,10 +255,8 @@ class TaskSummary(Frozen):
 
 
 class MacroSummary(Frozen):
-    """All tasks of one candidate. `means` maps a metric to the mean of its task means, each task
-    counting once whatever its size, in the metric's own scale (LongBench prints it times 100);
-    `n_tasks` says over how many tasks, those without any score left out. `agreement` is over all
-    units."""
+    """All tasks of one candidate. `means` maps a metric to the mean of its task means, on its own
+    scale; `n_tasks` counts the tasks with a score. `agreement` is over all units."""
 
     candidate: str
     n: int
@@ -285,15 +266,12 @@ class MacroSummary(Frozen):
 
 
 class HeatMap(Frozen):
-    """The mean of one metric by the length (tokens) and depth (percent) that a candidate's samples
-    name in their metadata.
-
-    `values` and `n` hold a row a depth and a figure a length; `n` counts scored units, and a value
-    is None where it is 0. Samples that have a length and no depth are in `without_depth` and
-    `n_without_depth`, a figure a length, empty where there are none. Where there are more than a
-    grid shows, a length stands for those up to it and above half of it (`lengths_binned`), and
-    depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are offline
-    estimates, and `fallbacks` are what a rule gave because the judge failed."""
+    """The mean of one metric by the length (tokens) and depth (percent) in the metadata of a
+    candidate's samples. `values` and `n` hold a row a depth and a figure a length; `n` counts
+    scored units. Samples without a depth are in `without_depth` and `n_without_depth`. If a grid
+    would be too large, a length stands for those up to it and above half of it (`lengths_binned`),
+    and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are
+    offline estimates, and `fallbacks` a rule's because the judge failed."""
 
     candidate: str
     metric: str
@@ -319,14 +297,11 @@ DISAGREEMENTS = "disagreements.jsonl"  # in the run folder: the units that the t
 
 class Performance(Frozen):
     """Speed beside quality of one candidate, on one task or (task None) on all its `n` units;
-    failed answers count in `n` only.
-
-    Times are the responses' own, waiting for the engine included: they overlap in a run, so their
-    sum is more than its wall time. `tokens_per_s` = output tokens / duration, both summed over the
-    answers that have both. `quality` is the mean of the run's headline metric with its scale laid
-    over 0-100, `quality_stderr` = sample std / sqrt(n_scored) of the same. None where too little
-    was measured. Of the `n_scored`, `estimates` are offline estimates and `fallbacks` are what a
-    rule gave because the judge failed."""
+    failed answers count in `n` only. Times are the responses' own and overlap in a run.
+    `tokens_per_s` = output tokens / duration, summed over the answers that have both. `quality` is
+    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored).
+    None if too little was measured. Of the `n_scored`, `estimates` are offline estimates and
+    `fallbacks` a rule's because the judge failed."""
 
     candidate: str
     task: str | None
@@ -347,10 +322,8 @@ class Performance(Frozen):
 class QualityPair(Frozen):
     """Candidate `b` against `a` on the `n` prompts that both have a score of `metric` on.
     `difference` is that of the metric's figures, b - a, in points of 0-100, `low` and `high` its
-    interval at `level`; None where too few prompts, or none that differ, give one.
-
-    `is_shown`: the difference is told from 0. Where it is not, about `more` prompts like these
-    would show one of this size; None where no number can be named."""
+    interval at `level`. `is_shown`: it is told from 0; if not, about `more` prompts like these
+    would show one of this size, None if no number would."""
 
     a: str
     b: str
@@ -365,12 +338,10 @@ class QualityPair(Frozen):
 
 
 class Recommendation(Frozen):
-    """What speed and quality say of a run's candidates, by the `rule` given in words, and by
-    `pairs`: what their qualities differ by on the prompts that two have in common.
-
-    Several are `fastest` or `best` only where their figures are equal; `as_good` are those that are
-    not shown to differ from the best. `pareto`: no other is as fast and as good, and better in one.
-    `use` is None where nothing speaks for one of them; `left_out` lack a figure."""
+    """A recommendation by speed and quality, the `rule` in words, and `pairs`, the differences in
+    quality on common prompts. Several are `fastest` or `best` only if their figures are equal;
+    `as_good` are not shown to differ from the best. `pareto`: no other is as fast and as good, and
+    better in one. `use` is None if nothing speaks for one of them; `left_out` lack a figure."""
 
     fastest: tuple[str, ...] = ()
     best: tuple[str, ...] = ()
@@ -385,10 +356,9 @@ class Recommendation(Frozen):
 
 class Sweep(Frozen):
     """One metric against temperature: candidates that differ in nothing else, by rising
-    temperature. Means (of the figure that stands for the metric) and standard errors are in its own
-    scale, over the `n` scored units,
-    None where too few were; of these `estimates` are offline estimates, and `fallbacks` are what a
-    rule gave because the judge failed."""
+    temperature. Means and standard errors are those of the metric's figure, over the `n` scored
+    units; of these `estimates` are offline estimates, and `fallbacks` a rule's because the judge
+    failed."""
 
     metric: str
     model: str
@@ -428,9 +398,8 @@ class CategoryFigure(Frozen):
 
 class ErrataFigure(Frozen):
     """A metric with and without the questions whose right answer is wrong: over all `n` scored and
-    over the other `n_without`. `ceiling` is what a system would score that answers everything
-    rightly: nothing for those questions or, under the benchmark's rule, what the mended answer
-    scores against the wrong one."""
+    over the other `n_without`. `ceiling` is the score of a system that answers everything rightly:
+    nothing for those questions or, by the benchmark's rule, the mended answer's."""
 
     metric: str
     n: int
@@ -441,20 +410,18 @@ class ErrataFigure(Frozen):
 
 
 class ArmSummary(Frozen):
-    """How one candidate answered questions on conversations. `arm` says what of them it was shown.
+    """One candidate's answers to questions on conversations. `arm` says what of them it was shown.
 
-    `failures` counts the wrong answers by FAILURES, and sums to `n_wrong`: those wrong by the
-    verdict of `judge_metric` or by `rule_metric`, the benchmark's own score. `n_unexplained` more
-    are wrong, of questions that name no evidence. `recall` is the mean recall of the evidence
-    within what was retrieved or shown, over `n_recall` questions. Tokens and seconds are means a
-    question, None where nobody measured them. `n_cut` prompts lost `sessions_left_out` sessions and
-    `turns_left_out` turns to fit the model.
+    `failures` counts the `n_wrong` answers by FAILURES: wrong by the verdict of `judge_metric` or
+    by `rule_metric`, the benchmark's own. `n_unexplained` more are wrong, of questions that name no
+    evidence. `recall` is the mean recall of the evidence that was retrieved or shown, over
+    `n_recall` questions. Tokens and seconds are means a question. `n_cut` prompts lost
+    `sessions_left_out` sessions and `turns_left_out` turns to fit the model.
 
-    `overall` are the benchmark's own overall figures, by what they are. `n_abstention` questions
-    cannot be answered: `abstention` are the metrics' means over them alone, `answerable` over the
-    others. `agreement` is that of the two metrics, None where they were not both computed. Of the
-    metrics in `estimated` some values are offline estimates; `accuracy` is the mean of the run's
-    `headline`."""
+    `overall` are the benchmark's own overall figures. `n_abstention` questions cannot be answered:
+    `abstention` are the metrics' means over them, `answerable` over the others. `agreement` is that
+    of the two metrics. Metrics in `estimated` have offline estimates; `accuracy` is the mean of the
+    run's `headline`."""
 
     candidate: str
     arm: str
@@ -496,11 +463,9 @@ class Cause(Frozen):
 
 
 class BatchFigures(Frozen):
-    """A run's judge calls that went through batch APIs, and those that were made one by one.
-
-    `n_verdicts` of the `n_calls` in `n_batches` brought a verdict or a refusal; `lost_usd` of their
-    `cost_usd` was paid for calls that did not. `n_live` calls of the scores were live. Costs
-    leave out those of unpriced calls."""
+    """A run's judge calls through batch APIs, and its live ones. `n_verdicts` of the `n_calls` in
+    `n_batches` brought a verdict or a refusal; `lost_usd` of their `cost_usd` was paid for calls
+    that did not. Costs leave out unpriced calls."""
 
     n_batches: int
     n_calls: int
@@ -529,26 +494,21 @@ class PromptCacheUse(Frozen):
 
 
 class Summary(Frozen):
-    """All aggregates of a run, as written to summary.json. Times in seconds; stage times overlap in
-    a streamed run.
+    """All aggregates of a run, as written to summary.json. Times are in seconds; stage times
+    overlap in a streamed run.
 
-    `tasks` and `macro` are there where samples name their tasks or a rule was compared with the
-    judge, `heat_maps` where they name length and depth. `n_disagreements` units are listed in the
-    file DISAGREEMENTS; None where nothing was compared. `causes` of failed units stand most
-    frequent first. `headline` names the metric that stands for quality. `performance` is there
-    where a run has several candidates, or its suite is about both; `recommendation` where there are
-    several, `sweeps` where some differ in temperature alone. `differences` are there where a run
-    has several candidates: for each metric, every other candidate (b) against the best (a); the
-    level of their intervals holds for all metrics and pairs together. `arms` are there where the
-    suite's questions are on conversations. `intervals` says how those of the metrics' figures were
-    measured. `temperatures` says by judge at which one it was asked. `cost_usd` is what judge calls
-    cost in all sessions, without `unpriced_calls`, whose price is not known; None where no model
-    judged, where no price is known, and in runs of older versions. `batches` are there where some
-    of them went in batches, `prompt_cache` where providers told of theirs. `served_models` are
-    those that answered, as far as servers name them; `unknown_marks` counts the answers that begin
-    with each mark that looks like one of thinking and is none that is known. `decided` is there
-    where the run ended before all of its units, as its `stop_at` asks. `replaced` says why judges
-    failed where a rule gave the verdict, as `causes` does."""
+    `tasks` and `macro` exist if samples name their tasks or a rule was compared with the judge,
+    `heat_maps` if they name length and depth, `arms` if the suite's questions are on conversations,
+    `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache` if calls used
+    them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed units are the
+    most frequent first; `replaced` are those of judges in whose place a rule scored. `headline` is
+    the metric of quality. `performance` and `recommendation` need several candidates (or a suite
+    about both); `differences` are, for each metric, the other candidates (b) against the best (a),
+    at one level for all together. `intervals` says how those of the figures were measured,
+    `temperatures` at which one each judge was asked. `cost_usd` is that of judge calls in all
+    sessions without `unpriced_calls`; None if no model judged or no price is known. `served_models`
+    answered, by their servers' names; `unknown_marks` counts answers that begin with an unknown
+    mark of thinking. `decided` exists if the run ended early by `stop_at`."""
 
     run_id: str
     suite: str

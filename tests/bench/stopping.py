@@ -10,13 +10,11 @@ it looks clear. A decision is wrong if the interval at which the run stops does 
 mean, or if the wrong candidate, or any of two equal ones, is called better.
 
 Then labelled files are replayed in random orders, beside what the interval of a fixed size says on
-all of their units: people's labels of two systems' answers to the same items, and of comments in
-which two backends read emotion."""
+all of their units: people's labels of two systems' answers to the same items."""
 
 from __future__ import annotations
 
 import argparse
-import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
@@ -26,22 +24,17 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from memray_eval.affect.classifier import ClassifierEmotion
-from memray_eval.affect.labels import EKMAN
-from memray_eval.affect.lexicon import LexiconEmotion
 from memray_eval.analysis.betting import Capital
 from memray_eval.analysis.confidence_sequence import boundary
 from memray_eval.analysis.statistics import difference_interval
 from memray_eval.datasets.labels import PRESETS, find_preset, read_labelled
 from memray_eval.ports import FloatArray
-from tests.bench import train_emotions
 from tests.conftest import REPOSITORY
 
 N = 2000  # answers of a run
 LEVEL = 0.95
 RUNS_AT_ONCE = 250
 DATA = REPOSITORY.parent / "shared/data/judge-validation"
-EMOTION = REPOSITORY.parent / "shared/data/emotion/ek_test.tsv"
 REPLAYS = 200
 FEWEST = 20  # items that both of a pair answered
 _GRID = np.geomspace(1e-3, 1e5, 20_000)  # of variances, for looking up the boundary
@@ -316,29 +309,11 @@ def labelled_files(folder: Path) -> Iterator[tuple[str, Answers]]:
             yield f"{preset} {metric}", answers
 
 
-def emotion_file(file: Path, limit: int | None) -> Answers:
-    """Whether what each way to read emotion in a comment calls likeliest is what people said."""
-    comments = train_emotions.read(file)[:limit]
-    texts = [comment.text for comment in comments]
-    backends = ClassifierEmotion(), LexiconEmotion()
-    told = {one.name: asyncio.run(one.infer(texts)) for one in backends}
-    return [
-        (str(place), name, float(EKMAN.labels.index(max(found, key=found.__getitem__)) in said))
-        for name, each in told.items()
-        for place, (found, (_, said)) in enumerate(zip(each, comments, strict=True))
-    ]
-
-
-def replays(folder: Path, emotion: Path, limit: int | None, n: int) -> Iterator[Replayed]:
+def replays(folder: Path, n: int) -> Iterator[Replayed]:
     for name, answers in labelled_files(folder):
         for width in (0.1, 0.15, 0.2):
             yield replay_width(f"{name} +-{width} of the scale", answers, width, n)
         yield from replay_pairs(name, answers, n)
-    if emotion.exists():
-        answers = emotion_file(emotion, limit)
-        for size in (200, 1000, None):
-            cut = [answer for answer in answers if size is None or int(answer[0]) < size]
-            yield from replay_pairs("emotion: people's label", cut, n)
 
 
 def replay_pairs(name: str, answers: Answers, n: int) -> Iterator[Replayed]:
@@ -414,8 +389,6 @@ def main() -> None:
     parser.add_argument("--only", default="", help="simulated runs whose name holds this")
     parser.add_argument("--replays", type=int, default=REPLAYS)
     parser.add_argument("--data", type=Path, default=DATA, help="the folder judge-validation")
-    parser.add_argument("--emotion", type=Path, default=EMOTION, help="comments with emotions")
-    parser.add_argument("--comments", type=int, help="only so many of them")
     wanted = parser.parse_args()
     if wanted.runs:
         simulate(wanted.runs, wanted.only)
@@ -426,7 +399,7 @@ def main() -> None:
         f"{'stopped':>9}{'unequal':>9}{'used':>8}{'saved':>8}"
     )
     found = []
-    for one in replays(wanted.data, wanted.emotion, wanted.comments, wanted.replays):
+    for one in replays(wanted.data, wanted.replays):
         found.append(one)
         print(one, flush=True)
     of_means = [one for one in found if "+-" in one.name]

@@ -55,7 +55,7 @@ def feeling(job: Job, tmp_path: Path) -> Callable[..., RunConfig]:
     def make(server: Provider, **affect: Any) -> RunConfig:
         own = {
             "enabled": True,
-            "emotion": "lexicon",
+            "speech": "openai",
             "base_url": server.base_url,
             "cache": str(tmp_path / "audio"),
             **affect,
@@ -95,11 +95,8 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
             "traits": {"backend": "given"},
         }
         notes = found["s0"].sample.metadata["affect"]
-        assert (notes["emotion"]["text"]["backend"], notes["emotion"]["speech"]["backend"]) == (
-            "lexicon",
-            "prosody",
-        )
-        assert notes["emotion"]["speech"]["source"] == "synthesised"
+        speech = notes["emotion"]["speech"]
+        assert (speech["backend"], speech["source"]) == ("openai", "synthesised")
         assert notes["traits"] == {"backend": "unknown"}
         emotion = found["s0"].sample.emotion
         assert sum(emotion.values()) == pytest.approx(1.0, abs=1e-6)
@@ -107,7 +104,7 @@ def test_a_second_run_has_nothing_spoken_anew(feeling: Job) -> None:
     assert records["s0"].sample == again["s0"].sample
 
 
-def test_a_voice_that_fails_is_uniform_and_no_sample_is_lost(feeling: Job) -> None:
+def test_without_sound_and_reader_there_is_no_emotion_and_no_sample_is_lost(feeling: Job) -> None:
     def broken(body: dict[str, Any]) -> str | Answer | Fault:
         return Fault(500) if "voice" in body else reply(body)
 
@@ -117,7 +114,10 @@ def test_a_voice_that_fails_is_uniform_and_no_sample_is_lost(feeling: Job) -> No
     speech = records["s1"].sample.metadata["affect"]["emotion"]["speech"]
     assert (speech["source"], speech["backend"]) == ("none", "uniform")
     assert "500" in speech["degraded"]
-    assert done.folder.read_manifest()["affect"]["degraded"] == 3
+    assert records["s1"].sample.emotion == {}
+    counts = done.folder.read_manifest()["affect"]
+    assert (counts["degraded"], counts["emotion unavailable"]) == (3, 3)
+    assert any("emotion of 3 samples is not available" in note for note in done.summary.notes)
 
 
 def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
@@ -147,12 +147,12 @@ def test_a_judge_reads_emotion_and_traits(feeling: Job) -> None:
         ({"speech_weight": 0, "text_weight": 0}, "--speech-weight 0"),
         ({"speech_weight": -1}, "--speech-weight -1"),
         ({"text_weight": float("nan")}, "--text-weight nan"),
-        (
-            {"emotion": "vibes"},
-            "affect.emotion: no backend 'vibes'; there are: classifier, lexicon",
-        ),
+        ({"emotion": "vibes"}, "affect.emotion: 'vibes' is no backend; there are: judge"),
+        ({"emotion": "lexicon"}, "affect.emotion: 'lexicon' is withdrawn.*; there are: judge"),
+        ({"speech": "prosody"}, "affect.speech: 'prosody' is withdrawn"),
+        ({"tts": "local"}, "affect.tts: 'local' is withdrawn.*openai, off"),
         ({"traits": "judge"}, "affect.judge: .* name it"),
-        ({"tts": "loud"}, "no speech synthesis 'loud'"),
+        ({"tts": "loud"}, "affect.tts: 'loud' is no backend"),
     ],
 )
 def test_what_cannot_work_is_said_before_anything_runs(
@@ -178,6 +178,7 @@ def test_a_run_killed_while_it_speaks_leaves_what_was_spoken(tmp_path: Path) -> 
         served = {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
         affect = {
             "enabled": True,
+            "speech": "openai",
             "tts": "openai",
             "base_url": server.base_url,
             "cache": str(tmp_path / "audio"),
@@ -218,8 +219,6 @@ def test_a_budget_spent_in_the_affect_stage_stops_the_run_with_a_summary(
     with serving(reply) as candidate, serving(reply, 1.5, count_tokens=True) as judge:
         affect = {
             "enabled": True,
-            "emotion": "lexicon",
-            "speech": "uniform",
             "traits": "judge",
             "judge": "openai/j",
             "batch_size": 2,

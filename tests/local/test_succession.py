@@ -199,7 +199,7 @@ def test_a_run_names_the_judge_that_is_asked_for_a_role(
 def test_speech_that_soon_falls_silent_is_told(job: Job, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-test")
     with serving(reply) as server:
-        config = job(server, affect={"enabled": True, "tts": "openai"})
+        config = job(server, affect={"enabled": True, "speech": "transformers:m", "tts": "openai"})
         told = resolve(config).retiring(date(2026, 12, 1))
     assert told == [
         "openai/gpt-4o-mini-tts retires on 2027-01-06, in 36 days; its successor: unknown"

@@ -5,11 +5,9 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-from memray_eval.affect.labels import EKMAN
 from tests.conftest import REPOSITORY
 
 pytestmark = pytest.mark.night
@@ -27,7 +25,7 @@ ALONE = {
     "record_files": "--units 300 400 --latency-ms 1 --old . --old-units 100",
     "reduction": "--units 300 --rounds 1",
     "sinks": "--units 4 --rounds 1",
-    "stopping": "--runs 3 --replays 2 --comments 50",
+    "stopping": "--runs 3 --replays 2",
     "view": "--units 200",
 }
 # In the Ray of this session, or, where they measure a process, in one of their own.
@@ -47,15 +45,13 @@ WITH_ENGINE = {
     "generation_throughput": "--samples 2 --max-tokens 4 --rounds 1",
     "prefix_order": "--contexts 2 --questions 2 --tokens 300",
 }
-WITH_DATA = {"speech_worth"}
-# Other tests hold these, but for `train_emotions`, which needs a download
+# Other tests hold these
 ELSEWHERE = {
     "batch_outcomes",
     "engine_kills",
     "engine_table",
     "estimates",
     "sentences",
-    "train_emotions",
 }
 
 
@@ -68,7 +64,7 @@ def run_main(name: str, arguments: str, monkeypatch: pytest.MonkeyPatch) -> None
 def test_every_benchmark_is_tried() -> None:
     files = (REPOSITORY / "tests" / "bench").glob("*.py")
     mains = {file.stem for file in files if "\ndef main(" in file.read_text("utf-8")}
-    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *WITH_DATA, *ELSEWHERE}
+    assert mains == {*ALONE, *ON_RAY, *WITH_ENGINE, *ELSEWHERE}
 
 
 @pytest.mark.parametrize("name", ALONE)
@@ -77,16 +73,6 @@ def test_a_benchmark_of_one_part_runs(
 ) -> None:
     run_main(name, ALONE[name], monkeypatch)
     assert capsys.readouterr().out
-
-
-def test_the_benchmark_of_speech_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    data = tmp_path / "texts.tsv"
-    lines = [f"What a day this has been!\t{label}\tid{label}" for label in range(len(EKMAN.labels))]
-    data.write_text("\n".join(lines) + "\n", "utf-8")
-    run_main("speech_worth", f"--each 1 --data {data}", monkeypatch)
-    assert "7 texts: accuracy" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("name", ON_RAY)

@@ -22,8 +22,13 @@ from memray_eval.analysis.adjusted.summaries import (
     find_correction,
     read_side,
 )
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
-from memray_eval.analysis.comparing.models import AdjustedDifference, Comparison, Side
+from memray_eval.analysis.comparing.models import (
+    AdjustedDifference,
+    AlignedUnits,
+    Comparison,
+    Side,
+    align_units,
+)
 from memray_eval.analysis.comparing.open_runs import ComparedRun
 from memray_eval.storage.paths import readable
 
@@ -44,21 +49,21 @@ def adjust_comparison(
     calibrations are of. Raises ConfigError where they are of none that was compared."""
     if not calibrations:
         return comparison
-    check_metrics(calibrations, list(dict.fromkeys(one.metric for one in comparison.metrics)))
+    check_metrics(calibrations, list(dict.fromkeys(row.metric for row in comparison.metrics)))
     numbers: dict[str, int] = {}
     judged = [_read(side, run, numbers) for side, run in zip(sides, opened, strict=True)]
-    found = [
-        made
+    adjusted = [
+        difference
         for common, side, of_side in zip(comparison.common, sides[1:], judged[1:], strict=True)
         for units in [align_units(sides[0], side, common.letter, comparison.cluster)]
         for row in comparison.metrics
         if row.other == side.name and row.metric in scales
-        for made in [
+        for difference in [
             _adjust(row.metric, units, judged[0], of_side, calibrations, scales[row.metric])
         ]
-        if made is not None
+        if difference is not None
     ]
-    return comparison.model_copy(update={"adjusted": tuple(found)})
+    return comparison.model_copy(update={"adjusted": tuple(adjusted)})
 
 
 def _read(side: Side, run: ComparedRun, numbers: dict[str, int]) -> JudgedSide:
@@ -80,9 +85,11 @@ def _adjust(
     """The metric's adjusted difference, or why there is none; None if no calibration is of it."""
     named = AdjustedDifference(metric=metric, other=units.other.name, letter=units.common.letter)
     of_a, of_b = (find_correction(calibrations, side, metric, scale) for side in (a, b))
-    for one in (of_a, of_b):
-        if isinstance(one, Refusal):
-            return named.model_copy(update={"refused": one.reason, "labelled": one.labelled})
+    for correction in (of_a, of_b):
+        if isinstance(correction, Refusal):
+            return named.model_copy(
+                update={"refused": correction.reason, "labelled": correction.labelled}
+            )
     if isinstance(of_a, Correction) and isinstance(of_b, Correction):
         values = (
             (side.scores.values[metric][rows] - scale[0]) / ((scale[1] - scale[0]) or 1.0)
@@ -107,19 +114,19 @@ def _measure(
     (a, b), (of_a, of_b), low = sides, corrections, scale[0]
     width, is_own = (scale[1] - scale[0]) or 1.0, of_a.is_own and of_b.is_own
     n_labels = of_b.labels.people.size + (of_a.labels.people.size if is_own else 0)
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "n": a.judge.size, "labelled": of_b.labelled, "n_labels": n_labels,
     }  # fmt: skip
     if not a.judge.size:
-        return told | {"refused": "no unit is scored on both sides"}
+        return fields | {"refused": "no unit is scored on both sides"}
     mean_a, mean_b = estimate(*a, of_a), estimate(*b, of_b)
     if is_own:
         difference, ends = estimates_difference(mean_a, mean_b)
     elif mean_a.sensitivity is not None and mean_b.sensitivity is not None:
         difference, ends = rogan_gladen_difference(a, b, of_b.labels)
     else:
-        return told | {"refused": _MOVES_BOTH}
-    return told | {
+        return fields | {"refused": _MOVES_BOTH}
+    return fields | {
         "method": "PPI++" if is_own else "Rogan-Gladen",
         "mean_a": low + width * mean_a.value,
         "mean_b": low + width * mean_b.value,

@@ -2,9 +2,8 @@
 labels of some, with intervals that count the noise of both.
 
 Values are shares of a metric's scale (0-1). Clusters are numbered over the run and the labels
-together: units of one cluster are not independent, wherever they stand. An estimate's influence
-holds one entry a cluster, whose squares sum to its variance (the linearised, cluster-robust one,
-CR1), so that estimates over the same clusters can be subtracted."""
+together. An estimate's influence has one entry a cluster; their squares sum to its variance
+(linearised, cluster-robust, CR1), so that estimates over the same clusters can be subtracted."""
 
 from __future__ import annotations
 
@@ -56,13 +55,11 @@ class Share(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Estimate:
-    """An adjusted mean with its interval, cut at the ends of the scale.
-
-    `run_variance` and `label_variance` are what the run's units and the labels add to the
-    interval's width; more labels lower the second. `critical` is the quantile that the interval is
-    made with. A judge of zeros and ones has `sensitivity` and `specificity`, one that was corrected
-    by PPI++ its `tuning` (lambda)."""
+class AdjustedMean:
+    """An adjusted mean with its interval, cut at the ends of the scale. `run_variance` and
+    `label_variance` are the parts of run and labels in the interval's width, `critical` the
+    quantile that it is made with. A judge of zeros and ones has `sensitivity` and `specificity`,
+    one corrected by PPI++ its `tuning` (lambda)."""
 
     value: float
     interval: Interval
@@ -114,46 +111,44 @@ def youden(labels: Labelled) -> float:
     return of_right - of_wrong
 
 
-def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estimate:
-    """The share that people would call right, from a judge of zeros and ones whose sensitivity and
-    specificity the labels tell: (p + specificity - 1) / (sensitivity + specificity - 1) (Rogan and
-    Gladen 1978). The labelled answers may have another share of right ones than the run's.
+def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
+    """Estimates the share that people would call right, from a judge of zeros and ones: (p +
+    specificity - 1) / (sensitivity + specificity - 1) (Rogan and Gladen 1978). The labelled answers
+    may have another share of right ones than the run's. Needs labels of both classes and a `youden`
+    that is not about 0.
 
     The interval holds the shares that the data do not reject (Fieller 1954): those at which p -
     share * sensitivity - (1 - share) * (1 - specificity) is within its error of 0. The error counts
     both samples, as in Lee et al. (arXiv 2511.21140), with the pseudo-counts of Lang and Reiczigel
-    (2014) in the variances, so that a judge that erred on no label is not taken for perfect. The
-    delta method's interval of both papers covers 98-99 % where the judge is poor and labels are
-    few; this one keeps to 95 %. Each share counts with its effective size (Korn and Graubard 1998),
-    that of labels by a model of what is alike within clusters, as Franco, Little, Louis and Slud
-    (2019) find better than the clusters' own spread. What the shares have in common within clusters
-    is added. Where units are clustered Student's quantile replaces the normal one, with the degrees
-    of freedom of Welch and Satterthwaite: the run's clusters less one, and those of right and of
-    wrong labels less one each. Needs labels of both classes and a `youden` that is not about 0."""
+    (2014). The delta method of both papers covers 98-99 % if the judge is poor and labels are few;
+    this keeps to 95 %. Shares count with their effective sizes (Korn and Graubard 1998), that of
+    labels by a model of the likeness within clusters (Franco, Little, Louis and Slud 2019), plus
+    what the shares have in common within clusters. For clustered units the quantile is Student's,
+    with the degrees of freedom of Welch and Satterthwaite."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
-    said = weighted_share(run.judge, run.clusters, n_clusters)
+    judged = weighted_share(run.judge, run.clusters, n_clusters)
     right, wrong = _shares_called_right(labels, n_clusters)
     sensitivity, specificity = right.value, 1 - wrong.value
-    raw = (said.value - wrong.value) / (right.value - wrong.value)
+    raw = (judged.value - wrong.value) / (right.value - wrong.value)
     value = min(max(raw, 0.0), 1.0)
 
-    parts = [said.influence, -value * right.influence, -(1 - value) * wrong.influence]
+    parts = [judged.influence, -value * right.influence, -(1 - value) * wrong.influence]
     together: FloatArray = np.sum(parts, axis=0)
     shared = float(together @ together) - sum(float(part @ part) for part in parts)
-    of_right, of_wrong = (_smoothed_variance(one, 1.0) for one in (right, wrong))
+    of_right, of_wrong = (_smoothed_variance(share, 1.0) for share in (right, wrong))
     of_labels = value**2 * of_right + (1 - value) ** 2 * of_wrong
     is_clustered = any(
         _count_clusters(side) < side.size for side in (run.clusters, labels.clusters)
     )
     critical = _critical(
-        [said.variance, of_labels], [said.clusters, right.clusters + wrong.clusters - 1],
+        [judged.variance, of_labels], [judged.clusters, right.clusters + wrong.clusters - 1],
         is_clustered, level,
     )  # fmt: skip
 
     slope = right.value - wrong.value
-    of_run = _smoothed_variance(said, critical**2 / 2) + max(0.0, shared)
+    of_run = _smoothed_variance(judged, critical**2 / 2) + max(0.0, shared)
     # leading * share^2 - 2 * middle * share + last <= 0
-    square, apart = critical**2, said.value - wrong.value
+    square, apart = critical**2, judged.value - wrong.value
     leading = slope**2 - square * (of_right + of_wrong)
     middle = apart * slope - square * of_wrong
     last = apart**2 - square * (of_run + of_wrong)
@@ -161,7 +156,7 @@ def rogan_gladen(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estima
     if leading > 0:
         root = math.sqrt(max(0.0, middle**2 - leading * last))
         low, high = (middle - root) / leading, (middle + root) / leading
-    return Estimate(
+    return AdjustedMean(
         value=value,
         interval=_within_scale(low, high, value),
         influence=together / slope,
@@ -186,10 +181,10 @@ def _shares_called_right(labels: Labelled, n_clusters: int) -> tuple[Share, Shar
     ]
     correlation = _pooled_correlation(sides)
     right, wrong = (
-        weighted_share(one.judge, one.clusters, n_clusters, one.weights)._replace(
-            size=_effective_size(one, correlation)
+        weighted_share(side.judge, side.clusters, n_clusters, side.weights)._replace(
+            size=_effective_size(side, correlation)
         )
-        for one in sides
+        for side in sides
     )
     return right, wrong
 
@@ -199,16 +194,16 @@ def _pooled_correlation(sides: Sequence[Labelled]) -> float:
     mean product of standardised residuals over all such pairs (Karlin, Cameron and Williams 1981),
     corrected for the means that were taken off. 1, in doubt, where no pair tells."""
     products = pairs = 0.0
-    for one in sides:
-        if not np.ptp(one.judge):
+    for side in sides:
+        if not np.ptp(side.judge):
             continue
-        mean = float(one.weights @ one.judge) / float(one.weights.sum())
-        spread, n, groups = mean * (1 - mean), one.judge.size, _count_clusters(one.clusters)
-        residuals = one.weights * (one.judge - mean)
-        together = _sum_of_squares(residuals, one.clusters) * groups / max(1, groups - 1)
+        mean = float(side.weights @ side.judge) / float(side.weights.sum())
+        spread, n, groups = mean * (1 - mean), side.judge.size, _count_clusters(side.clusters)
+        residuals = side.weights * (side.judge - mean)
+        together = _sum_of_squares(residuals, side.clusters) * groups / max(1, groups - 1)
         alone = float(residuals @ residuals) * n / max(1, n - 1)
         products += (together - alone) / spread
-        pairs += _sum_of_squares(one.weights, one.clusters) - float(one.weights @ one.weights)
+        pairs += _sum_of_squares(side.weights, side.clusters) - float(side.weights @ side.weights)
     return min(max(products / pairs, 0.0), 1.0) if pairs > 0 else 1.0
 
 
@@ -234,44 +229,43 @@ def _smoothed_variance(share: Share, added: float) -> float:
     return smoothed * (1 - smoothed) / size
 
 
-def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> Estimate:
-    """The mean that people would give, from a judge on any scale and labels of answers that are
-    like the run's (or are some of them): people's mean of the labelled + lambda (the judge's mean
-    of the run - its mean of the labelled).
+def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> AdjustedMean:
+    """Estimates people's mean, from a judge on any scale and labels of answers like the run's (or
+    some of them): people's mean of the labelled + lambda (the judge's mean of the run - its mean of
+    the labelled). Needs labels that differ, of three clusters or more.
 
     This is prediction-powered inference with a tuned lambda (PPI++: Angelopoulos, Duchi and Zrnic,
-    arXiv 2311.01453), clustered and weighted: lambda, 0-1, has the smallest variance that the
-    clusters' influences tell; 0 leaves the labels alone. The interval is Student's, of two degrees
-    of freedom fewer than the labels' clusters, since the normal one that the paper takes falls
-    short for few labels; for the same reason residuals are set against how far their cluster pulls
-    the fit. Needs labels that differ, of three clusters or more."""
+    arXiv 2311.01453), clustered and weighted: lambda, 0-1, has the smallest variance by the
+    clusters' influences; 0 leaves the labels alone. The interval is Student's, with two degrees of
+    freedom fewer than the labels' clusters, since the paper's normal one falls short for few
+    labels; for the same reason residuals are set against how far their cluster pulls the fit."""
     n_clusters = 1 + max(int(run.clusters.max()), int(labels.clusters.max()))
-    said = weighted_share(run.judge, run.clusters, n_clusters)
+    judged = weighted_share(run.judge, run.clusters, n_clusters)
     of_people, of_judge = (
         weighted_share(values, labels.clusters, n_clusters, labels.weights)
         for values in (labels.people, labels.judge)
     )
-    gained = said.influence - of_judge.influence
+    gained = judged.influence - of_judge.influence
     spread = float(gained @ gained)
     tuning = -float(of_people.influence @ gained) / spread if spread > 0 else 0.0
     tuning = min(max(tuning, 0.0), 1.0)
-    value = of_people.value + tuning * (said.value - of_judge.value)
+    value = of_people.value + tuning * (judged.value - of_judge.value)
     # Of few clusters each pulls the mean and lambda its way (HC3: MacKinnon and White 1985)
     pull = np.bincount(labels.clusters, labels.weights, minlength=n_clusters) / labels.weights.sum()
     if tuning > 0:
         pull = pull + of_judge.influence**2 / float(of_judge.influence @ of_judge.influence)
     by_labels = of_people.influence - tuning * of_judge.influence
     by_labels = by_labels / (1 - np.minimum(pull, 0.5))
-    influence = by_labels + tuning * said.influence
-    label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * said.variance
+    influence = by_labels + tuning * judged.influence
+    label_variance, run_variance = float(by_labels @ by_labels), tuning**2 * judged.variance
     critical = _critical(
-        [run_variance, label_variance], [said.clusters, of_judge.clusters - 1], True, level
+        [run_variance, label_variance], [judged.clusters, of_judge.clusters - 1], True, level
     )
     # Units that are labelled and in the run have a part in both
     variance = float(influence @ influence)
     half = critical * math.sqrt(variance)
     value = min(max(value, 0.0), 1.0)
-    return Estimate(
+    return AdjustedMean(
         value=value,
         interval=_within_scale(value - half, value + half, value),
         influence=influence,
@@ -285,18 +279,17 @@ def prediction_powered(run: Verdicts, labels: Labelled, level: float = 0.95) -> 
 def rogan_gladen_difference(
     a: Verdicts, b: Verdicts, labels: Labelled, level: float = 0.95
 ) -> tuple[float, Interval]:
-    """The difference b - a of two shares as people would call them, of the same units judged by one
-    judge that errs on both sides alike: (p_b - p_a) / (sensitivity + specificity - 1).
-
-    The interval holds the ratios that the data do not reject (Fieller 1954), so that it contains 0
-    if and only if that of the judge's own difference does; it ends at -1 and 1, and is all of that
-    where the labels do not tell the judge's slope from 0."""
+    """Estimates the difference b - a of two shares of the same units as people would call them,
+    from one judge that errs on both sides alike: (p_b - p_a) / (sensitivity + specificity - 1). The
+    interval holds the ratios that the data do not reject (Fieller 1954): it contains 0 if and only
+    if that of the judge's own difference does, and is -1 to 1 if the labels do not tell the judge's
+    slope from 0."""
     n_clusters = 1 + max(int(a.clusters.max()), int(labels.clusters.max()))
     moved = weighted_share(b.judge - a.judge, a.clusters, n_clusters)
     right, wrong = _shares_called_right(labels, n_clusters)
     slope = right.value - wrong.value
     of_slope = right.influence - wrong.influence
-    least = sum(_smoothed_variance(one, 1.0) for one in (right, wrong))
+    least = sum(_smoothed_variance(share, 1.0) for share in (right, wrong))
     slope_variance = max(float(of_slope @ of_slope), least)
     critical = _critical(
         [moved.variance, slope_variance], [moved.clusters, min(right.clusters, wrong.clusters)],
@@ -314,7 +307,9 @@ def rogan_gladen_difference(
     return value, Interval(min(max(low, -1.0), value), max(min(high, 1.0), value))
 
 
-def estimates_difference(a: Estimate, b: Estimate, level: float = 0.95) -> tuple[float, Interval]:
+def estimates_difference(
+    a: AdjustedMean, b: AdjustedMean, level: float = 0.95
+) -> tuple[float, Interval]:
     """The difference b - a of two estimates over the same clusters, each with labels of its own."""
     n_clusters = max(a.influence.size, b.influence.size)
     apart = np.zeros(n_clusters)

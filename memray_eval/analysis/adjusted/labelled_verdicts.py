@@ -114,8 +114,8 @@ def to_calibration(
     for unit in units:
         if unit.judge is None or unit.judged_by not in {judge, *WITHOUT_CALL}:
             continue
-        given = [label for label in unit.people if label is not None]
-        share = (sum(given) / len(given) - from_low) / (from_high - from_low)
+        labels = [label for label in unit.people if label is not None]
+        share = (sum(labels) / len(labels) - from_low) / (from_high - from_low)
         verdicts.append(
             LabelledVerdict(
                 id=unit.id,
@@ -149,7 +149,7 @@ def read_calibrations(names: Iterable[str]) -> Calibrations:
     """Reads what `--calibration` names: paths, or METRIC=PATH for a table of labels that does not
     name their metric. Raises ConfigError for a file that is neither kind, and DataError for one
     that cannot be read or holds a label that is none."""
-    return tuple(found for name in names for found in _read_file(*split_metric(name)))
+    return tuple(calibration for name in names for calibration in _read_file(*split_metric(name)))
 
 
 def _read_file(metric: str, name: str) -> Calibrations:

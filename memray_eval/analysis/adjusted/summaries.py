@@ -14,7 +14,7 @@ import pyarrow.dataset as pads
 
 from memray_eval.analysis.adjusted.estimators import (
     MIN_YOUDEN,
-    Estimate,
+    AdjustedMean,
     Labelled,
     Verdicts,
     prediction_powered,
@@ -69,10 +69,9 @@ class Correction(NamedTuple):
 
 @dataclass(frozen=True)
 class JudgedSide:
-    """One candidate's scores in a run, with what its manifest says of its judges. `numbers` gives
-    each cluster's name its number, and sides that are compared share it; `clusters` are those of
-    the units, of which one that names none is a cluster of its own. `rows_of_units` says where a
-    unit's id stands among them."""
+    """One candidate's scores in a run and its manifest. `numbers` maps cluster names to numbers,
+    shared by sides that are compared; `clusters` are those of the units, a unit that names none
+    alone in its own. `rows_of_units` maps a unit's id to its row."""
 
     candidate: str
     run_id: str
@@ -127,43 +126,43 @@ def adjust_summary(
     calibrations are of."""
     if not calibrations:
         return summary
-    judged_by = {f"{one.metric}/{one.candidate}": one.judges for one in summary.metrics}
+    judged_by = {f"{row.metric}/{row.candidate}": row.judges for row in summary.metrics}
     numbers: dict[str, int] = {}
     sides = {
-        one.candidate: read_side(
-            records, one.candidate, summary.run_id, {**manifest, "judged_by": judged_by}, numbers
+        row.candidate: read_side(
+            records, row.candidate, summary.run_id, {**manifest, "judged_by": judged_by}, numbers
         )
-        for one in summary.candidates
+        for row in summary.candidates
     }
 
-    def adjust(one: MetricSummary) -> MetricSummary:
-        side = sides.get(one.candidate)
-        if side is None or one.metric not in side.scores.values:
-            return one
-        found = find_correction(calibrations, side, one.metric, one.scale)
-        if found is None:
-            return one
-        if isinstance(found, Refusal):
-            figure = AdjustedFigure(refused=found.reason, labelled=found.labelled)
+    def adjust(row: MetricSummary) -> MetricSummary:
+        side = sides.get(row.candidate)
+        if side is None or row.metric not in side.scores.values:
+            return row
+        correction = find_correction(calibrations, side, row.metric, row.scale)
+        if correction is None:
+            return row
+        if isinstance(correction, Refusal):
+            figure = AdjustedFigure(refused=correction.reason, labelled=correction.labelled)
         else:
-            figure = _to_figure(side, one.metric, one.scale, found)
-        return one.model_copy(update={"adjusted": figure})
+            figure = _to_figure(side, row.metric, row.scale, correction)
+        return row.model_copy(update={"adjusted": figure})
 
     return summary.model_copy(update={"metrics": tuple(map(adjust, summary.metrics))})
 
 
 def check_metrics(calibrations: Calibrations, metrics: Sequence[str]) -> None:
     """Raises ConfigError for labels of which no metric is among those of a run."""
-    for one in calibrations:
+    for calibration in calibrations:
         named = (
-            {one.metric}
-            if isinstance(one, JudgeCalibration)
-            else {label.metric for label in one.labels}
+            {calibration.metric}
+            if isinstance(calibration, JudgeCalibration)
+            else {label.metric for label in calibration.labels}
         )
         if not named & set(metrics):
             raise ConfigError(
-                f"--calibration: {one.labelled} is of {', '.join(sorted(named))}, which this run "
-                f"does not score; it scores {', '.join(metrics)}"
+                f"--calibration: {calibration.labelled} is of {', '.join(sorted(named))}, which "
+                f"this run does not score; it scores {', '.join(metrics)}"
             )
 
 
@@ -173,27 +172,27 @@ def find_correction(
     """The labels that hold for a metric's verdicts on this side; why none do; None where no
     calibration is of the metric."""
     refusals = []
-    for one in calibrations:
-        if isinstance(one, OwnLabels):
-            found = _own_correction(one, side, metric, scale)
-        elif one.metric == metric:
-            reason = why_not(one, metric, scale, side.judges(metric), side.manifest)
-            found = (
-                _correction(one, side.numbers)
+    for calibration in calibrations:
+        if isinstance(calibration, OwnLabels):
+            correction = _own_correction(calibration, side, metric, scale)
+        elif calibration.metric == metric:
+            reason = why_not(calibration, metric, scale, side.judges(metric), side.manifest)
+            correction = (
+                _correction(calibration, side.numbers)
                 if not reason
-                else Refusal(labelled=one.labelled, reason=reason)
+                else Refusal(labelled=calibration.labelled, reason=reason)
             )
         else:
             continue
-        if isinstance(found, Correction):
-            return found
-        if found is not None:
-            refusals.append(found)
+        if isinstance(correction, Correction):
+            return correction
+        if correction is not None:
+            refusals.append(correction)
     return refusals[0] if refusals else None
 
 
 def why_not(
-    one: JudgeCalibration,
+    calibration: JudgeCalibration,
     metric: str,
     scale: tuple[float, float],
     judges: Mapping[str, int],
@@ -201,56 +200,59 @@ def why_not(
 ) -> str:
     """Why verdicts of these judges, in a run with this manifest, are others than those that were
     labelled; "" where they are the same."""
-    if one.scale != scale:
-        return f"the labels are on a scale of {one.scale[0]:g} to {one.scale[1]:g}"
+    if calibration.scale != scale:
+        return f"the labels are on a scale of {calibration.scale[0]:g} to {calibration.scale[1]:g}"
     total = sum(judges.values())
     if not total:
         return "the run does not say who judged it"
     for name, count in judges.items():
-        if name not in {one.judge, *WITHOUT_CALL}:
+        if name not in {calibration.judge, *WITHOUT_CALL}:
             return (
-                f"the labels are of verdicts by {one.judge or 'nobody'}, and {name or 'nobody'} "
-                f"gave {count:,} of the {total:,} here"
+                f"the labels are of verdicts by {calibration.judge or 'nobody'}, and "
+                f"{name or 'nobody'} gave {count:,} of the {total:,} here"
             )
-    if (version := judge_version(one.judge, manifest)) != one.version:
+    if (version := judge_version(calibration.judge, manifest)) != calibration.version:
         return (
-            f"the labels are of verdicts by {one.judge} in its version {one.version or '(none)'}, "
-            f"and those here are by {version or '(none)'}"
+            f"the labels are of verdicts by {calibration.judge} in its version "
+            f"{calibration.version or '(none)'}, and those here are by {version or '(none)'}"
         )
     rubrics = manifest.get("rubrics") or {}
     for key, digest in {metric: "", **rubrics}.items():
-        if key.partition("/")[0] == metric and (digest or one.rubric) != one.rubric:
-            return f"the labels are of verdicts by the rubric {one.rubric}, and {key} has {digest}"
+        if key.partition("/")[0] == metric and (digest or calibration.rubric) != calibration.rubric:
+            return (
+                f"the labels are of verdicts by the rubric {calibration.rubric}, and {key} has "
+                f"{digest}"
+            )
     return ""
 
 
-def _correction(one: JudgeCalibration, numbers: dict[str, int]) -> Correction | Refusal:
-    low, width = one.scale[0], (one.scale[1] - one.scale[0]) or 1.0
-    names = [f"{_OF_LABELS}{verdict.cluster}" for verdict in one.verdicts]
+def _correction(calibration: JudgeCalibration, numbers: dict[str, int]) -> Correction | Refusal:
+    low, width = calibration.scale[0], (calibration.scale[1] - calibration.scale[0]) or 1.0
+    names = [f"{_OF_LABELS}{verdict.cluster}" for verdict in calibration.verdicts]
     labels = Labelled(
-        np.array([(verdict.judge - low) / width for verdict in one.verdicts]),
-        np.array([(verdict.people - low) / width for verdict in one.verdicts]),
+        np.array([(verdict.judge - low) / width for verdict in calibration.verdicts]),
+        np.array([(verdict.people - low) / width for verdict in calibration.verdicts]),
         number_names(names, numbers),
-        np.array([verdict.weight for verdict in one.verdicts], dtype=np.float64),
+        np.array([verdict.weight for verdict in calibration.verdicts], dtype=np.float64),
     )
-    return _checked(Correction(one.labelled, labels, False))
+    return _checked(Correction(calibration.labelled, labels, False))
 
 
 def _own_correction(
-    one: OwnLabels, side: JudgedSide, metric: str, scale: tuple[float, float]
+    calibration: OwnLabels, side: JudgedSide, metric: str, scale: tuple[float, float]
 ) -> Correction | Refusal | None:
     """The labels of this side's own answers; None where none is of the metric."""
     values, low, width = side.scores.values[metric], scale[0], (scale[1] - scale[0]) or 1.0
     by_row: dict[int, list[float]] = {}
     weights: dict[int, float] = {}
-    of_metric = [label for label in one.labels if label.metric == metric]
+    of_metric = [label for label in calibration.labels if label.metric == metric]
     for label in of_metric:
         row = side.rows_of_units.get(label.unit_id)
         is_here = label.run_id in ("", side.run_id)
         if is_here and row is not None and not np.isnan(values[row]):
             if not scale[0] <= label.label <= scale[1]:
                 return Refusal(
-                    labelled=one.labelled,
+                    labelled=calibration.labelled,
                     reason=f"the label {label.label:g} of {label.unit_id} is off the scale "
                     f"{scale[0]:g} to {scale[1]:g}",
                 )
@@ -258,7 +260,7 @@ def _own_correction(
             weights[row] = label.weight
     if not by_row:
         reason = "none of its labels is of an answer that is scored here"
-        return Refusal(labelled=one.labelled, reason=reason) if of_metric else None
+        return Refusal(labelled=calibration.labelled, reason=reason) if of_metric else None
     rows = np.array(sorted(by_row), dtype=np.intp)
     labels = Labelled(
         (values[rows] - low) / width,
@@ -266,15 +268,15 @@ def _own_correction(
         side.clusters[rows],
         np.array([weights[row] for row in rows.tolist()], dtype=np.float64),
     )
-    return _checked(Correction(one.labelled, labels, True))
+    return _checked(Correction(calibration.labelled, labels, True))
 
 
-def _checked(found: Correction) -> Correction | Refusal:
+def _checked(correction: Correction) -> Correction | Refusal:
     """The correction, or why its labels are too few or too alike."""
-    labels, reason = found.labels, ""
-    if labels.people.size < MIN_LABELS or found.n_clusters < MIN_CLUSTERS:
+    labels, reason = correction.labels, ""
+    if labels.people.size < MIN_LABELS or correction.n_clusters < MIN_CLUSTERS:
         reason = (
-            f"{labels.people.size} labels of {found.n_clusters} clusters; {MIN_LABELS} of "
+            f"{labels.people.size} labels of {correction.n_clusters} clusters; {MIN_LABELS} of "
             f"{MIN_CLUSTERS} are the fewest"
         )
     elif np.ptp(labels.people) == 0:
@@ -283,7 +285,7 @@ def _checked(found: Correction) -> Correction | Refusal:
             "takes others"
         )
     elif (
-        not found.is_own
+        not correction.is_own
         and is_binary(labels.people)
         and is_binary(labels.judge)
         and (slope := youden(labels)) < MIN_YOUDEN
@@ -292,49 +294,49 @@ def _checked(found: Correction) -> Correction | Refusal:
             f"sensitivity + specificity - 1 of this judge is {slope:z.2f} by these labels, below "
             f"{MIN_YOUDEN}: it hardly tells right from wrong"
         )
-    return Refusal(labelled=found.labelled, reason=reason) if reason else found
+    return Refusal(labelled=correction.labelled, reason=reason) if reason else correction
 
 
-def estimate(shares: FloatArray, clusters: Clusters, found: Correction) -> Estimate:
+def estimate(shares: FloatArray, clusters: Clusters, correction: Correction) -> AdjustedMean:
     """The adjusted mean of a judge's values: by sensitivity and specificity where values and labels
     are 0 or 1 and of other answers than the run's, else by PPI++."""
-    run, labels = Verdicts(shares, clusters), found.labels
+    run, labels = Verdicts(shares, clusters), correction.labels
     is_share = all(map(is_binary, (shares, labels.judge, labels.people)))
-    return (rogan_gladen if is_share and not found.is_own else prediction_powered)(run, labels)
+    return (rogan_gladen if is_share and not correction.is_own else prediction_powered)(run, labels)
 
 
 def _to_figure(
-    side: JudgedSide, metric: str, scale: tuple[float, float], found: Correction
+    side: JudgedSide, metric: str, scale: tuple[float, float], correction: Correction
 ) -> AdjustedFigure:
     values, low, width = side.scores.values[metric], scale[0], (scale[1] - scale[0]) or 1.0
     rows = np.flatnonzero(~np.isnan(values))
-    told: dict[str, Any] = {
-        "labelled": found.labelled,
-        "n_labels": found.labels.people.size,
-        "n_clusters": found.n_clusters,
-        "is_own": found.is_own,
+    labels: dict[str, Any] = {
+        "labelled": correction.labelled,
+        "n_labels": correction.labels.people.size,
+        "n_clusters": correction.n_clusters,
+        "is_own": correction.is_own,
     }
     if not rows.size:
-        return AdjustedFigure(refused="nothing was scored", **told)
-    made = estimate((values[rows] - low) / width, side.clusters[rows], found)
+        return AdjustedFigure(refused="nothing was scored", **labels)
+    mean = estimate((values[rows] - low) / width, side.clusters[rows], correction)
     return AdjustedFigure(
-        method="PPI++" if made.sensitivity is None else "Rogan-Gladen",
+        method="PPI++" if mean.sensitivity is None else "Rogan-Gladen",
         raw=float(values[rows].mean()),
-        value=low + width * made.value,
-        low=low + width * made.interval.low,
-        high=low + width * made.interval.high,
-        sensitivity=made.sensitivity,
-        specificity=made.specificity,
-        tuning=made.tuning,
+        value=low + width * mean.value,
+        low=low + width * mean.interval.low,
+        high=low + width * mean.interval.high,
+        sensitivity=mean.sensitivity,
+        specificity=mean.specificity,
+        tuning=mean.tuning,
         needed=tuple(
             LabelsNeeded(
-                more=(times - 1) * found.labels.people.size,
-                half_width=width * made.half_width(times),
+                more=(times - 1) * correction.labels.people.size,
+                half_width=width * mean.half_width(times),
             )
             for times in MORE_LABELS
         ),
-        least_half_width=width * made.half_width(float("inf")),
-        **told,
+        least_half_width=width * mean.half_width(float("inf")),
+        **labels,
     )
 
 
@@ -349,10 +351,12 @@ class AdjustedRunFolder(RunFolder):
 
     def read_summary(self) -> Summary:
         if self._adjusted is None:
-            summary, known = super().read_summary(), self._calibrations
-            check_metrics(known, list(dict.fromkeys(one.metric for one in summary.metrics)))
+            summary, calibrations = super().read_summary(), self._calibrations
+            check_metrics(calibrations, list(dict.fromkeys(row.metric for row in summary.metrics)))
             with readable(self.path), self.local_records() as records:
-                self._adjusted = adjust_summary(summary, records, self.read_manifest(), known)
+                self._adjusted = adjust_summary(
+                    summary, records, self.read_manifest(), calibrations
+                )
         return self._adjusted
 
 
@@ -360,14 +364,14 @@ def adjusted_columns(summary: Summary) -> pa.Table:
     """A row for each adjusted figure: metric, candidate, and the figure with its interval."""
     rows = [
         {
-            "metric": one.metric,
-            "candidate": one.candidate,
-            "adjusted": one.adjusted.value,
-            "adjusted_low": one.adjusted.low,
-            "adjusted_high": one.adjusted.high,
+            "metric": row.metric,
+            "candidate": row.candidate,
+            "adjusted": row.adjusted.value,
+            "adjusted_low": row.adjusted.low,
+            "adjusted_high": row.adjusted.high,
         }
-        for one in summary.metrics
-        if one.adjusted is not None and one.adjusted.value is not None
+        for row in summary.metrics
+        if row.adjusted is not None and row.adjusted.value is not None
     ]
     names = dict.fromkeys(("metric", "candidate"), pa.string())
     figures = dict.fromkeys(("adjusted", "adjusted_low", "adjusted_high"), pa.float64())

@@ -1,4 +1,4 @@
-"""The input and the result of a comparison."""
+"""The input and the result of a comparison, and the units that two sides share."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import numpy as np
+import numpy.typing as npt
+import pyarrow.compute as pc
 from pydantic import Field
 
 from memray_eval.analysis.pairs.models import PairwiseReport
-from memray_eval.analysis.scores import Scores
-from memray_eval.analysis.statistics import Interval, Paired, Settings
-from memray_eval.analysis.where import GroupFigure
+from memray_eval.analysis.scores import CLUSTER_COLUMNS, Scores, number_clusters
+from memray_eval.analysis.statistics import Clusters, Interval, Paired, Settings
+from memray_eval.analysis.where import GroupFigure, common_rows
+from memray_eval.errors import ConfigError, DataError
 from memray_eval.types import Frozen
 
 Direction = Literal["up", "down"]
@@ -43,16 +47,13 @@ class Flip(Frozen):
 
 
 class MetricComparison(Frozen):
-    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored,
-    by the figure that stands for it (`average`, as in Figure; wins, ties and losses are of units).
-    `only_a` and `only_b` count the common units that only one side scored.
+    """One metric of B (`other`) against A, over the `paired.n` common units that both sides scored;
+    `only_a` and `only_b` were scored by one side.
 
-    The p-values are corrected over all metrics and candidates of the comparison: `p_holm` bounds
-    the chance of any false finding, `p_fdr` the share of false ones (Benjamini-Hochberg).
-    `interval_a` and `interval_b` are those of the means. `flips_up` and `flips_down` exist only for
-    metrics whose values are all 0 or 1. `flips` lists the first units that changed; for other
-    metrics, those that changed most. `mark_a` and `mark_b` say how many of the paired values are
-    offline estimates, or a rule's in place of a judge that failed."""
+    The p-values are corrected over all metrics and candidates: `p_holm` bounds the chance of any
+    false finding, `p_fdr` the share of false ones (Benjamini-Hochberg). `flips_up` and `flips_down`
+    exist for metrics of zeros and ones. `flips` lists the units that changed, the largest changes
+    first. `mark_a` and `mark_b` say how many of the paired values are estimates or fallbacks."""
 
     metric: str
     other: str
@@ -133,11 +134,10 @@ class CommonUnits(Frozen):
 
 
 class Comparison(Frozen):
-    """The result of `compare`. `baseline` is A, `cluster` the field that units were clustered by,
-    `by` the one that `groups` are split by, and `failed_gates` what `failures` found, in words.
-    `candidates` are those of the sides, by the sides' names. `adjusted` are there where labels of
-    people's were given (calibrations), `pairs` the figures of a pairwise run over the same
-    candidates, where there is one beside the runs."""
+    """The result of `compare`. `baseline` is A, `cluster` the field that units are clustered by,
+    `by` the one that `groups` are split by, and `failed_gates` the findings of `failures`.
+    `candidates` are by the sides' names. `adjusted` exist if calibrations were given, `pairs` if
+    there is a pairwise run over the same candidates."""
 
     baseline: str
     others: tuple[str, ...]
@@ -161,3 +161,44 @@ class Comparison(Frozen):
             if side in self.candidates and len(set(names)) == len(names)
             else side
         )
+
+
+@dataclass(frozen=True)
+class AlignedUnits:
+    """The units common to A and another side: their rows on each side, and their clusters.
+    `n_alone` of them name no cluster."""
+
+    base: Side
+    other: Side
+    rows_a: npt.NDArray[np.intp]
+    rows_b: npt.NDArray[np.intp]
+    clusters: Clusters | None
+    n_alone: int
+    common: CommonUnits
+
+
+def align_units(base: Side, other: Side, letter: str, cluster: str | None) -> AlignedUnits:
+    """Finds the units that both sides have, with their clusters if a `cluster` field is named.
+    Raises DataError if there are none, and ConfigError if no unit names the field."""
+    rows_a, rows_b = common_rows(base.scores, other.scores)
+    if not rows_b.size:
+        raise DataError(
+            f"{base.name} and {other.name} share no unit: no sample id with the same task is in "
+            "both"
+        )
+    groups, n_alone = None, 0
+    if cluster is not None:
+        names = pc.coalesce(
+            base.scores.units["cluster"].take(rows_a), other.scores.units["cluster"].take(rows_b)
+        )
+        n_alone = names.null_count
+        if n_alone == len(names):
+            columns = ", ".join(CLUSTER_COLUMNS)
+            raise ConfigError(
+                f"no unit names a {cluster!r} to cluster by; there are: {columns}, and the keys of "
+                "the samples' metadata"
+            )
+        groups = number_clusters(names)
+    n, n_a, n_b = rows_b.size, base.scores.units.num_rows, other.scores.units.num_rows
+    common = CommonUnits(other=other.name, letter=letter, n=n, only_a=n_a - n, only_b=n_b - n)
+    return AlignedUnits(base, other, rows_a, rows_b, groups, n_alone, common)

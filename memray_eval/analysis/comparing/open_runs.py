@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
-from memray_eval.analysis.comparing.matching import match_units
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from memray_eval.analysis.comparing.models import Comparison, Side
 from memray_eval.analysis.comparing.warnings import reads_other_samples
 from memray_eval.analysis.scores import (
@@ -16,14 +20,19 @@ from memray_eval.analysis.scores import (
     candidates_of,
     find_cluster,
     find_split,
+    first_of_each,
     read_scores,
     read_texts,
+    unit_keys,
 )
-from memray_eval.analysis.where import Groups, read_groups
+from memray_eval.analysis.where import Groups, common_rows, read_groups
 from memray_eval.errors import ConfigError, DataError
 from memray_eval.results.latest import find_run
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
+
+# What a unit asks; a long context is not in the records
+_ASKED = ("task", "query", "memory", "history")
 
 
 class ComparedRun(NamedTuple):
@@ -44,7 +53,7 @@ def open_sides(
 ) -> list[Side]:
     """The sides of a comparison. Units of runs that read different samples are matched by what
     they ask, since ids may be no more than row numbers."""
-    sides = [one.side(cluster, by) for one in opened]
+    sides = [run.side(cluster, by) for run in opened]
     base, *others = sides
     samples = base.manifest.get("dataset") or {}
     return [
@@ -106,8 +115,8 @@ def pick_candidates(runs: Sequence[str]) -> list[ComparedRun]:
     for run in runs:
         folder, candidate = _open_run(run)
         with readable(folder.path):
-            there = candidates_of(folder.records())
-        picked.append((folder, _choose_candidate(run, candidate, there), len(there) > 1))
+            candidates = candidates_of(folder.records())
+        picked.append((folder, _choose_candidate(run, candidate, candidates), len(candidates) > 1))
     short = [f"{folder.run_id}:{candidate}" if is_one_of_several else folder.run_id
              for folder, candidate, is_one_of_several in picked]  # fmt: skip
     named = [
@@ -127,9 +136,9 @@ def _open_run(run: str) -> tuple[RunFolder, str | None]:
     ends = [
         len(run),
         *(
-            place
-            for place in range(len(run) - 1, 0, -1)
-            if run[place] == ":" and run[place + 1 : place + 3] != "//"
+            colon
+            for colon in range(len(run) - 1, 0, -1)
+            if run[colon] == ":" and run[colon + 1 : colon + 3] != "//"
         ),
     ]
     for end in ends:
@@ -142,17 +151,17 @@ def _open_run(run: str) -> tuple[RunFolder, str | None]:
     )
 
 
-def _choose_candidate(run: str, wanted: str | None, there: Sequence[str]) -> str:
-    names = ", ".join(there)
-    if not there:
+def _choose_candidate(run: str, wanted: str | None, candidates: Sequence[str]) -> str:
+    names = ", ".join(candidates)
+    if not candidates:
         raise DataError(f"{run} holds no records")
     if wanted is None:
-        if len(there) > 1:
+        if len(candidates) > 1:
             raise ConfigError(
-                f"{run} has several candidates: {names}; pick one with {run}:{there[0]}"
+                f"{run} has several candidates: {names}; pick one with {run}:{candidates[0]}"
             )
-        return there[0]
-    if wanted not in there:
+        return candidates[0]
+    if wanted not in candidates:
         raise ConfigError(f"{run}: no candidate {wanted!r}; there are: {names}")
     return wanted
 
@@ -170,4 +179,64 @@ def read_changed_texts(
     }
     if not units:
         return {}
-    return {one.name: read_texts(one.folder.records(), one.candidate, units) for one in opened}
+    return {run.name: read_texts(run.folder.records(), run.candidate, units) for run in opened}
+
+
+def match_units(base: Side, base_run: RunFolder, other: Side, other_run: RunFolder) -> Side:
+    """Gives the units of `other` the keys of the baseline's units that ask the same, if more units
+    agree in that than in id and question. Otherwise units are matched by id, and those that ask
+    something else under the same id have no partner."""
+    asked_a, asked_b = (
+        _questions(side, run) for side, run in ((base, base_run), (other, other_run))
+    )
+    rows_a, rows_b = common_rows(base.scores, other.scores)
+    is_same = pc.equal(asked_a.take(rows_a), asked_b.take(rows_b)).to_numpy(zero_copy_only=False)
+    places = pc.index_in(asked_b, value_set=_unique(asked_a))
+    by_question = places.is_valid().to_numpy(zero_copy_only=False) & pc.is_in(
+        asked_b, value_set=_unique(asked_b)
+    ).to_numpy(zero_copy_only=False)
+    if by_question.sum() > is_same.sum():
+        first = pc.index_in(asked_b, value_set=asked_a)  # unique, so the first is the one
+        keys = base.scores.units["key"].combine_chunks().take(first)
+        matching = f"{by_question.sum():,} units ask the same and are compared, whatever their ids"
+        return _with_keys(other, pc.if_else(by_question, keys, None), matching)
+    if not is_same.any():
+        return replace(other, matching="no two units ask the same: they are compared by their ids")
+    if is_same.all():
+        return other
+    keep = np.ones(other.scores.units.num_rows, np.bool_)
+    keep[rows_b[~is_same]] = False
+    matching = f"{(~is_same).sum():,} units ask something else under the same id and are left out"
+    keys = other.scores.units["key"].combine_chunks()
+    return _with_keys(other, pc.if_else(keep, keys, None), matching)
+
+
+def _questions(side: Side, run: RunFolder) -> pa.Array:
+    """What each unit of a side asks, in the order of its scores, as one text."""
+    with readable(run.path):
+        table = run.records().to_table(
+            columns=["sample_id", "candidate", *_ASKED],
+            filter=pc.field("candidate") == side.candidate,
+        )
+    questions = pc.binary_join_element_wise(
+        *(pc.fill_null(table[name], "") for name in _ASKED), "\x1f"
+    )
+    keys = unit_keys(table)
+    kept = first_of_each(keys)
+    rows = pc.index_in(side.scores.units["key"], value_set=keys.take(kept).combine_chunks())
+    return questions.take(kept).combine_chunks().take(rows.combine_chunks())
+
+
+def _unique(texts: pa.Array) -> pa.Array:
+    """The texts that stand only once."""
+    counted = texts.value_counts()
+    return counted.field("values").filter(pc.equal(counted.field("counts"), 1))
+
+
+def _with_keys(side: Side, keys: pa.Array, matching: str) -> Side:
+    """The side with other keys. A null is replaced by a key that no other unit has."""
+    alone = pa.array([f"\x1e{number}" for number in range(len(keys))], pa.string())
+    units = side.scores.units
+    column = units.column_names.index("key")
+    changed = units.set_column(column, "key", pa.chunked_array([pc.coalesce(keys, alone)]))
+    return replace(side, scores=replace(side.scores, units=changed), matching=matching)

@@ -7,13 +7,14 @@ from string import ascii_uppercase
 
 import numpy as np
 
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits, align_units
 from memray_eval.analysis.comparing.models import (
+    AlignedUnits,
     Comparison,
     Flip,
     GroupDifference,
     MetricComparison,
     Side,
+    align_units,
 )
 from memray_eval.analysis.comparing.warnings import find_warnings
 from memray_eval.analysis.marks import mark
@@ -44,10 +45,10 @@ def compare(
     settings: Settings | None = None,
     flips: int = 0,
 ) -> Comparison:
-    """Compares each further side with the first, over `metrics` (none: all that they share), also
-    in each group of the field that their units were read `by` and of `more` fields, and lists up
-    to `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown
-    metric or cluster field, and DataError if two sides share no unit."""
+    """Compares each further side with the first over `metrics` (none: all shared ones), also in
+    each group of the field `by` that units were read by and of `more` fields, and lists up to
+    `flips` changed units per metric. Raises ConfigError for fewer than two sides, an unknown metric
+    or cluster field, and DataError if two sides share no unit."""
     if len(sides) < 2:
         raise ConfigError("compare takes two or more run folders: compare A B [C...]")
     base, *others = sides
@@ -60,11 +61,11 @@ def compare(
         for other, letter in zip(others, letters, strict=False)
     ]
     chosen = [_choose_metrics(base.scores, other.scores, metrics) for other in others]
-    found: list[MetricComparison] = []
+    compared: list[MetricComparison] = []
     warnings: list[str] = []
     groups: list[GroupDifference] = []
     for units, names in zip(pairs, chosen, strict=True):
-        found += [_compare_metric(units, name, how, flips) for name in names]
+        compared += [_compare_metric(units, name, how, flips) for name in names]
         splits = list(_splits(units, by, more))
         n_groups = len(names) * sum(len(of_field) for _, _, of_field in splits)
         of_groups = how.model_copy(update={"level": 1 - (1 - how.level) / max(1, n_groups)})
@@ -78,7 +79,7 @@ def compare(
         cluster=cluster,
         settings=how,
         common=tuple(units.common for units in pairs),
-        metrics=tuple(_correct_p_values(found)),
+        metrics=tuple(_correct_p_values(compared)),
         warnings=tuple(warnings),
         by=by,
         groups=tuple(groups),
@@ -109,7 +110,7 @@ def _compare_metric(
     if of_a is None or of_b is None:
         of_a, of_b, clusters = a[:0], b[:0], None
     wins, ties, losses = win_tie_loss((b - a)[both])
-    found = MetricComparison(
+    comparison = MetricComparison(
         metric=name,
         other=units.other.name,
         average="micro" if name in units.base.scores.shares else "mean",
@@ -125,14 +126,14 @@ def _compare_metric(
         mark_b=_mark(units.other.scores, name, units.rows_b[both]),
     )
     if not both.any():
-        return found
+        return comparison
     changed = np.where(both, b - a, 0.0)
     if is_binary(a[both]) and is_binary(b[both]):
         counts = {"flips_up": int((changed > 0).sum()), "flips_down": int((changed < 0).sum())}
-        found = found.model_copy(update=counts)
+        comparison = comparison.model_copy(update=counts)
     # The largest change first; equal changes keep their order.
     rows = np.argsort(-np.abs(changed), kind="stable")[: np.count_nonzero(np.abs(changed) > TIE)]
-    return found.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
+    return comparison.model_copy(update={"flips": tuple(_flips(units, a, b, rows[:n_flips]))})
 
 
 def _compare_groups(
@@ -141,19 +142,19 @@ def _compare_groups(
     """Yields a metric's difference in each group of a field that has a score on both sides. `codes`
     number the groups of the common units."""
     a, b = units.base.scores, units.other.scores
-    for one in differences_by_group(
+    for group in differences_by_group(
         a, b, units.rows_a, units.rows_b, name, codes, names, units.clusters, settings
     ):
         yield GroupDifference(
             metric=name,
             other=units.other.name,
             by=by,
-            group=one.group,
-            n=one.n,
-            difference=one.difference,
-            low=one.interval and one.interval.low,
-            high=one.interval and one.interval.high,
-            is_shown=one.is_shown,
+            group=group.group,
+            n=group.n,
+            difference=group.difference,
+            low=group.interval and group.interval.low,
+            high=group.interval and group.interval.high,
+            is_shown=group.is_shown,
         )
 
 
@@ -194,11 +195,11 @@ def _flips(units: AlignedUnits, a: FloatArray, b: FloatArray, rows: Rows) -> Ite
         )
 
 
-def _correct_p_values(found: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
+def _correct_p_values(comparisons: Sequence[MetricComparison]) -> Iterator[MetricComparison]:
     """Adds p-values corrected over all comparisons that have one."""
-    raw = [metric.paired.p_value for metric in found if metric.paired.p_value is not None]
+    raw = [metric.paired.p_value for metric in comparisons if metric.paired.p_value is not None]
     corrected = iter(zip(holm(raw), benjamini_hochberg(raw), strict=True))
-    for metric in found:
+    for metric in comparisons:
         if metric.paired.p_value is None:
             yield metric
         else:

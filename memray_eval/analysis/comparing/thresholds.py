@@ -32,23 +32,23 @@ _GATE = re.compile(rf"\s*([A-Za-z_]\w*)\s*(<=|>=|<|>)\s*({NUMBER})\s*")
 
 def parse_gate(text: str) -> Gate:
     """Parses a gate such as "empathy < -0.1". Raises ConfigError for anything else."""
-    found = _GATE.fullmatch(text)
-    if found is None:
+    match = _GATE.fullmatch(text)
+    if match is None:
         raise ConfigError(
             f'cannot read the gate {text!r}; write METRIC OP NUMBER with <, <=, > or >=: "empathy '
             f'< -0.1"'
         )
-    return Gate(text=text.strip(), metric=found[1], sign=found[2], bound=float(found[3]))
+    return Gate(text=text.strip(), metric=match[1], sign=match[2], bound=float(match[3]))
 
 
 def failures(comparison: Comparison, gates: Sequence[Gate]) -> list[str]:
     """Says which gates fail. A gate fails too if no unit was scored on both sides, because nothing
     shows that it passed. Raises ConfigError for a metric that was not compared."""
-    known = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
-    if unknown := [gate for gate in gates if gate.metric not in known]:
+    compared = list(dict.fromkeys(metric.metric for metric in comparison.metrics))
+    if unknown := [gate for gate in gates if gate.metric not in compared]:
         raise ConfigError(
             f"gate {unknown[0].text!r}: no metric {unknown[0].metric!r} in common; there are: "
-            f"{', '.join(known)}"
+            f"{', '.join(compared)}"
         )
     return [
         failure

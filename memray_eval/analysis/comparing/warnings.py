@@ -8,8 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from memray_eval.analysis.comparing.aligned_units import AlignedUnits
-from memray_eval.analysis.comparing.models import Side
+from memray_eval.analysis.comparing.models import AlignedUnits, Side
 from memray_eval.analysis.statistics import FEW_CLUSTERS
 
 
@@ -34,14 +33,14 @@ def find_warnings(
     if reads_other_samples(*datasets):
         yield (
             f"{names} read different datasets: "
-            f"{' and '.join(str(each.get('path', 'unknown')) for each in datasets)}"
+            f"{' and '.join(str(dataset.get('path', 'unknown')) for dataset in datasets)}"
         )
     shares = {
         letter: (side.scores.n_no_answer, len(side.scores.units)) for letter, side in sides.items()
     }
     if len({None if n is None else n / max(1, of) for n, of in shares.values()} - {None}) > 1:
-        told = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
-        yield f"{names} answered differently often; without an answer: {told}"
+        listed = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
+        yield f"{names} answered differently often; without an answer: {listed}"
     if other.matching:
         yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)
@@ -76,7 +75,9 @@ def _why_stopped(side: Side) -> str:
 def reads_other_samples(dataset: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     """Whether two runs read different samples, as far as their manifests tell."""
     # A spread limit's fingerprint has no prefix, and is the same digest of the samples in order
-    first, second = (f"{each.get('fingerprint')}".rpartition(":")[2] for each in (dataset, other))
+    first, second = (
+        f"{manifest.get('fingerprint')}".rpartition(":")[2] for manifest in (dataset, other)
+    )
     return first != second
 
 
@@ -85,8 +86,8 @@ def _differing_settings(
 ) -> Iterator[str]:
     """Warns of each metric, or metric/task, for which the manifests differ."""
     settings = {letter: side.manifest.get(key) or {} for letter, side in sides.items()}
-    for name in dict.fromkeys(name for each in settings.values() for name in each):
-        values = {letter: each.get(name, "none") for letter, each in settings.items()}
+    for name in dict.fromkeys(name for of_side in settings.values() for name in of_side):
+        values = {letter: of_side.get(name, "none") for letter, of_side in settings.items()}
         if name.partition("/")[0] in compared and len(set(values.values())) > 1:
             listed = ", ".join(f"{value} in {letter}" for letter, value in values.items())
             yield f"{name}: different {what}: {listed}"
@@ -112,11 +113,13 @@ def _differing_layouts(sides: Mapping[str, Side]) -> Iterator[str]:
     """Warns of each judge whose prompts are laid out otherwise in one of the runs, where a prompt
     cache was used: nothing else is laid out by what pays off."""
     manifests = {letter: side.manifest for letter, side in sides.items()}
-    by_side = {letter: each.get("judge_prompts") for letter, each in manifests.items()}
+    by_side = {letter: manifest.get("judge_prompts") for letter, manifest in manifests.items()}
     for judge in sorted({judge for layouts in by_side.values() for judge in layouts or ()}):
-        layouts = {letter: (each or {}).get(judge) for letter, each in by_side.items()}
-        calls = [((one.get("calls") or {}).get("judges") or {}) for one in manifests.values()]
-        is_used = any((one.get(judge) or {}).get("cached_input_tokens") for one in calls)
+        layouts = {letter: (of_side or {}).get(judge) for letter, of_side in by_side.items()}
+        calls = [
+            ((manifest.get("calls") or {}).get("judges") or {}) for manifest in manifests.values()
+        ]
+        is_used = any((of_judge.get(judge) or {}).get("cached_input_tokens") for of_judge in calls)
         if is_used and None not in layouts.values() and len(set(layouts.values())) > 1:
             listed = ", ".join(f"{layout} in {letter}" for letter, layout in layouts.items())
             yield f"{judge}: different layouts of its prompts: {listed}"

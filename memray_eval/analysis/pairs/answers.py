@@ -42,8 +42,10 @@ def name_sides(runs: Sequence[str]) -> list[str]:
             named.append(run)
             continue
         with readable(folder.path):
-            there = candidates_of(folder.records())
-        named += [f"{run}:{one}" for one in there] if len(there) > 1 else [run]
+            candidates = candidates_of(folder.records())
+        named += (
+            [f"{run}:{candidate}" for candidate in candidates] if len(candidates) > 1 else [run]
+        )
     named = list(dict.fromkeys(named))
     if not 2 <= len(named) <= MOST_SIDES:
         raise ConfigError(
@@ -57,17 +59,17 @@ def open_pair_sides(runs: Sequence[str]) -> list[tuple[PairSide, ComparedRun]]:
     """The sides of a pairwise run: called by their candidates, where that tells them apart. Raises
     as `pick_candidates`."""
     opened = pick_candidates(runs)
-    counts = Counter(one.candidate for one in opened)
+    counts = Counter(run.candidate for run in opened)
     return [
         (
             PairSide(
-                name=one.candidate if counts[one.candidate] == 1 else one.name,
-                run=one.folder.run_id,
-                candidate=one.candidate,
+                name=run.candidate if counts[run.candidate] == 1 else run.name,
+                run=run.folder.run_id,
+                candidate=run.candidate,
             ),
-            one,
+            run,
         )
-        for one in opened
+        for run in opened
     ]
 
 
@@ -77,8 +79,8 @@ def read_answers(runs: Sequence[str]) -> list[Answers]:
     sides = open_pair_sides(runs)
     keyed = open_sides([run for _, run in sides], cluster=None)
     answers = []
-    for (side, run), one in zip(sides, keyed, strict=True):
-        units = one.scores.units.select(["key", "sample_id", "task"]).to_pylist()
+    for (side, run), scored_side in zip(sides, keyed, strict=True):
+        units = scored_side.scores.units.select(["key", "sample_id", "task"]).to_pylist()
         keys = {(unit["sample_id"], unit["task"]): unit["key"] for unit in units}
         records: dict[str, Record] = {}
         with readable(run.folder.path):
@@ -99,18 +101,19 @@ def questions_of(
 ) -> list[tuple[str, list[int]]]:
     """The questions that two sides or more were asked, and which sides by number. With a `limit`
     so many, always the same ones and part of a larger limit's."""
-    asked: dict[str, list[int]] = {}
-    for number, one in enumerate(answers):
-        for key in one.records:
-            asked.setdefault(key, []).append(number)
-    found = [(key, present) for key, present in asked.items() if len(present) > 1]
-    if limit is None or limit >= len(found):
-        return found
+    sides_of: dict[str, list[int]] = {}
+    for number, side in enumerate(answers):
+        for key in side.records:
+            sides_of.setdefault(key, []).append(number)
+    questions = [(key, present) for key, present in sides_of.items() if len(present) > 1]
+    if limit is None or limit >= len(questions):
+        return questions
     drawn = sorted(
-        found, key=lambda one: hashlib.blake2b(one[0].encode("utf-8", "replace")).digest()
+        questions,
+        key=lambda question: hashlib.blake2b(question[0].encode("utf-8", "replace")).digest(),
     )
     kept = {key for key, _ in drawn[:limit]}
-    return [one for one in found if one[0] in kept]
+    return [question for question in questions if question[0] in kept]
 
 
 def pair_rows(
@@ -126,19 +129,19 @@ def pair_rows(
 def sample_of(key: str, answers: Sequence[Answers]) -> Sample:
     """The question of a key: that of the first side which has it, since runs that read other files
     may call it otherwise."""
-    return next(one.records[key].sample for one in answers if key in one.records)
+    return next(side.records[key].sample for side in answers if key in side.records)
 
 
 def _row(sample: Sample, first: Answers, second: Answers, key: str) -> dict[str, Any]:
     shown, other = first.records[key], second.records[key]
     unanswered = []
     for side, record in ((first, shown), (second, other)):
-        said, who = record.response or Response(error="no response"), side.side.name
-        if said.error is not None:
-            why = said.error[:_LONGEST_WHY]
-            unanswered.append(Unanswered(candidate=who, kind="error", why=why))
-        elif said.is_empty:
-            unanswered.append(Unanswered(candidate=who, kind="empty"))
+        response, candidate = record.response or Response(error="no response"), side.side.name
+        if response.error is not None:
+            why = response.error[:_LONGEST_WHY]
+            unanswered.append(Unanswered(candidate=candidate, kind="error", why=why))
+        elif response.is_empty:
+            unanswered.append(Unanswered(candidate=candidate, kind="empty"))
     pair = Pair(
         sample_id=sample.id,
         task=sample.task,

@@ -2,14 +2,13 @@
 
     P(i over j) : P(j over i) : P(tie) = e^(a) : e^(-a) : e^(n),  a = (s_i - s_j + g x) / 2
 
-s are the candidates' strengths (log-odds: where neither ties, i beats j with odds e^(s_i - s_j)),
-n says how common ties are (the ln of Davidson's nu), and x is a covariate of the match, such as how
-much longer i's answer is, with its weight g. Source: Davidson, On Extending the Bradley-Terry Model
-to Accommodate Ties in Paired Comparison Experiments, JASA 65 (1970).
+s are the candidates' strengths (log-odds), n says how common ties are (the ln of Davidson's nu),
+and x is a covariate of the match, such as how much longer i's answer is, with its weight g. Source:
+Davidson, On Extending the Bradley-Terry Model to Accommodate Ties in Paired Comparison Experiments,
+JASA 65 (1970).
 
-The likelihood is that of a log-linear model, so it has one maximum, which Newton's method finds.
-A normal prior with standard deviation PRIOR_SD on every parameter keeps the strength of a candidate
-finite that won every match."""
+Newton's method finds the one maximum of the likelihood. A normal prior with standard deviation
+PRIOR_SD on every parameter keeps the strength finite of a candidate that won every match."""
 
 from __future__ import annotations
 

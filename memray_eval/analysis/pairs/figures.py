@@ -15,7 +15,7 @@ from memray_eval.analysis.pairs.bradley_terry import (
     fit_strengths,
     ranks_of,
 )
-from memray_eval.analysis.pairs.models import Criterion, Duel, Rate, Standing
+from memray_eval.analysis.pairs.models import CandidateStanding, Criterion, Duel, Rate
 from memray_eval.analysis.pairs.verdicts import TIE, PairVerdicts
 from memray_eval.analysis.statistics import (
     Clusters,
@@ -44,18 +44,18 @@ class _Pairs(NamedTuple):
 
 
 def measure_pairs(
-    found: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
+    verdicts: PairVerdicts, sides: Sequence[str], settings: Settings | None = None
 ) -> Criterion:
     """All figures of one metric. Intervals are clustered: all pairs of a cluster, which is a
     question unless samples name a larger one, count together; those of strengths, ranks and length
     are bootstrap intervals over clusters."""
-    how, whole = settings or Settings(), found.is_complete
-    lengths = np.log2((1 + found.length_i) / (1 + found.length_j))
+    how, whole = settings or Settings(), verdicts.is_complete
+    lengths = np.log2((1 + verdicts.length_i) / (1 + verdicts.length_j))
     pairs = _Pairs(
-        found.i[whole],
-        found.j[whole],
-        found.points[whole],
-        found.cluster[whole],
+        verdicts.i[whole],
+        verdicts.j[whole],
+        verdicts.points[whole],
+        verdicts.cluster[whole],
         lengths[whole],
     )
     by_length = _fit_lengths(pairs, len(sides), how)
@@ -65,22 +65,22 @@ def measure_pairs(
         low, high = percentile_interval(drawn[1:], how.level)
         odds = Rate(value=float(drawn[0]), low=low, high=high, n=pairs.points.size)
     # of both orders together
-    verdicts = np.concatenate([found.i_first[whole], found.j_first[whole]])
-    decided, twice = verdicts != TIE, np.concatenate([pairs.clusters, pairs.clusters])
-    flipped = (found.i_first[whole] != 1 - found.j_first[whole]).astype(np.float64)
+    both_orders = np.concatenate([verdicts.i_first[whole], verdicts.j_first[whole]])
+    decided, twice = both_orders != TIE, np.concatenate([pairs.clusters, pairs.clusters])
+    flipped = (verdicts.i_first[whole] != 1 - verdicts.j_first[whole]).astype(np.float64)
     apart = (pairs.points != TIE) & (pairs.doublings != 0)
     longer_won = (pairs.points[apart] == 1) == (pairs.doublings[apart] > 0)
     return Criterion(
-        metric=found.metric,
-        judges=found.judges,
+        metric=verdicts.metric,
+        judges=verdicts.judges,
         n_pairs=int(whole.sum()),
-        n_questions=int(np.unique(found.question[whole]).size),
+        n_questions=int(np.unique(verdicts.question[whole]).size),
         n_incomplete=int((~whole).sum()),
-        n_unanswered=found.n_unanswered,
-        statuses=dict(found.statuses),
-        standings=tuple(_standings(pairs, sides, found, how)),
+        n_unanswered=verdicts.n_unanswered,
+        statuses=dict(verdicts.statuses),
+        standings=tuple(_standings(pairs, sides, verdicts, how)),
         duels=tuple(_duels(pairs, sides, by_length, how)),
-        first_share=_rate(verdicts[decided], twice[decided], how),
+        first_share=_rate(both_orders[decided], twice[decided], how),
         flips=_rate(flipped, pairs.clusters, how),
         longer_share=_rate(longer_won.astype(np.float64), pairs.clusters[apart], how),
         odds_of_double_length=odds,
@@ -98,14 +98,14 @@ def _rate(values: FloatArray, clusters: Clusters, how: Settings) -> Rate:
 
 
 def _standings(
-    pairs: _Pairs, sides: Sequence[str], found: PairVerdicts, how: Settings
-) -> list[Standing]:
+    pairs: _Pairs, sides: Sequence[str], verdicts: PairVerdicts, how: Settings
+) -> list[CandidateStanding]:
     """The candidates, the strongest first."""
     standings = [
-        Standing(
+        CandidateStanding(
             candidate=name,
-            n_empty=found.unanswered.get((name, "empty"), 0),
-            n_failed=found.unanswered.get((name, "error"), 0),
+            n_empty=verdicts.unanswered.get((name, "empty"), 0),
+            n_failed=verdicts.unanswered.get((name, "error"), 0),
         )
         for name in sides
     ]
@@ -115,7 +115,7 @@ def _standings(
     ranks, ranks_drawn = ranks_of(fitted)[0], ranks_of(drawn)
     level = expand_level(how.level, int(np.unique(pairs.clusters).size))
     ends = ((1 - how.level) / 2, (1 + how.level) / 2)
-    for number, one in enumerate(standings):
+    for number, standing in enumerate(standings):
         of_j = np.where(pairs.j == number, 1 - pairs.points, np.nan)
         own = np.where(pairs.i == number, pairs.points, of_j)
         played = ~np.isnan(own)
@@ -124,7 +124,7 @@ def _standings(
         is_bounded = max(counts["wins"], counts["losses"]) < played.sum()
         ends_drawn = percentile_interval(drawn[:, number], level)
         best, worst = np.quantile(ranks_drawn[:, number], ends, method="inverted_cdf")
-        standings[number] = one.model_copy(
+        standings[number] = standing.model_copy(
             update={
                 **counts,
                 "rate": _rate(own[played], pairs.clusters[played], how),
@@ -135,7 +135,7 @@ def _standings(
                 "rank_high": int(worst),
             }
         )
-    return sorted(standings, key=lambda one: one.rank or 0)
+    return sorted(standings, key=lambda standing: standing.rank or 0)
 
 
 def _counts(points: FloatArray) -> dict[str, int]:

@@ -17,12 +17,11 @@ class Rate(Frozen):
     n: int = 0
 
 
-class Standing(Frozen):
-    """One candidate. `rate` is its share of the points of its `wins + ties + losses` pairs, a tie
-    counting half. `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of
-    all candidates, without an interval where it won or lost every pair; ranks are by strength,
-    `rank_low` the best and `rank_high` the worst that the data leave open. `n_empty` and `n_failed`
-    count the questions that it gave no answer to."""
+class CandidateStanding(Frozen):
+    """One candidate. `rate` is its share of the points of its pairs, a tie counting half.
+    `strength` is its log-odds by the Bradley-Terry model with ties, 0 the mean of all, without an
+    interval if it won or lost every pair; `rank_low` is the best and `rank_high` the worst rank
+    that the data leave open. `n_empty` and `n_failed` count questions without an answer."""
 
     candidate: str
     wins: int = 0
@@ -53,13 +52,11 @@ class Duel(Frozen):
 
 
 class Criterion(Frozen):
-    """What was found by one metric.
-
-    Of the judge: `first_share` is how often the answer shown first is preferred where one is (0.5:
-    no bias), `flips` the share of pairs whose verdict changes with the order, `longer_share` the
-    share of decided pairs that the longer answer wins, and `odds_of_double_length` by what the odds
-    of an answer multiply where it is twice as long. `n_incomplete` pairs lack one of their two
-    verdicts, `n_unanswered` an answer; `statuses` counts the verdicts by how they ended."""
+    """The figures of one metric. Of the judge: `first_share` is how often it prefers the answer
+    shown first (0.5: no bias), `flips` the share of pairs whose verdict changes with the order,
+    `longer_share` the share of decided pairs that the longer answer wins, and
+    `odds_of_double_length` the factor of an answer's odds at twice the length. `n_incomplete` pairs
+    lack a verdict, `n_unanswered` an answer; `statuses` counts verdicts by their end."""
 
     metric: str
     judges: tuple[str, ...]
@@ -68,7 +65,7 @@ class Criterion(Frozen):
     n_incomplete: int = 0
     n_unanswered: int = 0
     statuses: dict[str, int] = Field(default_factory=dict)
-    standings: tuple[Standing, ...] = ()
+    standings: tuple[CandidateStanding, ...] = ()
     duels: tuple[Duel, ...] = ()
     first_share: Rate = Rate()
     flips: Rate = Rate()

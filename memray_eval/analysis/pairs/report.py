@@ -30,7 +30,7 @@ def report_pairs(
     with readable(folders[0].path):
         cluster = find_cluster(folders[0].records())
     records = chain.from_iterable(folder.each() for folder in folders)
-    found = read_verdicts(records, names, cluster)
+    verdicts = read_verdicts(records, names, cluster)
     return PairwiseReport(
         runs=tuple(folder.run_id for folder in folders),
         sides=tuple(sides),
@@ -38,7 +38,7 @@ def report_pairs(
         cluster=cluster,
         is_whole=n_rounds == 1,
         n_rounds=n_rounds,
-        criteria=tuple(measure_pairs(one, names, how) for one in found),
+        criteria=tuple(measure_pairs(of_metric, names, how) for of_metric in verdicts),
     )
 
 
@@ -57,9 +57,9 @@ def read_report(folder: RunFolder) -> PairwiseReport | None:
 def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
     """The newest report of a pairwise run over all of these candidates of runs, among the folders
     beside the first; None where there is none."""
-    place = runs[0][0].path.rpartition("/")[0] or "."
-    filesystem, inner = locate(place)
-    with readable(place):
+    parent = runs[0][0].path.rpartition("/")[0] or "."
+    filesystem, inner = locate(parent)
+    with readable(parent):
         infos = filesystem.get_file_info(fs.FileSelector(inner, allow_not_found=True))
         names = [info.base_name for info in infos if info.type == fs.FileType.Directory]
         kept = filesystem.get_file_info([f"{inner}/{name}/pairs.json" for name in names])
@@ -70,7 +70,7 @@ def find_report(runs: Sequence[tuple[RunFolder, str]]) -> PairwiseReport | None:
         if info.type == fs.FileType.File
     )
     for _, name in reversed(newest):
-        report = read_report(RunFolder(f"{place}/{name}"))
-        if report is not None and wanted <= {(one.run, one.candidate) for one in report.sides}:
+        report = read_report(RunFolder(f"{parent}/{name}"))
+        if report is not None and wanted <= {(side.run, side.candidate) for side in report.sides}:
             return report
     return None

@@ -1,10 +1,9 @@
-"""Which pairs are judged where all of them would be too many: Swiss rounds, as in chess.
+"""Chooses the pairs to judge if all would be too many: Swiss rounds, as in chess.
 
 In each round every candidate has one pair on every question, with one of about its own strength,
-and no pair twice. What is close is thus compared most often, and half of all pairs or fewer find
-the leader that all of them find. Who is of about the same strength is drawn anew for each question
-from the bootstrap of the rounds before: those that the verdicts cannot tell apart yet change
-places, the others do not."""
+and no pair twice. So close candidates are compared most often, and half of all pairs or fewer find
+the same leader. Strengths are drawn for each question from the bootstrap of the rounds before:
+candidates that the verdicts cannot tell apart change places."""
 
 from __future__ import annotations
 
@@ -27,8 +26,8 @@ def rounds_for(n_candidates: int) -> int:
 
 def all_pairs(players: Sequence[int]) -> Iterator[Two]:
     """Every two of some candidates."""
-    for place, i in enumerate(players):
-        yield from ((i, j) for j in players[place + 1 :])
+    for number, i in enumerate(players):
+        yield from ((i, j) for j in players[number + 1 :])
 
 
 def pair_round(
@@ -46,11 +45,11 @@ def pair_round(
         if strengths is not None:
             drawn = strengths[random.integers(strengths.shape[0])]
             order = order[np.argsort(-drawn[order], kind="stable")]
-        waiting = [int(one) for one in order]
+        waiting = [int(player) for player in order]
         if len(waiting) % 2:  # who has played most sits out; of equal ones the weakest
-            counts = [len(before.get(one, ())) for one in waiting]
+            counts = [len(before.get(player, ())) for player in waiting]
             most = max(counts)
-            waiting.pop(max(place for place, count in enumerate(counts) if count == most))
+            waiting.pop(max(index for index, count in enumerate(counts) if count == most))
         yield [tuple(sorted(two)) for two in _match(waiting, before) or ()]  # type: ignore[misc]
 
 
@@ -59,9 +58,9 @@ def _match(waiting: Sequence[int], before: Mapping[int, frozenset[int]]) -> list
     if not waiting:
         return []
     first, *rest = waiting
-    for place, other in enumerate(rest):
+    for index, other in enumerate(rest):
         if other not in before.get(first, ()):
-            others = _match([*rest[:place], *rest[place + 1 :]], before)
+            others = _match([*rest[:index], *rest[index + 1 :]], before)
             if others is not None:
                 return [(first, other), *others]
     return None

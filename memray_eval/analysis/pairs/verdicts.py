@@ -23,11 +23,10 @@ Question: TypeAlias = tuple[str, str]  # sample id and task
 @dataclass
 class PairVerdicts:
     """All pairs of one metric, as columns: the numbers of question, cluster and candidates (`i` <
-    `j`), the values of the verdicts with i's answer first and with j's first (NaN without one; 1
-    where the answer shown first is preferred), and the answers' lengths in characters.
-
-    `statuses` counts the verdicts by how they ended, `unanswered` the questions without an answer
-    by candidate and kind, and `n_unanswered` the pairs that are not judged for that."""
+    `j`), the verdicts with i's answer first and with j's first (1 if the first answer is preferred,
+    NaN: none), and the answers' lengths in characters. `statuses` counts verdicts by their end,
+    `unanswered` questions without an answer by candidate and kind, `n_unanswered` the pairs that
+    these left out."""
 
     metric: str
     question: Numbers
@@ -82,7 +81,7 @@ def read_verdicts(
     """The verdicts of every metric that compares pairs, of candidates in the order of `sides`.
     `cluster` is a key of the samples' metadata. Rows that are no pair of two sides are left
     out."""
-    number = {name: place for place, name in enumerate(sides)}
+    number = {name: number for number, name in enumerate(sides)}
     metrics: dict[str, _OfMetric] = {}
     unanswered: dict[tuple[str, str], set[Question]] = {}
     lost: set[tuple[Question, int, int]] = set()
@@ -93,24 +92,27 @@ def read_verdicts(
         question, first = (pair.sample_id, pair.task), number[pair.first]
         second = number[pair.second]
         key = (question, min(first, second), max(first, second))
-        for one in pair.unanswered:
-            unanswered.setdefault((one.candidate, one.kind), set()).add(question)
+        for lacking in pair.unanswered:
+            unanswered.setdefault((lacking.candidate, lacking.kind), set()).add(question)
         if pair.unanswered:
             lost.add(key)
             continue
-        place, answer = int(first != key[1]), record.response or Response()
+        order, answer = int(first != key[1]), record.response or Response()
         for score in record.scores:
             of_metric = metrics.setdefault(score.metric, _OfMetric())
             of_metric.statuses[score.status] += 1
-            found = of_metric.pairs.setdefault(key, _Pair())
-            found.lengths[place], found.lengths[1 - place] = len(answer.text), len(pair.other)
+            verdicts = of_metric.pairs.setdefault(key, _Pair())
+            verdicts.lengths[order], verdicts.lengths[1 - order] = (
+                len(answer.text),
+                len(pair.other),
+            )
             named = None if cluster is None else record.sample.metadata.get(cluster)
-            found.cluster = None if named is None else str(named)
+            verdicts.cluster = None if named is None else str(named)
             if score.value is not None:
                 of_metric.compares = of_metric.compares or FIRST in score.parts
                 of_metric.judges.add(score.judge)
-                found.values[place] = score.value
-    compares = [name for name, one in metrics.items() if one.compares] or list(metrics)
+                verdicts.values[order] = score.value
+    compares = [name for name, of_metric in metrics.items() if of_metric.compares] or list(metrics)
     counts = {key: len(questions) for key, questions in unanswered.items()}
     return [_to_columns(name, metrics[name], counts, len(lost)) for name in compares]
 
@@ -119,7 +121,7 @@ def read_meetings(
     records: Iterable[Record], sides: Sequence[str]
 ) -> dict[Question, dict[int, frozenset[int]]]:
     """Whom each side, by number, has been paired with on each question."""
-    number = {name: place for place, name in enumerate(sides)}
+    number = {name: number for number, name in enumerate(sides)}
     met: dict[Question, dict[int, frozenset[int]]] = {}
     for record in records:
         pair = _pair_or_none(record)
@@ -139,18 +141,18 @@ def _pair_or_none(record: Record) -> Pair | None:
 
 
 def _to_columns(
-    metric: str, found: _OfMetric, unanswered: Mapping[tuple[str, str], int], n_unanswered: int
+    metric: str, of_metric: _OfMetric, unanswered: Mapping[tuple[str, str], int], n_unanswered: int
 ) -> PairVerdicts:
     questions: dict[Question, int] = {}
     clusters: dict[Any, int] = {}
-    numbers = np.empty((4, len(found.pairs)), np.intp)
-    figures = np.empty((4, len(found.pairs)))
-    for row, ((asked, *sides), one) in enumerate(found.pairs.items()):
-        number = questions.setdefault(asked, len(questions))
+    numbers = np.empty((4, len(of_metric.pairs)), np.intp)
+    figures = np.empty((4, len(of_metric.pairs)))
+    for row, ((key, *sides), verdicts) in enumerate(of_metric.pairs.items()):
+        number = questions.setdefault(key, len(questions))
         # who names no cluster is one of its own
-        group = clusters.setdefault(one.cluster or asked, len(clusters))
+        group = clusters.setdefault(verdicts.cluster or key, len(clusters))
         numbers[:, row] = number, group, *sides
-        figures[:, row] = *one.values, *one.lengths
+        figures[:, row] = *verdicts.values, *verdicts.lengths
     question, cluster, i, j = numbers
     i_first, j_first, length_i, length_j = figures
     return PairVerdicts(
@@ -163,8 +165,8 @@ def _to_columns(
         j_first,
         length_i,
         length_j,
-        judges=tuple(sorted(found.judges)),
-        statuses=dict(found.statuses),
+        judges=tuple(sorted(of_metric.judges)),
+        statuses=dict(of_metric.statuses),
         unanswered=unanswered,
         n_unanswered=n_unanswered,
     )

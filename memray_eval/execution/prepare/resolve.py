@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
 from types import MappingProxyType
 
-from memray_eval.affect.fusion import normalised_weights
-from memray_eval.affect.speech import SPEECH_BACKENDS
-from memray_eval.affect.text import TEXT_BACKENDS
+from memray_eval.affect.enriching import JUDGE, TRAIT_BACKENDS
+from memray_eval.affect.labels import normalised_weights
+from memray_eval.affect.text import OFF, TRANSFORMERS
 from memray_eval.affect.text_to_speech import choose_synthesis
-from memray_eval.affect.traits import JUDGE, TRAIT_BACKENDS
 from memray_eval.analysis.adjusted.labelled_verdicts import read_calibrations
 from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import read_errata
@@ -41,6 +39,14 @@ from memray_eval.ports import no_adaptation
 from memray_eval.types import EXISTING, Candidate
 
 LISTED_TASKS = 40  # of a suite with more, the nearest one is named
+# Backends of affect that once were there; decisions.md has the figures
+WITHDRAWN = {
+    name: "is withdrawn, worse than a uniform guess on our own queries"
+    for name in ("lexicon", "classifier")
+} | {
+    "prosody": "is withdrawn, no better than chance",
+    "local": "is withdrawn, synthetic speech of that voice carries no emotion",
+}
 
 
 def resolve(
@@ -238,27 +244,21 @@ def _affect_judges(
 
 
 def check_affect(spec: RunSpec) -> None:
-    """Raises ConfigError for weights, backends, keys or packages that would fail every sample."""
+    """Raises ConfigError for weights, backends or keys that would fail every sample."""
     affect = spec.affect
     if not spec.adds_affect:
         return
     normalised_weights(affect.speech_weight, affect.text_weight)
     for key, name, backends in (
-        ("emotion", affect.emotion, (*TEXT_BACKENDS, JUDGE)),
-        ("speech", affect.speech, SPEECH_BACKENDS),
+        ("emotion", affect.emotion, (JUDGE, f"{TRANSFORMERS}MODEL", OFF)),
+        ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "openai", "uniform")),
+        ("tts", affect.tts, ("auto", "openai", OFF)),
         ("traits", affect.traits, TRAIT_BACKENDS),
     ):
-        if name not in backends and not (
-            name.startswith("transformers:") and "transformers:MODEL" in backends
-        ):
-            raise ConfigError(
-                f"affect.{key}: no backend {name!r}; there are: {', '.join(backends)}"
-            )
+        is_model = name.startswith(TRANSFORMERS) and name != TRANSFORMERS
+        if name not in backends and not (is_model and f"{TRANSFORMERS}MODEL" in backends):
+            reason = WITHDRAWN.get(name, "is no backend")
+            raise ConfigError(f"affect.{key}: {name!r} {reason}; there are: {', '.join(backends)}")
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")
-    if affect.hears and synthesis == "local" and importlib.util.find_spec("hibari") is None:
-        raise ConfigError(
-            "affect.tts: local needs the package hibari-tts, which is not installed; choose openai "
-            "or off"
-        )

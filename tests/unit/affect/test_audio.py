@@ -17,7 +17,6 @@ from memray_eval.affect.audio import (
     Clip,
     decode_wav,
     encode_wav,
-    measure_prosody,
     read_audio,
     resample,
 )
@@ -138,33 +137,3 @@ def test_another_rate_holds_the_same_tone() -> None:
     assert changed.samples[100:-100] == pytest.approx(
         tone(300, rate_hz=8_000).samples[100:-100], abs=0.02
     )
-
-
-@pytest.mark.parametrize("hz", [90, 165, 240, 330])
-def test_the_pitch_of_a_hum_is_found(hz: float) -> None:
-    parts = [tone(hz * k).samples / k for k in range(1, 6)]
-    prosody = measure_prosody(Clip(np.sum(parts, axis=0).astype(np.float32), RATE))
-    assert prosody.pitch_hz == pytest.approx(hz, rel=0.05)
-    assert prosody.range_semitones < 0.5
-
-
-def test_louder_higher_faster_is_more_aroused() -> None:
-    def voice(hz: float, loudness: float, syllables_a_s: float) -> Clip:
-        moments = np.arange(2 * RATE) / RATE
-        phase = 2 * np.pi * np.cumsum(hz * (1 + 0.15 * np.sin(2 * np.pi * moments))) / RATE
-        beat = 0.5 - 0.5 * np.cos(2 * np.pi * syllables_a_s * moments)
-        return Clip(
-            (loudness * beat * (np.sin(phase) + np.sin(2 * phase) / 2)).astype(np.float32), RATE
-        )
-
-    calm = measure_prosody(voice(120, 0.02, 3))
-    assert calm.peaks_per_s == pytest.approx(3 / 0.85, rel=0.25)
-    for changed in (voice(240, 0.02, 3), voice(120, 0.4, 3), voice(120, 0.02, 6)):
-        assert measure_prosody(changed).arousal > calm.arousal + 0.05
-    assert measure_prosody(voice(240, 0.4, 6)).arousal > 0.6 > 0.4 > calm.arousal
-
-
-def test_silence_and_noise_have_no_voice() -> None:
-    noise = np.random.default_rng(0).normal(0, 0.1, RATE).astype(np.float32)
-    for samples in (np.zeros(0), np.zeros(1), np.zeros(RATE), np.full(RATE, 0.5), noise):
-        assert measure_prosody(Clip(samples.astype(np.float32), RATE)).voiced_s < 0.1

@@ -1,5 +1,4 @@
-"""What cannot be read of a sample is unknown and says so; the end of the money is the run's
-affair."""
+"""Enrichment: the sample's own emotion and traits, a judge's, or none; failures are noted."""
 
 from __future__ import annotations
 
@@ -7,11 +6,26 @@ import asyncio
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from memray_eval.affect.enriching import AffectBackends, add_affect, find_degraded, uniform_emotion
-from memray_eval.affect.labels import EKMAN
+from memray_eval.affect.enriching import (
+    EMOTION_NEEDS,
+    NOTES,
+    AffectBackends,
+    add_affect,
+    find_degraded,
+    uniform_emotion,
+)
+from memray_eval.affect.judge_prompts import (
+    TRAITS_RUBRIC,
+    BigFiveJudgment,
+    from_traits,
+    judge_affect_messages,
+)
+from memray_eval.affect.labels import EKMAN, normalised_weights
 from memray_eval.errors import BudgetSpent, ServiceLost, Unavailable
-from memray_eval.types import Message, Sample
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.types import BIG_FIVE, Message, Sample, Turn
 
 
 class Judge:
@@ -24,43 +38,103 @@ class Judge:
         raise self.error
 
 
-def senses(error: Exception) -> AffectBackends:
-    return AffectBackends(
-        text=None,
-        speech=None,
-        store=None,
-        speaker=None,
-        speech_weight=0.0,
-        text_weight=1.0,
-        traits=None,
-        judge=Judge(error),
-        frame=lambda rubric, parts: (Message(role="user", content=rubric),),
-    )
+def enriched(sample: Sample, error: Exception | None = None, **changes: Any) -> Sample:
+    """The sample enriched by a judge that raises `error`."""
+    backends: dict[str, Any] = {
+        "text": "judge",
+        "speech": None,
+        "store": None,
+        "speaker": None,
+        "weights": normalised_weights(0.0, 1.0),
+        "traits": "judge",
+        "judge": Judge(error or Unavailable("down")),
+        "frame": lambda rubric, parts: (Message(role="user", content=rubric),),
+    }
+    [result] = asyncio.run(add_affect([sample], "", AffectBackends(**(backends | changes))))
+    return result
 
 
 @pytest.mark.parametrize("error", [Unavailable("down"), AttributeError("choices")])
-def test_a_judge_that_gives_nothing_is_told_for_emotion_and_for_traits(error: Exception) -> None:
-    (sample,) = asyncio.run(add_affect([Sample(id="s", query="q")], "", senses(error)))
+def test_a_judge_that_fails_is_noted_for_emotion_and_for_traits(error: Exception) -> None:
+    sample = enriched(Sample(id="s", query="q"), error)
     reason = f"{type(error).__name__}: {error}"
     assert find_degraded(sample) == {"emotion": reason, "traits": reason}
     assert (sample.emotion, sample.traits) == (pytest.approx(dict(EKMAN.uniform())), {})
 
 
 @pytest.mark.parametrize("error", [BudgetSpent("no money"), ServiceLost("the ledger has died")])
-def test_what_is_the_runs_affair_goes_on_to_the_run(error: Exception) -> None:
+def test_errors_of_the_whole_run_are_raised(error: Exception) -> None:
     with pytest.raises(type(error)):
-        asyncio.run(
-            add_affect([Sample(id="s", query="q", emotion={"joy": 1.0})], "", senses(error))
+        enriched(Sample(id="s", query="q", emotion={"joy": 1.0}), error)
+
+
+def test_without_reader_and_sound_there_is_no_emotion() -> None:
+    sample = enriched(Sample(id="s", query="q"), text=None, traits="given")
+    assert sample.emotion == {}
+    notes = sample.metadata[NOTES]["emotion"]
+    assert (notes["backend"], notes["needs"]) == ("unavailable", EMOTION_NEEDS)
+    assert find_degraded(sample) == {}
+
+
+@pytest.mark.parametrize(
+    ("backend", "own", "kept", "noted"),
+    [
+        ("given", {"openness": 0.9}, {"openness": 0.9}, "given"),
+        ("given", {}, {}, "unknown"),
+        ("unknown", {"openness": 0.9}, {}, "unknown"),
+        ("judge", {"openness": 0.9}, {"openness": 0.9}, "given"),
+    ],
+)
+def test_a_samples_own_traits_stay_unless_they_are_to_be_unknown(
+    backend: str, own: dict[str, float], kept: dict[str, float], noted: str
+) -> None:
+    sample = enriched(Sample(id="s", query="q", traits=own), text=None, traits=backend)
+    assert sample.traits == kept
+    assert sample.metadata[NOTES]["traits"] == {"backend": noted}
+
+
+def test_a_sample_that_broke_the_stage_keeps_its_own() -> None:
+    own = uniform_emotion(Sample(id="s", query="q", emotion={"joy": 1.0}), ZeroDivisionError("x"))
+    assert own.emotion == {"joy": 1.0}
+    assert find_degraded(own) == {"traits": "ZeroDivisionError: x"}
+    bare = uniform_emotion(Sample(id="s", query="q"), ZeroDivisionError("x"))
+    assert find_degraded(bare).keys() == {"emotion", "traits"}
+
+
+def judgment(**estimates: dict[str, Any]) -> BigFiveJudgment:
+    nothing = {"score": 0.5, "confidence": 0.0, "evidence": "none"}
+    return BigFiveJudgment.model_validate(
+        {trait: nothing | estimates.get(trait, {}) for trait in BIG_FIVE}
+    )
+
+
+def test_a_judges_scores_are_drawn_to_the_middle_by_their_confidence() -> None:
+    traits = from_traits(
+        judgment(
+            openness={"score": 1.0, "confidence": 0.4},
+            extraversion={"score": 1.0, "confidence": 0.0},
+            neuroticism={"score": 0.0, "confidence": 1.0},
         )
+    )
+    assert traits == pytest.approx({"openness": 0.7, "neuroticism": 0.0})
 
 
-def test_a_sample_that_broke_the_stage_keeps_what_it_gives() -> None:
-    given = uniform_emotion(Sample(id="s", query="q", emotion={"joy": 1.0}), ZeroDivisionError("x"))
-    assert given.emotion == {"joy": 1.0}
-    assert find_degraded(given) == {"traits": "ZeroDivisionError: x"}
-    assert find_degraded(
-        uniform_emotion(Sample(id="s", query="q"), ZeroDivisionError("x"))
-    ).keys() == {
-        "emotion",
-        "traits",
-    }
+@pytest.mark.parametrize("wrong", [{"score": 1.2}, {"score": float("nan")}, {"confidence": -0.1}])
+def test_a_score_out_of_range_is_no_judgment(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValidationError):
+        judgment(openness=wrong)
+
+
+def test_the_judge_sees_the_users_words_and_not_the_assistants(sample: Sample) -> None:
+    history = (
+        Turn(role="user", content="I plan every meal."),
+        Turn(role="assistant", content="How orderly of you."),
+    )
+    system, user = judge_affect_messages(
+        TRAITS_RUBRIC, sample.model_copy(update={"history": history}), judge_messages
+    )
+    assert "weak evidence" in system.content
+    assert "I plan every meal." in user.content
+    assert sample.query in user.content
+    assert "How orderly of you." not in user.content
+    assert "mild anemia" not in user.content

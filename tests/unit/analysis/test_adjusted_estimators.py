@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from memray_eval.analysis.adjusted.estimators import (
-    Estimate,
+    AdjustedMean,
     Labelled,
     Verdicts,
     estimates_difference,
@@ -124,7 +124,7 @@ def test_where_a_judge_errs_on_no_label_each_cluster_tells_as_much_as_one_unit()
     assert found.label_variance == pytest.approx(few.label_variance)
 
 
-def width(found: Estimate) -> float:
+def width(found: AdjustedMean) -> float:
     return found.interval.high - found.interval.low
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score, TaskMetric, Usage
+from tests.build import build_dataset
 
 VERDICT = JudgedMetric(
     name="semantic_correctness", title="SEMANTIC CORRECTNESS", value_label="Correctness",
@@ -70,13 +71,6 @@ def unit(
     )
 
 
-def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
-    folder.mkdir(exist_ok=True)
-    for number, part in enumerate(parts):
-        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
-
-
 def of(broken: Breakdown, task: str, metric: str, bucket: str | None = None) -> TaskMetric:
     (found,) = [each for each in broken.tasks if (each.task, each.bucket) == (task, bucket)]
     return next(each for each in found.metrics if each.metric == metric)
@@ -90,7 +84,7 @@ def test_estimates_are_counted(tmp_path: Path) -> None:
         unit(4, verdict(None, error="down")),
         unit(5, verdict(0.5, "rules"), task="other"),
     ]
-    broken = break_down(written(tmp_path, units[:3], units[3:]), (VERDICT,))
+    broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), (VERDICT,))
     found = {task: of(broken, task, VERDICT.name) for task in ("qa", "other")}
     assert {task: (each.estimates, each.n_scored) for task, each in found.items()} == {
         "qa": (2, 3), "other": (1, 1),
@@ -109,7 +103,7 @@ def test_the_figures_of_a_task(tmp_path: Path) -> None:
         unit(7, Score(metric=VERDICT.name, status="not_applicable")),
         unit(8, verdict(1.0), task="other"),
     ]
-    broken = break_down(written(tmp_path, units[:3], units[3:]), BOTH)
+    broken = break_down(build_dataset(tmp_path, units[:3], units[3:]), BOTH)
     judged = of(broken, "qa", VERDICT.name)
     assert (judged.n, judged.n_scored, judged.n_failed) == (7, 5, 1)
     assert (judged.mean, judged.coverage, judged.error_rate) == (0.6, 5 / 6, 1 / 6)
@@ -139,7 +133,7 @@ def test_the_calls_that_were_paid_are_counted_not_the_names_of_the_judges(tmp_pa
         unit(6, verdict(1.0, "rules")),
         unit(7, verdict(1.0)),  # of an older version, which did not count
     ]
-    found = of(break_down(written(tmp_path, units), BOTH), "qa", VERDICT.name)
+    found = of(break_down(build_dataset(tmp_path, units), BOTH), "qa", VERDICT.name)
     assert (found.calls, found.fallbacks, found.estimates) == (3 + 5 + 2 + 1, 1, 1)
 
 
@@ -177,14 +171,14 @@ def test_a_heat_map_says_how_much_of_it_is_an_estimate(tmp_path: Path) -> None:
     at = {"length": 1024, "depth": 50}
     judges = ("rules", "zero", "openai/x")
     units = [unit(number, verdict(1.0, judge), metadata=at) for number, judge in enumerate(judges)]
-    (heat,) = break_down(written(tmp_path, units), [VERDICT]).heat_maps
+    (heat,) = break_down(build_dataset(tmp_path, units), [VERDICT]).heat_maps
     assert (heat.estimates, heat.fallbacks) == (1, 1)
 
 
 def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Path) -> None:
     units = [unit(i, verdict(1.0)) for i in range(3)]
     units += [unit(3, verdict(0.0), task="b"), unit(4, verdict(None, error="x"), task="unscored")]
-    (macro,) = break_down(written(tmp_path, units), BOTH).macro
+    (macro,) = break_down(build_dataset(tmp_path, units), BOTH).macro
     assert (macro.means, macro.n_tasks) == (
         {VERDICT.name: 0.5, RULE.name: None},
         {VERDICT.name: 2, RULE.name: 0},
@@ -195,7 +189,7 @@ def test_a_task_counts_once_in_the_macro_average_whatever_its_size(tmp_path: Pat
 def test_buckets_stand_in_the_order_of_their_lengths(tmp_path: Path) -> None:
     named = ["128k", "short", "8k", "1M", "4-8k", "0-4k", "up to 32k characters"]
     records = [unit(n, ruled(1.0), metadata={"bucket": name}) for n, name in enumerate(named)]
-    broken = break_down(written(tmp_path / "r", records), BOTH)
+    broken = break_down(build_dataset(tmp_path / "r", records), BOTH)
     assert [task.bucket for task in broken.tasks] == [
         None,
         "0-4k",
@@ -215,7 +209,7 @@ def test_buckets_stand_beside_their_task_and_candidates_apart(tmp_path: Path) ->
         unit(3, verdict(0.0), metadata={"bucket": None}),
         unit(4, verdict(0.0), task="b", candidate="d"),
     ]
-    broken = break_down(written(tmp_path, units), [VERDICT])
+    broken = break_down(build_dataset(tmp_path, units), [VERDICT])
     assert [(t.candidate, t.task, t.bucket, t.n) for t in broken.tasks] == [
         ("c", "qa", None, 3), ("c", "qa", "0-4k", 1), ("c", "qa", "8k+", 1), ("d", "b", None, 1),
     ]  # fmt: skip
@@ -266,7 +260,7 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
         unit(8, verdict(0.0, "zero", error="down"), ruled(1.0)),
         unit(9, verdict(0.0, "openai/x + string_match", error="down"), ruled(1.0)),
     ]
-    records = written(tmp_path, units[:4], units[4:])
+    records = build_dataset(tmp_path, units[:4], units[4:])
     broken = break_down(records, BOTH)
     assert {task.task: task.agreement for task in broken.tasks} == {
         "qa": agreement(both=1, neither=0, only_judge=1, only_rule=0),
@@ -282,7 +276,7 @@ def test_judge_and_rule_are_compared_where_both_gave_a_score(tmp_path: Path) -> 
 
 def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> None:
     score = verdict(1.0, judgment='{"reasoning": "同じ", "verdict": "CORRECT"}')
-    (row,) = disagreements(written(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)]))
+    (row,) = disagreements(build_dataset(tmp_path, [unit(1, score, ruled(0.25), text="a" * 600)]))
     assert row == {
         "unit_id": "0000000000000001", "sample_id": "s1", "task": "qa", "candidate": "c",
         "response": "a" * 500,
@@ -292,7 +286,7 @@ def test_a_disagreement_says_what_people_need_to_settle_it(tmp_path: Path) -> No
     }  # fmt: skip
     assert [
         row["verdict"]
-        for row in disagreements(written(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))]))
+        for row in disagreements(build_dataset(tmp_path / "b", [unit(1, verdict(0.0), ruled(1.0))]))
     ] == ["INCORRECT"]
 
 
@@ -325,7 +319,7 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
         at(4, 1.0, length=4096, depth=None),
         unit(5, verdict(None, error="x"), metadata={"length": 8192, "depth": 0}),
     ]
-    (heat,) = break_down(written(tmp_path, units), [VERDICT]).heat_maps
+    (heat,) = break_down(build_dataset(tmp_path, units), [VERDICT]).heat_maps
     assert (heat.lengths, heat.depths) == ((4096, 8192), (0, 33.3))
     assert heat.values == ((0.5, None), (None, 1.0))
     assert heat.n == ((2, 0), (0, 1))
@@ -345,7 +339,9 @@ def test_a_heat_map_has_a_mean_a_cell(tmp_path: Path) -> None:
     ],
 )  # fmt: skip
 def test_no_heat_map_without_a_length_and_a_depth(tmp_path: Path, metadata: dict[str, Any]) -> None:
-    broken = break_down(written(tmp_path, [unit(1, verdict(1.0), metadata=metadata)]), [VERDICT])
+    broken = break_down(
+        build_dataset(tmp_path, [unit(1, verdict(1.0), metadata=metadata)]), [VERDICT]
+    )
     assert broken.heat_maps == ()
     assert [(task.task, task.bucket) for task in broken.tasks] == [("qa", None)]
 
@@ -355,7 +351,7 @@ def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) ->
         unit(i, verdict(1.0), metadata={"length": 4096 - i, "depth": i * 0.5}) for i in range(24)
     ]
     units += [unit(24, verdict(0.0), metadata={"length": 4097, "depth": 100})]
-    (heat,) = break_down(written(tmp_path, units), [VERDICT]).heat_maps
+    (heat,) = break_down(build_dataset(tmp_path, units), [VERDICT]).heat_maps
     assert (heat.lengths, heat.depths) == ((4096, 8192), (0, 5, 10, 100))
     assert (heat.lengths_binned, heat.depths_binned) == (True, True)
     assert sum(map(sum, heat.n)) == 25
@@ -363,14 +359,17 @@ def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) ->
 
 
 def test_samples_without_tasks_lengths_or_rules_have_no_breakdown(tmp_path: Path) -> None:
-    assert break_down(written(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT]) == Breakdown()
+    assert (
+        break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), task="")]), [VERDICT])
+        == Breakdown()
+    )
     assert not compares([VERDICT])
-    assert break_down(written(tmp_path / "empty", []), BOTH) == Breakdown()
-    assert list(disagreements(written(tmp_path / "none", []))) == []
+    assert break_down(build_dataset(tmp_path / "empty", []), BOTH) == Breakdown()
+    assert list(disagreements(build_dataset(tmp_path / "none", []))) == []
 
 
 def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None:
-    broken = break_down(written(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
+    broken = break_down(build_dataset(tmp_path, [unit(1, verdict(1.0), ruled(0.0), task="")]), BOTH)
     assert (broken.tasks, broken.heat_maps) == ((), ())
     assert [(macro.means, macro.agreement) for macro in broken.macro] == [
         ({}, agreement(0, 0, 1, 0))
@@ -378,13 +377,13 @@ def test_without_tasks_judge_and_rule_are_still_compared(tmp_path: Path) -> None
 
 
 def test_a_run_that_only_generated_has_its_tasks_counted(tmp_path: Path) -> None:
-    broken = break_down(written(tmp_path, [unit(1), unit(2)]), [])
+    broken = break_down(build_dataset(tmp_path, [unit(1), unit(2)]), [])
     assert [(task.task, task.n, task.metrics) for task in broken.tasks] == [("qa", 2, ())]
 
 
 def test_a_unit_written_twice_counts_once(tmp_path: Path) -> None:
     twice = unit(1, verdict(1.0), ruled(0.0), metadata={"length": 4096, "depth": 5})
-    broken = break_down(written(tmp_path, [twice], [twice, unit(2, verdict(0.0))]), BOTH)
+    broken = break_down(build_dataset(tmp_path, [twice], [twice, unit(2, verdict(0.0))]), BOTH)
     assert (of(broken, "qa", VERDICT.name).n, broken.tasks[0].n, broken.tasks[0].agreement) == (
         2,
         2,
@@ -407,7 +406,7 @@ def test_what_the_engine_measured_of_prompts(tmp_path: Path) -> None:
         unit(3, prompt_tokens=1000),
         unit(4, prompt_tokens=100, candidate="d"),
     ]
-    measured, unmeasured = reduce_records(written(tmp_path, units), []).generation
+    measured, unmeasured = reduce_records(build_dataset(tmp_path, units), []).generation
     assert (measured.cached_tokens, measured.cache_hit_rate) == (64, 0.32)
     assert (measured.truncated, measured.thinking, measured.prompt_forms) == (
         1,

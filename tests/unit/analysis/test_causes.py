@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,8 +12,8 @@ from hypothesis import strategies as st
 from memray_eval.analysis.reduce import MOST_CAUSES, Reduced, causes_of, reduce_records
 from memray_eval.errors import SAID, cause_of
 from memray_eval.metrics import all_metrics
-from memray_eval.results.schema import to_table
 from memray_eval.types import Candidate, Record, Response, Sample, Score
+from tests.build import build_dataset
 
 METRICS = [all_metrics()[name] for name in ("safety", "helpfulness")]
 ODD = f"Unreadable: h:80 answered 200, but with no completion: choices is empty{SAID}"
@@ -47,9 +45,7 @@ def failed(number: int, *errors: str, answer: str | None = None) -> Record:
 
 
 def reduced(folder: Path, *parts: list[Record]) -> Reduced:
-    for number, part in enumerate(parts):
-        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return reduce_records(pads.dataset(folder), METRICS)
+    return reduce_records(build_dataset(folder, *parts), METRICS)
 
 
 def test_units_are_counted_by_cause_over_all_files(tmp_path: Path) -> None:
@@ -78,9 +74,7 @@ def test_what_metrics_say_of_an_answer_that_failed_is_no_cause(tmp_path: Path) -
 
 
 def test_a_run_without_failures_has_no_causes_and_many_are_cut(tmp_path: Path) -> None:
-    (tmp_path / "good").mkdir()
     assert reduced(tmp_path / "good", [failed(1), failed(2)]).causes == ()
-    (tmp_path / "many").mkdir()
     many = [failed(number, f"cause {chr(97 + number % 26)}{number // 26}") for number in range(60)]
     assert len(reduced(tmp_path / "many", many).causes) == MOST_CAUSES
 

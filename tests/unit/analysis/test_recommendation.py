@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,20 +18,16 @@ from hypothesis import strategies as st
 from memray_eval.analysis.paired_quality import pair_of, paired_qualities
 from memray_eval.analysis.recommendation import (
     RULE,
-    Rule,
+    TradeoffRule,
     Worth,
     recommend,
     swap_sides,
     why_not_shown,
 )
 from memray_eval.analysis.statistics import Settings, detectable_difference, units_to_show
-from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.ports import FloatArray
-from memray_eval.report.console import render
 from memray_eval.report.exports import export_benchmark
-from memray_eval.report.speed_quality import performance_lines
-from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import (
     Candidate,
     GenerationSummary,
@@ -47,6 +41,7 @@ from memray_eval.types import (
     Score,
     Summary,
 )
+from tests.build import build_dataset
 
 
 def row(
@@ -93,7 +88,7 @@ def pairs_of(rows: Sequence[Performance], level: float = 0.95) -> list[QualityPa
     return found
 
 
-def of(*rows: Performance, rule: Rule = RULE) -> Recommendation:
+def of(*rows: Performance, rule: TradeoffRule = RULE) -> Recommendation:
     """The recommendation, the same in whatever order the rows come."""
     pairs = pairs_of(rows, rule.level)
     found = {recommend(order, pairs, rule) for order in permutations(rows)}
@@ -169,14 +164,6 @@ def test_a_difference_whose_interval_holds_zero_is_not_shown_and_says_how_many_p
         "0.0 to 20.4; about 30 more would show one of this size)"
     )
     assert (found.best, found.as_good) == (("slow",), ("fast",))
-
-
-def test_one_answer_shows_no_difference() -> None:
-    found = of(row("fast", 10.0, 10.0, stderr=None), row("slow", 9.0, 90.0))
-    assert found.use == "fast"
-    assert found.reason.endswith(
-        "no difference shown in quality to slow (1 common prompt, too few to tell)"
-    )
 
 
 def test_without_common_prompts_no_difference_is_shown() -> None:
@@ -281,17 +268,13 @@ FIVE = ComputedMetric(
 )
 
 
-def written(folder: Path, *parts: Sequence[Record]) -> pads.Dataset:
-    for number, part in enumerate(parts):
-        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet")
-
-
 def test_pairs_are_read_from_the_records_on_common_prompts(tmp_path: Path) -> None:
     a = [scored_record("a", n, value) for n, value in enumerate((1.0, 2.0, 3.0, None))]
     b = [scored_record("b", n, value) for n, value in enumerate((2.0, 4.0, 3.0, 5.0))]
     c = [scored_record("c", 0, 5.0, task="another task of that id")]
-    records = written(tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2])  # two units were written twice
+    records = build_dataset(
+        tmp_path, [*a, b[3]], [*c, *b[:3]], a[:2]
+    )  # two units were written twice
     ab, ac, bc = paired_qualities(records, FIVE, ["a", "b", "c"])
     # 0.25, 0.5, 0 of the scale
     assert (ab.a, ab.b, ab.n, ab.difference) == (
@@ -314,7 +297,7 @@ def test_pairs_are_clustered_by_what_the_samples_name(tmp_path: Path) -> None:
         return [scored_record(name, n, value, user=f"u{n // 5}") for n, value in enumerate(values)]
 
     (pair,) = paired_qualities(
-        written(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
+        build_dataset(tmp_path, side("a", [2.0] * 15), side("b", [3.0] * 5 + [2.1] * 10)),
         FIVE,
         ["a", "b"],
     )
@@ -387,7 +370,7 @@ def test_one_candidate_has_no_recommendation() -> None:
 
 
 def test_the_thresholds_are_data_and_the_rule_says_them() -> None:
-    strict = Rule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
+    strict = TradeoffRule(worth=(Worth(points=50, slowdown=1.1),), level=0.8)
     found = of(row("fast", 10.2, 85.0), row("slow", 5.9, 99.0), rule=strict)
     assert found.use == "fast"
     assert found.rule == (
@@ -432,17 +415,6 @@ SEED = (
     row("llama3.1:8b", 9.8, 85.0, task="navigation", duration_s_mean=6.21),
     row("llama3.1:8b", None, None, None, task="reasoning", duration_s_mean=12.5),
 )
-SLOWER = row("llama3.1:70b", 5.9, 296 / 3)
-
-
-def test_a_candidates_block_is_the_seeds() -> None:
-    assert "\n".join(performance_lines(SEED, "instruction_quality")) + "\n" == EXPECTED_BLOCK
-
-
-def test_a_block_without_any_measurement() -> None:
-    none = dict.fromkeys(("duration_s_total", "duration_s_mean", "ttft_s_mean", "ttft_s_p95"))
-    lines = list(performance_lines([row("a", None, None, None, **none, output_tokens=0)], ""))
-    assert [line.split(":")[1].split()[0] for line in lines] == ["-", "0", "-", "-"]
 
 
 def summary(*performance: Performance) -> Summary:
@@ -462,33 +434,6 @@ def summary(*performance: Performance) -> Summary:
             for name in names
         ),
     )  # fmt: skip
-
-
-def test_the_console_prints_blocks_and_the_recommendation() -> None:
-    text = render(summary(*SEED, SLOWER))
-    assert text.index("SPEED AND QUALITY - llama3.1:8b") < text.index(
-        "SPEED AND QUALITY - llama3.1:70b"
-    )
-    start = text.index("RECOMMENDATIONS")
-    assert text[start : text.index("\n\n=", start)] + "\n" == EXPECTED_RECOMMENDATIONS
-    assert max(map(len, text.splitlines())) <= 80
-
-
-def test_one_candidate_has_its_block_and_no_recommendations() -> None:
-    text = render(summary(*SEED))
-    assert "SPEED AND QUALITY - llama3.1:8b" in text
-    assert "RECOMMENDATIONS" not in text
-
-
-def test_the_comparison_prints_the_same_from_its_json() -> None:
-    full = summary(*SEED, SLOWER)
-    assert render(Summary.model_validate_json(full.model_dump_json())) == render(full)
-
-
-def test_figures_that_were_not_measured_are_printed_as_nothing() -> None:
-    text = render(summary(row("a", None, None, None), row("b", None, None, None)))
-    assert "Fastest Model:       -\nBest Quality:        -\n" in text
-    assert "Left Out:            a, b (speed or quality not measured)" in text
 
 
 def record(name: str, number: int, *scores: Score, **response: Any) -> Record:
@@ -547,18 +492,6 @@ def test_the_benchmark_file_is_the_seeds_list(tmp_path: Path) -> None:
     assert (empty["response_preview"], empty["tokens_per_second"]) == ("größe\n", None)
 
 
-def test_a_quality_score_has_one_decimal_as_the_seeds(tmp_path: Path) -> None:
-    values = {"a": 0.57, "b": 0.8500000000000001, "c": 5 / 6}  # 0.57 * 100 is 56.99999999999999
-    told = summary(SEED[0]).model_copy(update={"headline": "quality"})
-    records = [
-        record(n, 1, Score(metric="quality", status="scored", value=v), text="x")
-        for n, v in values.items()
-    ]
-    export_benchmark(str(tmp_path / "benchmark.json"), records, told)
-    found = json.loads((tmp_path / "benchmark.json").read_text("utf-8"))
-    assert [each["tests"][0]["quality_score"] for each in found] == [57.0, 85.0, 83.3]
-
-
 def test_an_estimate_is_marked_in_the_benchmark_file(tmp_path: Path) -> None:
     score = Score(metric="quality", status="scored", value=1.0, judge="rules", judgment="{}")
     told = summary(SEED[0]).model_copy(update={"headline": "quality"})
@@ -581,52 +514,3 @@ def test_a_lone_surrogate_in_a_judgment_is_written_as_its_escape(tmp_path: Path)
         "größe",
         ["cut \ud83d"],
     )
-
-
-def test_a_benchmark_file_in_no_folder_is_said(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="cannot write"):
-        export_benchmark(str(tmp_path / "none" / "benchmark.json"), (), summary(SEED[0]))
-    with pytest.raises(ConfigError, match="is a folder"):
-        export_benchmark(str(tmp_path), (), summary(SEED[0]))
-
-
-def test_a_benchmark_file_of_nothing_is_an_empty_list(tmp_path: Path) -> None:
-    export_benchmark(str(tmp_path / "benchmark.json"), (), summary(SEED[0]))
-    assert json.loads((tmp_path / "benchmark.json").read_text()) == []
-
-
-EXPECTED_BLOCK = """\
-  Total Duration:      15.32s  (of all answers; they overlap in a run)
-  Total Tokens:        156
-  Avg Speed:           10.2 tokens/sec
-  Avg Time to First:   0.145s  (95% within 0.200s)
-  Avg Quality:         85.7/100 ± 2.2  (95 % interval; instruction_quality)
-
-  Performance by Task:
-    simple          2.45s  |  12.3 tok/s  |  Q: 100/100
-    navigation      6.21s  |   9.8 tok/s  |  Q: 85/100
-    reasoning      12.50s  |     - tok/s  |  Q: -
-"""
-
-EXPECTED_RECOMMENDATIONS = """\
-RECOMMENDATIONS
-----------------------------------------------------------------------
-Fastest Model:       llama3.1:8b (10.2 tok/s)
-Best Quality:        llama3.1:70b (98.7/100)
-
-Speed vs Quality Tradeoff:
-   llama3.1:8b          Speed: 10.2 tok/s  |  Quality: 85.7/100 ± 2.2
-   llama3.1:70b         Speed:  5.9 tok/s  |  Quality: 98.7/100 ± 2.2
-
-Quality Against llama3.1:70b, on Common Prompts (95 % intervals):
-   llama3.1:8b          -13.0 [-16.0, -10.0] points on 3
-
-Pareto Front:        llama3.1:8b, llama3.1:70b
-Recommendation:
-   Use llama3.1:70b - Better quality (13pts), reasonable speed tradeoff (1.7x)
-   Rule: from the fastest on, a slower candidate is taken where it is 2 points
-     better at up to 1.1x slower, 5 points better at up to 1.5x slower, 10
-     points better at up to 2x slower, 15 points better at up to 3x slower, 20
-     points better at any speed, and the 95 % interval of the difference on
-     common prompts lies above 0; else speed wins.
-"""

@@ -7,15 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pyarrow.dataset as pads
-import pyarrow.parquet as pq
 import pytest
 
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.benchmarks import Suite
 from memray_eval.metric import ComputedMetric, MetricValue
-from memray_eval.results.schema import RECORD_SCHEMA, to_table
 from memray_eval.types import Candidate, Performance, Prompt, Record, Response, Sample, Score
+from tests.build import build_dataset
 
 FIVE = ComputedMetric(
     name="quality",
@@ -45,11 +43,7 @@ def unit(
 def measured(
     folder: Path, *parts: Sequence[Record], headline: ComputedMetric | None = FIVE
 ) -> list[Performance]:
-    for number, part in enumerate(parts):
-        pq.write_table(to_table(part), folder / f"part-{number}.parquet", row_group_size=2)
-    return list(
-        measure_speed(pads.dataset(folder, schema=RECORD_SCHEMA, format="parquet"), headline)
-    )
+    return list(measure_speed(build_dataset(folder, *parts), headline))
 
 
 def test_the_figures_of_a_candidate_and_its_tasks(tmp_path: Path) -> None:

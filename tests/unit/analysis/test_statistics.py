@@ -67,10 +67,8 @@ def test_the_standard_error_and_interval_are_scipys() -> None:
 
 
 def test_the_clustered_error_by_hand() -> None:
-    """Mean 3; residuals -2, -1, 0, 3 sum to -3 and 3 by cluster: CR0 = sqrt(9 + 9) / 4; CR1 times
-    sqrt(2 / 1)."""
+    """Mean 3; residuals -2, -1, 0, 3 sum to -3 and 3 by cluster: sqrt(9 + 9) / 4 * sqrt(2 / 1)."""
     values, clusters = array(1, 2, 3, 6), np.array([5, 5, 9, 9])
-    assert clustered_error(values, clusters, correct=False) == pytest.approx(math.sqrt(18) / 4)
     assert clustered_error(values, clusters) == pytest.approx(math.sqrt(18) / 4 * math.sqrt(2))
     assert clustered_error(values, np.zeros(4, dtype=np.intp)) is None
 

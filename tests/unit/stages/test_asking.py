@@ -136,16 +136,6 @@ def test_what_stands_in_for_a_verdict_names_itself_and_keeps_the_failure(
     assert (found.usage.input_tokens, found.cost_usd) == (7, 0.25)
 
 
-@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
-def test_without_it_a_failure_has_no_value(error: JudgeError) -> None:
-    found = score({"semantic_correctness": [FakeJudge(failing(error))]})
-    assert (found.status, found.value, found.judge) == (
-        "abstained" if type(error) is Refused else "error",
-        None,
-        "fake/judge",
-    )
-
-
 def test_one_juror_who_was_heard_is_enough() -> None:
     jury = [
         FakeJudge(failing(Unavailable("down"))),

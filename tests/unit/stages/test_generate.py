@@ -40,29 +40,6 @@ def test_what_the_engine_tells_is_in_the_response() -> None:
     assert (response.prompt_form, response.truncated_tokens) == ("chat", 7)
 
 
-@pytest.mark.parametrize(
-    ("output", "text", "thinking", "blocks"),
-    [
-        ("Paris.", "Paris.", "", 0),
-        ("<think>Is it Lyon? No.</think>\n\nParis.", "Paris.", "Is it Lyon? No.", 1),
-        (
-            "Is it Lyon? No.\n</think>\nParis.",
-            "Paris.",
-            "Is it Lyon? No.",
-            1,
-        ),  # the chat template opened the block
-        ("<think>a</think>One.<thinking>b</thinking> Two.", "One. Two.", "a\nb", 2),
-        ("<think>never ends", "", "never ends", 1),
-        ("5 < 7 and <b>bold</b>", "5 < 7 and <b>bold</b>", "", 0),
-    ],
-)
-def test_thinking_is_taken_out_of_the_text(
-    output: str, text: str, thinking: str, blocks: int
-) -> None:
-    response = engine_response(row(output))
-    assert (response.text, response.thinking, response.thinking_blocks) == (text, thinking, blocks)
-
-
 def test_a_prompt_that_the_engine_refuses_is_a_response_with_an_error() -> None:
     response = engine_response({"__inference_error__": "ValueError: too long"} | ASKED)
     assert (response.text, response.error) == (

@@ -108,21 +108,6 @@ def test_a_judge_that_fails_is_an_outcome(record: Record, error: JudgeError, sta
     assert str(error) in (score.error or "")
 
 
-@pytest.mark.parametrize(
-    ("response", "status"),
-    [(Response(text=" "), "scored"), (Response(error="x"), "error"), (None, "error")],
-)
-def test_no_judge_is_asked_about_an_empty_or_failed_response(
-    record: Record, response: Response | None, status: str
-) -> None:
-    judge = FakeJudge(cited())
-    (score,) = judged(
-        record.model_copy(update={"response": response}), MEMORY, {"memory_utilization": [judge]}
-    ).scores
-    assert score.status == status
-    assert not judge.asked
-
-
 def vote(values: list[float | None], how: Any = "median") -> Any:
     scores = [
         Score(metric="m", status="error", error="down", judge=f"j{i}", cost_usd=1.0)
@@ -234,69 +219,41 @@ def test_a_failed_embedding_call_is_an_error_of_its_metrics(record: Record) -> N
     assert {(score.status, score.error) for score in out.scores} == {("error", "no model")}
 
 
-def test_reduction_counts_a_unit_that_was_written_twice_once(record: Record, tmp_path: Any) -> None:
-    (scored,) = asyncio.run(embed_records([record], MEMORY, FakeEmbedder()))
-    for name in ("a", "b"):
-        pq.write_table(to_table([scored]), tmp_path / f"{name}.parquet")
-    reduced = reduce_records(pads.dataset(tmp_path), MEMORY)
-    assert (reduced.n_units, reduced.n_failed_units) == (1, 0)
-    (metric,) = reduced.metrics
-    assert (metric.n, metric.n_scored, metric.micro["tp"]) == (1, 1, 2.0)
-
-
-# As the audit's: two candidates behind one server, one after the other
 SLOW, FAST = 19.6, 33.3
 
 
-def timed(record: Record, name: str, started_s: float, seconds: float, tokens: int) -> Record:
-    times = {"duration_s": seconds, "ended_s": started_s + seconds, "output_tokens": tokens}
-    return record.model_copy(
-        update={
-            "unit_id": f"{name} {started_s}",
-            "candidate": record.candidate.model_copy(update={"name": name}),
-            "response": record.response and record.response.model_copy(update=times),
-        }
-    )
-
-
-def throughputs(records: list[Record], path: Path) -> dict[str, float | None]:
-    pq.write_table(to_table(records), path / "part.parquet")
-    found = reduce_records(pads.dataset(path / "part.parquet"), []).generation
-    return {one.candidate: one.output_tokens_per_s for one in found}
-
-
-def test_throughput_is_over_a_candidates_own_requests(record: Record, tmp_path: Path) -> None:
-    slow = [timed(record, "70b", 1000 + 10 * n, 10.0, 196) for n in range(3)]
-    fast = [timed(record, "8b", 1030 + 10 * n, 10.0, 333) for n in range(3)]
-    found = throughputs([*slow, *fast], tmp_path)
-    assert found == {"70b": pytest.approx(SLOW), "8b": pytest.approx(FAST)}
-
-
-def test_throughput_is_a_candidates_own_where_blocks_hold_several(
-    record: Record, tmp_path: Path
+@pytest.mark.parametrize(
+    ("requests", "expected"),  # a request: candidate, start, seconds, tokens
+    [
+        (  # two candidates behind one server, one after the other
+            [("70b", 1000 + 10 * n, 10.0, 196) for n in range(3)]
+            + [("8b", 1030 + 10 * n, 10.0, 333) for n in range(3)],
+            {"70b": 19.6, "8b": 33.3},
+        ),
+        (  # each round waits for the slower of both
+            [("70b", start, 10.0, 196) for start in range(1000, 1040, 10)]
+            + [("8b", start, 3.0, 100) for start in range(1000, 1040, 10)],
+            {"70b": 19.6, "8b": 100 / 3},
+        ),
+        ([("8b", 1000, 10.0, 100), ("8b", 1001, 10.0, 100)], {"8b": 200 / 11}),  # side by side
+        ([("8b", 1000, 10.0, 333), ("8b", 9000, 10.0, 333)], {"8b": 33.3}),  # a resumed session
+        ([("8b", 1000, 10.0, 333), ("8b", None, 10.0, 333)], {"8b": None}),  # an unknown time
+    ],
+)
+def test_throughput_is_over_the_seconds_of_a_candidates_own_requests(
+    record: Record,
+    tmp_path: Path,
+    requests: list[tuple[str, float | None, float, int]],
+    expected: dict[str, float | None],
 ) -> None:
-    """Each round waits for the slower one of both."""
-    rounds = range(1000, 1040, 10)
-    slow = [timed(record, "70b", start, 10.0, 196) for start in rounds]
-    fast = [timed(record, "8b", start, 3.0, 100) for start in rounds]
-    found = throughputs([*slow, *fast], tmp_path)
-    assert found == {"70b": pytest.approx(SLOW), "8b": pytest.approx(100 / 3)}
-
-
-def test_answers_side_by_side_add_up(record: Record, tmp_path: Path) -> None:
-    both = [timed(record, "8b", 1000 + n, 10.0, 100) for n in (0, 1)]
-    assert throughputs(both, tmp_path) == {"8b": pytest.approx(200 / 11)}
-
-
-def test_a_pause_before_a_resumed_session_takes_no_time(record: Record, tmp_path: Path) -> None:
-    units = [timed(record, "8b", started, 10.0, 333) for started in (1000.0, 9000.0)]
-    assert throughputs(units, tmp_path) == {"8b": pytest.approx(FAST)}
-
-
-def test_throughput_is_unknown_where_an_answers_time_is(record: Record, tmp_path: Path) -> None:
-    known = [timed(record, "8b", 1000.0, 10.0, 333)]
-    old = timed(record, "8b", 1010.0, 10.0, 333)
-    timeless = old.response and old.response.model_copy(update={"ended_s": None})
-    assert (
-        throughputs([*known, old.model_copy(update={"response": timeless})], tmp_path)["8b"] is None
-    )
+    records = []
+    for number, (name, started_s, seconds, tokens) in enumerate(requests):
+        ended_s = None if started_s is None else started_s + seconds
+        response = Response(text="x", duration_s=seconds, ended_s=ended_s, output_tokens=tokens)
+        candidate = record.candidate.model_copy(update={"name": name})
+        changes = {"unit_id": str(number), "candidate": candidate, "response": response}
+        records.append(record.model_copy(update=changes))
+    pq.write_table(to_table(records), tmp_path / "part.parquet")
+    generation = reduce_records(pads.dataset(tmp_path / "part.parquet"), []).generation
+    speeds = {summary.candidate: summary.output_tokens_per_s for summary in generation}
+    assert speeds == pytest.approx(expected)

@@ -9,7 +9,7 @@ import pyarrow.dataset as pads
 import pyarrow.parquet as pq
 import pytest
 
-from memray_eval.analysis.conversations.measure import summarise_arms
+from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.conversations.errata import Erratum
 from memray_eval.report.conversations_console import arm_sections
@@ -179,23 +179,7 @@ def test_errata_give_each_figure_without_them_and_a_ceiling(tmp_path: Path) -> N
     assert rule.ceiling == pytest.approx((0.0 + 0.5 + 1 + 1) / 4)
 
 
-def test_arms_stand_side_by_side(tmp_path: Path) -> None:
-    others = [record(number, 1.0, 1.0, candidate=FOUND) for number in range(2)]
-    arms = measured([*WRONG, *others], tmp_path)
-    assert [one.candidate for one in arms] == ["found", "full"]
-    together, _, of_second = arm_sections(arms)
-    text = "\n".join(together.lines())
-    assert "evidence not retrieved" in text
-    assert "1 ( 16.7%)" in text
-    assert "6 (100.0%)" in text
-    assert "wrong, no evidence named" in text
-    apart = "\n".join(of_second.lines())
-    assert "F1, categories 1 to 4: 31.43" in apart
-    assert "unanswerable alone (n 1)" in apart
-    assert max(map(len, text.splitlines())) <= 100
-
-
-def test_the_page_has_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
+def test_the_page_has_the_table_and_the_plot_with_every_name_escaped(tmp_path: Path) -> None:
     odd = FULL.model_copy(update={"name": "<b>full"})
     arms = measured([record(number, 0.0, 0.0, candidate=odd) for number in range(3)], tmp_path)
     empty = Summary(

@@ -1,0 +1,310 @@
+"""Measures how each candidate answered questions on conversations: failures by where they come
+from, recall of the evidence, tokens and seconds, figures by category, errata."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.disagreements import CORRECT_FROM, agreement
+from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
+from memray_eval.analysis.statistics import mean_interval
+from memray_eval.benchmarks import Answered, Suite, mean_of
+from memray_eval.benchmarks.conversations.errata import Erratum
+from memray_eval.benchmarks.rules import rule_name, score_by_rule
+from memray_eval.metrics.long_context.evidence_recall import found_evidence
+from memray_eval.text_processing.denials import says_unknown
+from memray_eval.types import (
+    FAILURES,
+    RULE_METRIC,
+    VERDICT_METRIC,
+    Agreement,
+    ArmSummary,
+    Candidate,
+    CategoryFigure,
+    ErrataFigure,
+    Response,
+    Sample,
+    is_estimate,
+)
+from memray_eval.types.json_text import candidate_from_json
+
+_COLUMNS = (
+    "unit_id",
+    "sample_id",
+    "candidate",
+    "candidate_config",
+    "suite",
+    "task",
+    "answers",
+    "metadata",
+    "response",
+    "error",
+    "prompt_tokens",
+    "output_tokens",
+    "duration_s",
+)
+
+
+class Answer(NamedTuple):
+    """One answer. Of `n_evidence` pieces of evidence `n_found` were retrieved or shown (None:
+    it was not noted); `declines`: it says that it does not know. The values of
+    `estimated` metrics are offline estimates."""
+
+    sample: Sample
+    candidate: Candidate
+    scored: Answered
+    estimated: tuple[str, ...]
+    conversation: str
+    n_evidence: int
+    n_found: int | None
+    declines: bool
+    has_error: bool
+    prompt_tokens: int | None
+    output_tokens: int | None
+    seconds: float | None
+    sessions_left_out: int
+    turns_left_out: int
+
+
+def read_answers(records: pads.Dataset) -> Iterator[Answer]:
+    """The answers in Parquet files with RECORD_SCHEMA; one that was written twice comes once."""
+    seen: set[str] = set()
+    for table in read_score_tables(records, _COLUMNS, ("metric", "value", "judge", "parts")):
+        scores = _judged_scores(table)
+        for number, row in enumerate(table.units.to_pylist()):
+            if row["unit_id"] not in seen:
+                seen.add(row["unit_id"])
+                yield _to_answer(row, scores[number])
+
+
+def _judged_scores(table: ScoreTable) -> defaultdict[int, list[dict[str, Any]]]:
+    """The scores of each unit that have a value, and not one in place of a judge that failed."""
+    table = table.only(~np.isnan(table.values) & ~table.is_judge(is_fallback))
+    by_unit = defaultdict(list)
+    scores = table.scores.to_pylist(maps_as_pydicts="lossy")
+    for unit, score in zip(table.unit.tolist(), scores, strict=True):
+        by_unit[unit].append(score)
+    return by_unit
+
+
+def _to_answer(row: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> Answer:
+    metadata = json.loads(row["metadata"] or "{}")
+    sample = Sample.model_construct(
+        id=row["sample_id"],
+        suite=row["suite"] or "",
+        task=row["task"] or "",
+        query="-",
+        answers=tuple(row["answers"] or ()),
+        metadata=metadata,
+    )
+    evidence = metadata.get("evidence") or []
+    try:
+        retrieved = found_evidence(sample) if evidence else None
+    except ValueError:  # evidence_recall says it of the answer
+        retrieved = None
+    return Answer(
+        sample=sample,
+        candidate=candidate_from_json(row["candidate_config"]),
+        scored=Answered(
+            sample.task,
+            metadata.get("unanswerable") is True,
+            {score["metric"]: score["value"] for score in scores},
+            {score["metric"]: score["parts"] or {} for score in scores},
+        ),
+        estimated=tuple(score["metric"] for score in scores if is_estimate(score["judge"] or "")),
+        conversation=str(metadata.get("conversation") or row["sample_id"]),
+        n_evidence=len(evidence),
+        n_found=None if retrieved is None else len(retrieved),
+        declines=says_unknown(row["response"] or ""),
+        has_error=row["error"] is not None,
+        prompt_tokens=row["prompt_tokens"],
+        output_tokens=row["output_tokens"],
+        seconds=row["duration_s"],
+        sessions_left_out=int(metadata.get("sessions_left_out") or 0),
+        turns_left_out=int(metadata.get("turns_left_out") or 0),
+    )
+
+
+def summarise_arms(
+    records: pads.Dataset, suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
+) -> tuple[ArmSummary, ...]:
+    """One row a candidate, in the order of their names, over the run's `metrics`."""
+    by_candidate: dict[str, list[Answer]] = {}
+    for answer in read_answers(records):
+        by_candidate.setdefault(answer.candidate.name, []).append(answer)
+    return tuple(
+        _summarise(of_candidate, suite, metrics, errata)
+        for _, of_candidate in sorted(by_candidate.items())
+    )
+
+
+def _summarise(
+    answers: Sequence[Answer], suite: Suite, metrics: Sequence[str], errata: Mapping[str, Erratum]
+) -> ArmSummary:
+    judge, rule = VERDICT_METRIC, suite.own_metric
+    answered = [answer for answer in answers if not answer.has_error]
+    failures = Counter[str]()
+    for answer in answered:
+        if (where := classify(answer, judge, rule)) is not None:
+            failures[where] += 1
+    n_unexplained = failures.pop("", 0)
+    recalls = [
+        answer.n_found / answer.n_evidence
+        for answer in answered
+        if answer.n_evidence and answer.n_found is not None
+    ]
+    headline = suite.quality_metric(list(metrics))
+    unanswerable = [answer for answer in answered if answer.scored.is_unanswerable]
+    answerable = [answer for answer in answered if not answer.scored.is_unanswerable]
+    cut = [answer for answer in answered if answer.turns_left_out]
+    with_errata = [answer for answer in answered if answer.sample.id in errata]
+    return ArmSummary(
+        candidate=answers[0].candidate.name,
+        arm="given" if answers[0].candidate.backend == "given" else answers[0].candidate.arm,
+        n=len(answers),
+        n_wrong=failures.total(),
+        failures={name: failures[name] for name in FAILURES},
+        n_unexplained=n_unexplained,
+        judge_metric=judge if judge in metrics else "",
+        rule_metric=rule if rule in metrics else "",
+        recall=mean_of(recalls),
+        n_recall=len(recalls),
+        prompt_tokens_mean=mean_of(answer.prompt_tokens for answer in answered),
+        output_tokens_mean=mean_of(answer.output_tokens for answer in answered),
+        seconds_mean=mean_of(answer.seconds for answer in answered),
+        accuracy=mean_of(answer.scored.values.get(headline) for answer in answered),
+        headline=headline,
+        estimated=tuple(sorted({name for answer in answered for name in answer.estimated})),
+        n_cut=len(cut),
+        sessions_left_out=sum(answer.sessions_left_out for answer in cut),
+        turns_left_out=sum(answer.turns_left_out for answer in cut),
+        overall=suite.overall([answer.scored for answer in answered]),
+        n_abstention=len(unanswerable),
+        abstention=_means(unanswerable, metrics),
+        answerable=_means(answerable, metrics),
+        categories=tuple(_categories(answered, suite.tasks, metrics)),
+        agreement=_agreement(answered, judge, rule),
+        errata=tuple(_errata(answered, metrics, errata)) if with_errata else (),
+        n_errata=len(with_errata),
+    )
+
+
+def classify(answer: Answer, judge: str, rule: str) -> str | None:
+    """Returns the cause of a failure, by FAILURES: a disagreement of judge and rule; else missing
+    evidence of an answerable question; else the answer. "" if the question of a wrong answer names
+    no evidence, None for a right answer or one without a score."""
+    right = [
+        value >= CORRECT_FROM
+        for name in (judge, rule)
+        if (value := answer.scored.values.get(name)) is not None
+    ]
+    if not right or all(right):
+        return None
+    if any(right):
+        return "disputed"
+    if answer.scored.is_unanswerable:
+        return "answered"
+    if not answer.n_evidence or answer.n_found is None:
+        return ""
+    if answer.n_found < answer.n_evidence:
+        return "not_retrieved"
+    return "abstained" if answer.declines else "not_used"
+
+
+def _means(answers: Sequence[Answer], metrics: Sequence[str]) -> dict[str, float]:
+    means = {
+        name: mean_of(answer.scored.values.get(name) for answer in answers) for name in metrics
+    }
+    return {name: value for name, value in means.items() if value is not None}
+
+
+def _categories(
+    answers: Sequence[Answer], tasks: Sequence[str], metrics: Sequence[str]
+) -> Iterator[CategoryFigure]:
+    """The figure of every metric over all answers, then by category in the suite's order."""
+    present = {answer.sample.task for answer in answers}
+    ordered = [task for task in tasks if task in present]
+    for category in (None, *ordered, *sorted(present - {*ordered, ""})):
+        of_category = [answer for answer in answers if category in (None, answer.sample.task)]
+        for metric in metrics:
+            scored = [answer for answer in of_category if metric in answer.scored.values]
+            if not scored:
+                continue
+            values = np.array([answer.scored.values[metric] for answer in scored])
+            names = {answer.conversation for answer in scored}
+            clusters = None
+            if 1 < len(names) < len(scored):
+                numbers = {name: number for number, name in enumerate(sorted(names))}
+                clusters = np.array(
+                    [numbers[answer.conversation] for answer in scored], dtype=np.intp
+                )
+            interval = mean_interval(values, clusters)
+            ends = (
+                {"low": max(0.0, interval.low), "high": min(1.0, interval.high)} if interval else {}
+            )
+            yield CategoryFigure(
+                category=category, metric=metric, n=len(scored), mean=float(values.mean()), **ends
+            )
+
+
+def _agreement(answers: Iterable[Answer], judge: str, rule: str) -> Agreement | None:
+    counts = Counter(
+        (answer.scored.values[judge] >= CORRECT_FROM, answer.scored.values[rule] >= CORRECT_FROM)
+        for answer in answers
+        if judge in answer.scored.values and rule in answer.scored.values
+    )
+    if not counts:
+        return None
+    kinds = ((True, True), (False, False), (True, False), (False, True))
+    return agreement(*(counts[kind] for kind in kinds))
+
+
+def _errata(
+    answers: Sequence[Answer], metrics: Sequence[str], errata: Mapping[str, Erratum]
+) -> Iterator[ErrataFigure]:
+    for metric in metrics:
+        scored = [answer for answer in answers if metric in answer.scored.values]
+        wrong = {id(answer) for answer in scored if is_answer_wrong(answer, errata)}
+        if not scored or metric in ("evidence_recall", "abstention"):
+            continue
+        others = [answer.scored.values[metric] for answer in scored if id(answer) not in wrong]
+        best = [
+            1.0 if id(answer) not in wrong else _mended_score(answer, metric, errata)
+            for answer in scored
+        ]
+        yield ErrataFigure(
+            metric=metric,
+            n=len(scored),
+            mean=fmean(answer.scored.values[metric] for answer in scored),
+            n_without=len(others),
+            mean_without=mean_of(others),
+            ceiling=fmean(best),
+        )
+
+
+def is_answer_wrong(answer: Answer, errata: Mapping[str, Erratum]) -> bool:
+    """Whether an erratum says so of the answer that the sample has: of another answer, as in a
+    mended dataset, it says nothing."""
+    erratum = errata.get(answer.sample.id)
+    if erratum is None or not erratum.is_answer_wrong:
+        return False
+    return not erratum.golden or erratum.golden.strip() in answer.sample.answers
+
+
+def _mended_score(answer: Answer, metric: str, errata: Mapping[str, Erratum]) -> float:
+    """What the mended answer scores against the wrong one: nothing, but under a rule."""
+    name = rule_name(answer.sample) if metric == RULE_METRIC else None
+    if name is None:
+        return 0.0
+    try:
+        mended = Response(text=errata[answer.sample.id].correct)
+        return score_by_rule(name, answer.sample, mended).value
+    except ValueError:
+        return 0.0

@@ -1,1 +1,0 @@
-"""Reports of benchmarks of conversation memory: what failed where, by arm, and what it took."""
