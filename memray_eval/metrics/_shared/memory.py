@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from memray_eval.metrics._shared.contradictions import contradictions
 from memray_eval.metrics._shared.statements import find_claims, mask_values
 from memray_eval.ports import Vectors
 from memray_eval.text_processing.languages import holds_value, is_foreign
@@ -144,7 +143,6 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
     if not reads_words(sample, response):
         return find_verbatim(sample, response)
     lines = [line for line in sentences(response.text) if not _JSON.search(line)]
-    contradicted = dict(contradictions(sample, response))
     citations = []
     for key in candidate_keys(sample):
         if key in sample.memory:
@@ -154,7 +152,7 @@ def find_citations(sample: Sample, response: Response, vectors: Vectors) -> list
                 for line in lines
                 if uses_value(key, value, line, vectors) or find_claims(key, line)
             )
-            quote = next(uses, contradicted.get(key))
+            quote = next(uses, None)
         else:
             quote = next((line for line in lines if _claims_absent(key, line)), None)
         if quote is not None:

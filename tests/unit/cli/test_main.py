@@ -51,7 +51,7 @@ def test_lists(cli: Call) -> None:
     listed = cli("list", "metrics")[1]
     assert "judge, best anthropic/claude-opus-4-5" in listed
     assert "estimate by rules: none: needs a judge" in listed
-    assert "estimate by rules: recall 0.84, precision 0.75 on 60 labelled responses" in listed
+    assert "estimate by rules: recall 0.31, specificity 0.98, kappa 0.29 on 104" in listed
     suites = cli("list", "suites")[1].splitlines()
     assert [line.split()[0] for line in suites if line[0] != " "] == [*all_suites()]
     judges = " ".join(cli("list", "judges")[1].split())
@@ -131,11 +131,11 @@ def test_an_estimate_makes_no_call_and_says_what_binds(cli: Call, tmp_path: Path
     assert "bottleneck: judge: openai/gpt-4o, 60 requests/min" in out
     assert "assumed: " in out
     estimate = json.loads(cli("estimate", QUICKSTART, *options, "--json")[1])
-    assert estimate["units"] == 10
-    assert 90 < estimate["calls"] <= 110  # eleven judged metrics, some without what they need
+    assert estimate["units"] == 20
+    assert 180 < estimate["calls"] <= 220  # eleven judged metrics, some without what they need
     assert estimate["usd"] == pytest.approx(sum(judge["usd"] for judge in estimate["judges"]))
     offline = cli("estimate", QUICKSTART, "--judge", "rules")[1]
-    assert offline.startswith("10 units, 0 judge calls, about $0.00")
+    assert offline.startswith("20 units, 0 judge calls, about $0.00")
 
 
 def test_the_memory_of_paid_calls_is_shown_and_cleared(cli: Call, tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import FittedQuestions, JudgingConfig
 from memray_eval.errors import ConfigError, Malformed, NoLogprobs
 from memray_eval.judges.first_token import FirstTokenJudgment, revision_of
-from memray_eval.judges.judge_factory import Services, build_batch_lanes
+from memray_eval.judges.judge_factory import Services, build_batch_queues
 from memray_eval.judges.providers.openai import OpenAIAdapter
 from memray_eval.judges.router import JudgeAssignment, calls_a_record
 from memray_eval.metrics import all_metrics
@@ -86,7 +86,7 @@ def test_a_revision_is_the_wheels_the_folders_or_the_jobs(tmp_path: Path) -> Non
 def test_questions_go_in_no_batch_and_count_as_calls() -> None:
     choice = JudgeAssignment(metric="safety", judge="openai/gpt-4o", why="", questions=8)
     services = Services(limiter=cast(Any, None), member="m", say=lambda line: None)
-    assert build_batch_lanes({"safety": choice}, JudgingConfig(), services) == []
+    assert build_batch_queues({"safety": choice}, JudgingConfig(), services) == []
     assert calls_a_record({"safety": choice}, repeats=2) == 16
     assert str(choice).startswith("questions/openai/gpt-4o (")
     assert is_estimate(choice.scorers[0])

@@ -51,7 +51,7 @@ def test_a_metrics_page_has_its_formula_its_rubric_and_what_its_estimate_is_wort
     assert "Estimate by rules: none: needs a judge" in page
     assert "Does the response make up a fact" in page
     page = " ".join(" ".join(page_lines(all_metrics()["memory_utilization"])).split())
-    assert "recall 0.84, precision 0.75 on 60 labelled" in page
+    assert "recall 0.31, specificity 0.98, kappa 0.29 on 104 labelled" in page
 
 
 def test_a_judged_metric_says_what_its_ends_look_like_and_how_far_its_judges_were_measured(
