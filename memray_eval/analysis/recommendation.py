@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from memray_eval.analysis.statistics import Interval, OpenShare, figures_interval
 from memray_eval.types import Frozen, Performance, QualityPair, Recommendation
 
+SAME_SPEED = 1.1  # two runs of one model differ as much
 _ROUNDING = 1e-9  # 90.1 - 85.1 is a gap of 5 points
 
 
@@ -58,7 +59,7 @@ class TradeoffRule(Frozen):
 # from deciding.
 RULE = TradeoffRule(
     worth=(
-        Worth(points=2, slowdown=1.1),
+        Worth(points=2, slowdown=SAME_SPEED),
         Worth(points=5, slowdown=1.5),
         Worth(points=10, slowdown=2.0),
         Worth(points=15, slowdown=3.0),
@@ -195,9 +196,10 @@ def _choose_from_front(
     front: Sequence[_Known],
     differences: _Differences,
     rule: TradeoffRule,
-) -> tuple[str, str]:
+) -> tuple[str | None, str]:
     """Chooses the candidate of the front to use, and says why. It is called the best only if it is
-    shown to be better than every other."""
+    shown to be better than every other; none is chosen if it is the fastest by less than SAME_SPEED
+    and no difference in quality is shown either."""
 
     def is_taken(better: _Known, faster: _Known) -> bool:
         return differences.is_better(better, faster) and rule.is_worth(
@@ -213,6 +215,14 @@ def _choose_from_front(
         points, slowdown = _gain_and_slowdown(fastest, chosen, differences)
         gain = f"Better quality ({_format_points(points)})"
         reasons = [f"{gain}, reasonable speed tradeoff ({slowdown:.1f}x)"]
+    for point in measured:
+        is_as_fast = point is not chosen and chosen.speed <= SAME_SPEED * point.speed
+        pair = differences.of(chosen.name, point.name)
+        if chosen is fastest and is_as_fast and not pair.is_shown:
+            return None, (
+                f"no difference shown between {chosen.name} and {point.name}: in quality "
+                f"{why_not_shown(pair)}; in speed under {SAME_SPEED:g}x"
+            )
     best = front[-1]
     if best.quality > chosen.quality:
         against = next(other for other in (chosen, fastest) if not is_taken(best, other))

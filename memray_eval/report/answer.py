@@ -97,7 +97,10 @@ def _describe_candidates(
         yield f"{len(names)} candidates on {len(metrics)} metrics, not compared{why}."
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
-        yield f"No candidate is told from the best{of}."
+        if len(names) == 2:
+            yield f"No difference is shown between {' and '.join(names)}{of}."
+        else:
+            yield f"No candidate is shown to differ from the best{of}."
     elif len(names) == 2:
         by_winner = {name: [pair for pair in shown if pair.a == name] for name in names}
         first, second = sorted(names, key=lambda name: -len(by_winner[name]))

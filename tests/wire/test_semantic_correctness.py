@@ -58,7 +58,8 @@ def judged(
 
 def verdict(said: str) -> Reply:
     return lambda body: json.dumps(
-        {"reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95}, ensure_ascii=False
+        {"answer": "两人", "reasoning": "两人就是两个。", "verdict": said, "confidence": 0.95},
+        ensure_ascii=False,
     )
 
 

@@ -332,12 +332,13 @@ def test_a_dominated_candidate_is_neither_on_the_front_nor_used() -> None:
     assert (found.pareto, found.use) == (("a", "c"), "c")
 
 
-def test_equal_candidates_are_all_named_and_the_first_name_is_used() -> None:
+def test_equal_candidates_are_all_named_and_none_is_used() -> None:
     found = of(row("b", 10.0, 80.0), row("a", 10.0, 80.0), row("c", 10.0, 70.0))
     assert found.fastest == ("a", "b", "c")
     assert found.best == ("a", "b")
     assert found.pareto == ("a", "b")
-    assert (found.use, found.reason) == ("a", "fastest; no other is shown to be better")
+    assert found.use is None
+    assert found.reason.startswith("no difference shown between a and b: in quality equal on")
 
 
 def test_without_speed_quality_decides_if_it_can() -> None:
