@@ -265,7 +265,7 @@ def _place_of(error: Exception, file: OwnFile) -> str:
 
 def attribute_of(module: ModuleType, name: str, source: str) -> Any:
     """An attribute of a user's module. Raises ConfigError that lists what there is, without what
-    it imports to define it: modules, and our functions and classes."""
+    it imports to define it: modules, and functions and classes of ours that are not its own."""
     if hasattr(module, name):
         return getattr(module, name)
     names = sorted(
@@ -273,7 +273,9 @@ def attribute_of(module: ModuleType, name: str, source: str) -> Any:
         for attribute, value in vars(module).items()
         if not (attribute.startswith("_") or isinstance(value, ModuleType))
         and not (
-            isinstance(value, FunctionType | type) and value.__module__.startswith("memray_eval.")
+            isinstance(value, FunctionType | type)
+            and value.__module__.startswith("memray_eval.")
+            and value.__module__ != module.__name__
         )
     )
     raise ConfigError(f"{source} defines no {name!r}; it has: {', '.join(names) or 'nothing'}")

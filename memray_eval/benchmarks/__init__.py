@@ -62,7 +62,8 @@ class Rule:
 class Suite:
     """`prompt` builds what a candidate is asked; `metrics` are those that a run computes unless
     told otherwise; `prompts` names the prompt variants a candidate may ask for; with
-    `takes_prompt_files` also by the path of a text file (prompt_text).
+    `takes_prompt_files` also by the path of a text file (prompt_text). `baselines` are its
+    candidates without a model: functions of the folder's baselines.py.
 
     `adapt` turns a record in the benchmark's published format, read from the file at `path`, into
     the fields of a Sample, and leaves our own format as it is; it raises ValueError that says what
@@ -84,6 +85,7 @@ class Suite:
     prompt: Callable[[Sample, Candidate], Prompt]
     prompts: tuple[str, ...] = ("default",)
     takes_prompt_files: bool = False
+    baselines: tuple[str, ...] = ()
     adapt: Callable[[Mapping[str, Any], str], Mapping[str, Any]] = no_adaptation
     tasks: tuple[str, ...] = ()
     headline: str = ""

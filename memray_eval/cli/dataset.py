@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 PROGRESS_S = 5.0
 NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
+MEMORY = "memory"  # splits of short questions, without a length
 # Task set -> the options that it has, beside the common ones, and their defaults
 TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -37,6 +38,7 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "graphwalks": {"lengths": "8k", "samples": 10, "tasks": "all"},
         "babilong": {"lengths": "8k", "samples": 10, "tasks": "all", "haystack": None},
         NOLIMA: {"lengths": "1k", "depths": 26, "needles": None, "books": None},
+        MEMORY: {"tasks": "all", "entries": "40,400,4000"},
     }
 )
 
@@ -72,6 +74,9 @@ class MakeOptions(Options):
     )
     needles: str | None = option("nolima: a needle set of NoLiMa (.json).")
     books: str | None = option("nolima: its books, a .txt file or a folder of them.")
+    entries: str | None = option(
+        "memory: entries of the `large` split's memories, comma-separated.  [default: 40,400,4000]"
+    )
     limit: int | None = option("Write only the first N samples.", min=1)
     force: bool = flag("Overwrite an existing file.", None, "--force")
 
@@ -79,19 +84,19 @@ class MakeOptions(Options):
 @dataset_app.command("make", no_args_is_help=True)
 @takes(
     "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
-    "books limit force"
+    "books entries limit force"
 )
 def make(
     options: MakeOptions,
-    taskset: str = argument("needles, mrcr, graphwalks, babilong or nolima."),
+    taskset: str = argument("needles, mrcr, graphwalks, babilong, nolima or memory."),
 ) -> None:
-    """Generate a long-context dataset, with lengths counted by a model's own tokenizer.
+    """Generate a dataset, its lengths counted by a model's own tokenizer.
 
     needles: InfiniteBench's and RULER's kinds of tasks. mrcr: conversations in which one request is
     made 2, 4 or 8 times. graphwalks: random graphs, with questions about parents and distances.
     babilong: short stories (bAbI's first ten kinds), scattered over a long text. nolima: the
     needles of your copy of NoLiMa in its books (non-commercial licence; none of it is in this
-    package).
+    package). memory: the memory suite's splits, as .jsonl.
 
     The length counts the context, an empty line and the question; for mrcr all messages, each by
     itself. Tokens of a chat template, and of the words in which babilong and nolima ask, come on
@@ -99,6 +104,9 @@ def make(
     options = _complete(taskset, options)
     if taskset == NOLIMA:
         _make_nolima(options)
+        return
+    if taskset == MEMORY:
+        _make_memory(options)
         return
     folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
     module = import_module(f"memray_eval.benchmarks.{folder}")
@@ -139,6 +147,30 @@ def _make_nolima(options: MakeOptions) -> None:
     n_samples = len(questions) * len(books) * len(lengths) * len(depths)
     make = partial(samples, questions, books, lengths, depths, counter, options.seed)
     _write(make, n_samples, options)
+
+
+def _make_memory(options: MakeOptions) -> None:
+    """Writes the memory suite's splits, a sample a line."""
+    from memray_eval.benchmarks.generator.parquet import check_writable
+    from memray_eval.benchmarks.memory.generator import TASKS, samples
+    from memray_eval.storage.paths import locate, whole_file
+
+    names = TASKS if options.tasks == "all" else tuple(options.tasks.split(","))
+    if unknown := next((name for name in names if name not in TASKS), None):
+        raise ConfigError(f"--tasks: no split {unknown!r}; there are: {', '.join(TASKS)}")
+    sizes = (options.entries or "").split(",")
+    if not all(size.isdecimal() and int(size) for size in sizes):
+        raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
+    check_writable(options.out, options.force, ".jsonl")
+    filesystem, inner = locate(options.out)
+    made = islice(samples(names, [int(size) for size in sizes], options.seed), options.limit)
+    with whole_file(filesystem, inner) as stream:
+        n = sum(1 for sample in made if stream.write(_line_of(sample)))
+    show(f"{options.out}: {n:,} samples")
+
+
+def _line_of(sample: Sample) -> bytes:
+    return f"{sample.model_dump_json(exclude_defaults=True)}\n".encode()
 
 
 def _make_tasks(task_set: TaskSet, options: MakeOptions) -> None:

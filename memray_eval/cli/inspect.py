@@ -196,6 +196,8 @@ def list_suites() -> None:
 
     for suite in all_suites().values():
         show(f"{suite.name:<16} {suite.description}\n{'':<16} metrics: {', '.join(suite.metrics)}")
+        if suite.baselines:
+            show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
 
 
 @list_app.command("judges")

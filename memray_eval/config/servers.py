@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from importlib import resources
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from memray_eval.config.problems import nearest
 from memray_eval.config.sections import EMBEDDED, NamedServer
 from memray_eval.extensions import entry_points, split_reference
 
+BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
 
 
@@ -27,11 +29,20 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
             judges = _name_functions(named[section][key], servers)
             named[section] = {**named[section], key: judges}
     if isinstance(candidates := named.get("candidates"), list | tuple):
-        named["candidates"] = [_name_candidate(entry, servers) for entry in candidates]
+        suite = str(data.get("suite", ""))
+        named["candidates"] = [_name_candidate(entry, suite, servers) for entry in candidates]
     return {**named, "servers": servers} if servers else named
 
 
-def _name_candidate(entry: Any, servers: dict[str, Any]) -> Any:
+def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
+    if isinstance(entry, Mapping) and BASELINE in entry:
+        if more := sorted(entry.keys() - {BASELINE, "name"}):
+            raise ValueError(f"candidates: a baseline has no key {more[0]!r}; leave it out")
+        module, name = f"memray_eval.benchmarks.{suite}.baselines", str(entry[BASELINE])
+        if not (resources.files("memray_eval") / "benchmarks" / suite / "baselines.py").is_file():
+            raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
+        servers[BASELINE] = {"code": module}
+        return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
     model = entry.get("model") if isinstance(entry, dict) else None
     # A server may call a model llama3:latest
     if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):

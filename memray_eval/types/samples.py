@@ -15,6 +15,9 @@ BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "n
 
 EMOTION_SUM_TOLERANCE = 1e-3
 
+EXPECTS = (
+    "expects"  # the key of what code can tell of an answer: metrics/assistant/memory_conduct.py
+)
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 

@@ -36,7 +36,7 @@ def reply(body: dict[str, Any]) -> str | Answer | Fault:
     is_odd = len(body["messages"][-1]["content"]) % 2
     if "verdict" in schema:
         verdict = "CORRECT" if is_odd else "INCORRECT"
-        return json.dumps({"reasoning": "r", "verdict": verdict, "confidence": 0.9})
+        return json.dumps({"answer": "", "reasoning": "r", "verdict": verdict, "confidence": 0.9})
     if '"order"' in schema:
         return json.dumps({"reason": "r", "order": [2, 1]})
     if '"reply"' in schema:

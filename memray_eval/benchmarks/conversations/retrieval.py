@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
+from threading import Lock
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from memray_eval.text_processing.matching import STOPWORDS, stem
 from memray_eval.types import Retrieval
 
 _WORD = re.compile(r"\w+")
+_LOADING = Lock()
 _KEPT = 2  # indexes at hand; questions on one conversation stand together
 Rank = Callable[[str], FloatArray]  # a question -> one score a unit
 
@@ -47,10 +49,10 @@ def _index(context: str, by: str, unit: str, model: str) -> _Index:
         "\n".join([part.date, *(f"{turn.speaker}: {turn.text}" for turn in part.turns)])
         for part in units
     ]
-    return _Index(units, _rank_by_words(texts) if by == "bm25" else _rank_by_vectors(texts, model))
+    return _Index(units, rank_by_words(texts) if by == "bm25" else rank_by_vectors(texts, model))
 
 
-def _rank_by_words(texts: Sequence[str]) -> Rank:
+def rank_by_words(texts: Sequence[str]) -> Rank:
     """BM25 as Lucene has it (k1 1.5, b 0.75), over stems without stopwords, by bm25s."""
     import bm25s  # scipy and numba, where they are installed: a second
 
@@ -66,7 +68,8 @@ def _stems(text: str) -> list[str]:
     return [stem(word) for word in _WORD.findall(text.casefold()) if word not in STOPWORDS]
 
 
-def _rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
+def rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
+    """Cosine by a local embedding model. Raises EmbeddingError."""
     encode = load_encoder(model)
     vectors = encode(texts)
 
@@ -77,9 +80,15 @@ def _rank_by_vectors(texts: Sequence[str], model: str) -> Rank:
     return rank
 
 
-@cache
 def load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
-    """A local embedding model, loaded once a process. Raises EmbeddingError."""
+    """A local embedding model, loaded once a process, whichever threads ask for it at once. Raises
+    EmbeddingError."""
+    with _LOADING:
+        return _load_encoder(model)
+
+
+@cache
+def _load_encoder(model: str) -> Callable[[Sequence[str]], FloatArray]:
     from memray_eval.models.embeddings import LocalEmbedder  # seconds to import
 
     return LocalEmbedder(EmbeddingConfig(model=model)).encode

@@ -33,10 +33,10 @@ class WriteSummary(Frozen):
     context_bytes: int
 
 
-def check_writable(path: str, force: bool) -> None:
+def check_writable(path: str, force: bool, suffix: str = ".parquet") -> None:
     """Raises ConfigError if the file may not be written."""
-    if not path.endswith(".parquet"):
-        raise ConfigError(f"--out {path}: must end in .parquet")
+    if not path.endswith(suffix):
+        raise ConfigError(f"--out {path}: must end in {suffix}")
     filesystem, inner = locate(path)
     kind = filesystem.get_file_info(inner).type
     if kind == fs.FileType.Directory:

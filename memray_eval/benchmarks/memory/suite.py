@@ -20,6 +20,7 @@ _TRAIT_HINTS = {
     "neuroticism": ("is calm under stress", "worries easily and needs reassurance"),
 }
 _LOW, _HIGH = 0.35, 0.65
+PROFILE = "User Profile:"
 NO_MEMORY = "no_memory"  # the prompt of a candidate that is not shown the profile
 MARKED = 1.5  # how much likelier than by chance the strongest emotion must be
 
@@ -30,7 +31,7 @@ def prompt(sample: Sample, candidate: Candidate) -> Prompt:
     NO_MEMORY has an empty profile and is asked the same otherwise."""
     entries = [] if candidate.prompt == NO_MEMORY else memory_entries(sample)
     lines = [f"- {key.replace('_', ' ')}: {text}" for key, text in entries]
-    profile = "\n".join(("User Profile:", *(lines or ["- (nothing is known yet)"])))
+    profile = "\n".join((PROFILE, *(lines or ["- (nothing is known yet)"])))
     parts = [_ROLE, profile, _personality(sample.traits), _mood(sample.emotion)]
     system = Message(role="system", content="\n\n".join(part for part in parts if part))
     history = (Message(role=turn.role, content=turn.content) for turn in sample.history)
@@ -61,6 +62,8 @@ def _mood(emotion: dict[str, float]) -> str:
     )
 
 
+# Candidates without a model: functions of baselines.py
+BASELINES = tuple("dump all_but_last none key_words lexical_retrieval embedding_retrieval".split())
 METRICS = tuple(
     "memory_utilization groundedness relevance coherence emotional_congruence helpfulness safety "
     "persona_consistency politeness logical_consistency empathy conversational_continuity".split()
@@ -71,4 +74,5 @@ SUITE = Suite(
     metrics=METRICS,
     prompt=prompt,
     prompts=("default", NO_MEMORY),
+    baselines=BASELINES,
 )
