@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
+from threading import Lock
 from typing import NamedTuple
 
 import snowballstemmer
@@ -13,6 +14,7 @@ import snowballstemmer
 from memray_eval.text_processing.values import NUMBER, UNIT_OF, as_float, fold
 
 _STEMMER = snowballstemmer.stemmer("english")
+_STEMMING = Lock()  # a stemmer keeps the word that it is at: two threads spoil each other's
 
 STOPWORDS = frozenset(
     """
@@ -129,7 +131,8 @@ def words(text: str) -> list[str]:
 
 @lru_cache(maxsize=16384)
 def stem(word: str) -> str:
-    return str(_STEMMER.stemWord(word))
+    with _STEMMING:
+        return str(_STEMMER.stemWord(word))
 
 
 @lru_cache(maxsize=4096)

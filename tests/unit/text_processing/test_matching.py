@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,6 +12,7 @@ from memray_eval.text_processing.matching import (
     normalise,
     quantities,
     sentences,
+    stem,
     stems,
     words,
 )
@@ -111,3 +114,11 @@ def test_any_text_can_be_read(text: str) -> None:
 )
 def test_sentences_lose_nothing(parts: list[str]) -> None:
     assert " ".join(sentences(" ".join(parts))).split() == " ".join(parts).split()
+
+
+def test_threads_do_not_spoil_each_others_stems() -> None:
+    words = [f"{start}{end}" for start in "abcdefgh" for end in ("urgently", "ied", "ing", "ation")]
+    alone = {word: stem.__wrapped__(word) for word in words}
+    with ThreadPoolExecutor(8) as pool:
+        together = list(pool.map(stem.__wrapped__, words * 400))
+    assert together == [alone[word] for word in words * 400]

@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from memray_eval.metrics.assistant.memory_conduct import METRIC, measure
+from memray_eval.types import Response, Sample
+
+
+def sample(**expects: Any) -> Sample:
+    return Sample(id="s", query="q", metadata={"expects": expects} if expects else {})
+
+
+@pytest.mark.parametrize(
+    ("expects", "text", "value"),
+    [
+        ({"say": [["warfarin"]]}, "Warfarin's effect falls.", 1),
+        ({"say": [["warfarin"], ["5 mg"]]}, "Your warfarin needs care.", 0),
+        ({"say": [["8,000", "eight thousand"]]}, "You owe 8000 euros.", 1),
+        ({"say": [["art"]]}, "That is a good start.", 0),
+        ({"say": [["level 4"]]}, "Stay with level-4 food.", 1),
+        ({"say": [["轻度贫血"]]}, "你有轻度贫血。", 1),
+        ({"not": ["Dominic"]}, "You lent it to Dominic.", 0),
+        ({"not": ["Dominic"]}, "I cannot speak of that.", 1),
+        ({"say": [["new"]], "outdated": ["old"]}, "Not the old one, the new one.", 1),
+        ({"say": [["new"]], "outdated": ["old"]}, "You have the old one.", 0),
+        ({"outdated": ["old"]}, "Neither.", 1),
+        ({"ask": ["tablets"]}, "Which tablets do you take?", 1),
+        ({"ask": ["tablets"]}, "Tell me of your tablets. Is that all?", 0),
+        ({"ask": ["Tabletten"]}, "Welche Tabletten nehmen Sie ein？", 1),
+        ({"say": [["a1"], ["b2"]], "or_ask": ["dose"]}, "Which dose is right?", 1),
+        ({"say": [["a1"], ["b2"]], "or_ask": ["dose"]}, "It is a1.", 0),
+        ({"say": [["a1"]]}, "", 0),
+    ],
+)
+def test_what_a_response_does(expects: dict[str, Any], text: str, value: float) -> None:
+    assert measure(sample(**expects), Response(text=text)).value == value
+
+
+@pytest.mark.parametrize(
+    ("expects", "message"),
+    [
+        ({"tell": ["x"]}, "no 'tell'; there are: say, not"),
+        ({"say": ["x"]}, "expects.say: lists of texts"),
+        ({"not": [""]}, "expects.not: lists of texts, none of them empty"),
+        ({"ask": "dose"}, "expects.ask: lists of texts"),
+    ],
+)
+def test_expectations_that_cannot_be_read(expects: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        measure(sample(**expects), Response(text="x"))
+
+
+def test_without_expectations_it_does_not_apply() -> None:
+    assert METRIC.applies(sample()) == "metadata.expects says nothing of this sample"
+    assert METRIC.applies(sample(say=[["x"]])) is None
