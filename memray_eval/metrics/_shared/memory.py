@@ -23,6 +23,7 @@ from memray_eval.types import MemoryValue, Response, Sample
 
 # set on all-MiniLM-L6-v2
 PARAPHRASE_COSINE = 0.62
+MANY = 200  # entries, whose vectors take seconds
 
 _JSON = re.compile(r"[{\[]\s*\"")  # a verdict about itself that a response may hold uses no memory
 _PERSONAL = re.compile(r"\b(?:you|your|yours|you're|you've|youre)\b")
@@ -94,11 +95,13 @@ def candidate_keys(sample: Sample) -> tuple[str, ...]:
 
 
 def matching_texts(sample: Sample, response: Response) -> list[str]:
-    """The texts whose vectors `cited` compares."""
-    return [
-        *sentences(response.text),
-        *(statement(key, value) for key, value in sample.memory.items()),
-    ]
+    """The texts whose vectors `find_citations` compares. Of more than MANY entries, those that
+    share a word with the response."""
+    entries = [statement(key, value) for key, value in sample.memory.items()]
+    if len(entries) > MANY:
+        heard = stems(response.text)
+        entries = [text for text in entries if heard & stems(text)]
+    return [*sentences(response.text), *entries]
 
 
 def reads_words(sample: Sample, response: Response) -> bool:

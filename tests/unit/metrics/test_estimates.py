@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from memray_eval.metric import RULES, JudgedMetric, score_by_rules
 from memray_eval.metrics import pick
-from memray_eval.metrics._shared.memory import find_citations, reads_words
+from memray_eval.metrics._shared.memory import find_citations, matching_texts, reads_words
 from memray_eval.metrics.assistant.memory_utilization import METRIC
 from memray_eval.text_processing.languages import holds_value, is_foreign
 from memray_eval.types import Response, Sample, Score
@@ -215,3 +215,12 @@ def test_a_value_without_spaces_is_found_wherever_it_stands(value: str, around: 
 )
 def test_a_part_of_a_word_or_number_is_no_value(text: str, value: str) -> None:
     assert not holds_value(text, value)
+
+
+def test_of_a_large_memory_the_entries_near_a_response_have_vectors() -> None:
+    memory: dict[str, Any] = {f"shelf_{n}": f"a parcel of {n} buttons" for n in range(300)}
+    sample = Sample(id="s", query="q", memory=memory | {"condition": "mild anemia"})
+    texts = matching_texts(sample, Response(text="Your anemia matters."))
+    assert texts == ["Your anemia matters.", "Your condition: mild anemia"]
+    small = Sample(id="s", query="q", memory={"shelf": "buttons"})
+    assert len(matching_texts(small, Response(text="Your anemia matters."))) == 2
