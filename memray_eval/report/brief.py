@@ -187,7 +187,7 @@ def _legend(summary: Summary) -> list[str]:
     if any(metric.n_estimated for metric in summary.metrics):
         notes.append(f"{_EST}: {estimates_in_words(summary)}")
     if len(summary.candidates) > 1:
-        notes.append(_who_judged(summary.metrics))
+        notes.append(_who_judged(_measured_first(summary.metrics)))
     notes += describe_temperatures(summary)
     if summary.differences:
         notes.append(

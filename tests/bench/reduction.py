@@ -33,6 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from memray_eval.analysis.reduce import reduce_records
+from memray_eval.benchmarks import get_suite
 from memray_eval.metric import DISAGREEMENT, JudgedMetric, Metric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics.assistant.memory_utilization import f1_scores
@@ -40,7 +41,7 @@ from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, SAMPLE_JSON, SCORE_TYPE
 from memray_eval.types import MetricSummary
 
-METRICS = tuple(metric for metric in all_metrics().values() if metric.family == "assistant")
+METRICS = tuple(all_metrics()[name] for name in get_suite("memory").metrics)
 # One judge, so none disagree
 PARTS = sorted({part for metric in METRICS for part in metric.columns} - {DISAGREEMENT})
 STATUSES = ("scored", "abstained", "not_applicable", "error")

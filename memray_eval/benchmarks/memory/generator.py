@@ -45,7 +45,8 @@ class Case(Frozen):
     """A question with its memory. The advice turns on the entry `deciding`, one of `required`; a
     reply that uses it holds one of `marks`, and a reply that asks for it has one of `asks_for` in a
     question. `told_in_history` and `told_in_query` say that its value has replaced the earlier one;
-    `false_premise` asks with the earlier value as a fact, `true_premise` with the present one."""
+    `false_premise` asks with the earlier value as a fact, `true_premise` with the present one. The
+    splits in `leave_out` have no samples of it: two labellers did not agree with them."""
 
     id: str
     theme: str
@@ -62,6 +63,7 @@ class Case(Frozen):
     false_premise: str
     true_premise: str
     secret: Secret
+    leave_out: tuple[str, ...] = ()
 
     @model_validator(mode="after")
     def _holds_together(self) -> Case:
@@ -89,6 +91,8 @@ def samples(tasks: Sequence[str], sizes: Sequence[int] = SIZES, seed: int = 0) -
     that does not exist."""
     for task in tasks:
         for case in load_cases():
+            if task in case.leave_out:
+                continue
             rng = Random(f"{seed} {task} {case.id}")
             if task == "large":
                 yield from (_large(case, size, rng) for size in sizes)

@@ -16,6 +16,7 @@ import memray_eval as me
 from memray_eval.analysis.comparing.models import Side
 from memray_eval.analysis.comparing.paired_comparison import compare
 from memray_eval.analysis.scores import read_scores
+from memray_eval.benchmarks import get_suite
 from memray_eval.metric import MetricColumns, linearise_ratio, summarise
 from memray_eval.metrics import all_metrics
 from memray_eval.report.brief import render_brief
@@ -30,7 +31,7 @@ from tests.build import build_record, build_sample, build_score
 from tests.runs import candidates, full_summary, write_summarised
 
 METRICS = ("memory_utilization", "groundedness", "coherence")
-TWELVE = sorted(name for name, metric in all_metrics().items() if metric.family == "assistant")
+TWELVE = sorted(get_suite("memory").metrics)
 
 
 def scored(metric: str, value: float, judge: str = "openai/gpt-4o", **parts: float) -> Score:
