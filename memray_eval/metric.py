@@ -111,7 +111,8 @@ class Metric:
     option of a run that changes its figures, for the manifest: runs that differ in it are not
     resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
     scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
-    predictions have it that exist already, is scored nevertheless. `about` says in a line what it
+    predictions have it that exist already, is scored nevertheless. Figures of one that is `by_task`
+    are said of each task too, whatever the suite. `about` says in a line what it
     measures, and `formulas` how, for `list metrics`."""
 
     title: str
@@ -129,6 +130,7 @@ class Metric:
     variant: str = ""
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False
+    by_task: bool = False
     about: str = ""
     formulas: str = ""
 

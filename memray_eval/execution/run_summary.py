@@ -25,6 +25,7 @@ from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
+from memray_eval.config.servers import BASELINE
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
@@ -71,7 +72,9 @@ def _summarise_records(
     batches = _batch_figures(folder, records) if spec.calls_judges else None
     spent = spending_so_far(folder, plan.n_before + 1) if spec.calls_judges else None
     served, marks = find_served_models(records), count_unknown_marks(records)
-    broken = break_down(records, spec.metrics) if tasks or compares(spec.metrics) else Breakdown()
+    is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
+    broken = break_down(records, spec.metrics) if is_by_task else Breakdown()
+    pairs = _quality_pairs(spec, records, headline, performance)
     summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
@@ -94,7 +97,7 @@ def _summarise_records(
         else None,
         headline=headline,
         performance=performance,
-        recommendation=recommend(performance, _quality_pairs(spec, records, headline, performance)),
+        recommendation=recommend(*_without_baselines(spec, performance, pairs)),
         differences=differences_from_best(
             records, reduced.metrics, {metric.name: metric for metric in spec.metrics}
         ),
@@ -112,6 +115,7 @@ def _summarise_records(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
             ),
             *_uncounted_note(telemetry.calls),
+            *_baseline_notes(spec, performance, pairs),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
@@ -162,6 +166,48 @@ def _quality_pairs(
         row.candidate for row in performance if row.task is None and row.quality is not None
     )
     return paired_qualities(records, metric, rated, RULE.level) if metric is not None else ()
+
+
+def _without_baselines(
+    spec: RunSpec, performance: Sequence[Performance], pairs: Sequence[QualityPair]
+) -> tuple[list[Performance], list[QualityPair]]:
+    """The rows and pairs of candidates that one may use."""
+    baselines = _baselines_of(spec)
+    return (
+        [row for row in performance if row.candidate not in baselines],
+        [pair for pair in pairs if not {pair.a, pair.b} & baselines],
+    )
+
+
+def _baselines_of(spec: RunSpec) -> set[str]:
+    return {
+        candidate.name
+        for candidate in spec.candidates
+        if candidate.model.startswith(f"{BASELINE}/")
+    }
+
+
+def _baseline_notes(
+    spec: RunSpec, performance: Sequence[Performance], pairs: Sequence[QualityPair]
+) -> Iterator[str]:
+    """A sentence on each candidate that is not shown to be above the best baseline."""
+    baselines = _baselines_of(spec)
+    quality = {
+        row.candidate: row.quality
+        for row in performance
+        if row.task is None and row.quality is not None
+    }
+    if not (rated := sorted(baselines & quality.keys(), key=lambda name: -quality[name])):
+        return
+    best = rated[0]
+    for name in sorted(quality.keys() - baselines):
+        pair = next(pair for pair in pairs if {pair.a, pair.b} == {name, best})
+        gain = (pair.difference or 0.0) * (1 if pair.b == name else -1)
+        if not (pair.is_shown and gain > 0):
+            yield (
+                f"{name} is not shown to be above the best baseline, {best}: {quality[name]:.1f} "
+                f"and {quality[best]:.1f} of 100 in {pair.metric}."
+            )
 
 
 def _reading_notes(

@@ -100,6 +100,7 @@ METRIC = ComputedMetric(
     applies=lambda sample: (
         None if sample.metadata.get(EXPECTS) else f"metadata.{EXPECTS} says nothing of this sample"
     ),
+    by_task=True,
     parts=(SAID, SLIPPED, ASKED),
     aggregate=aggregate,
     layout=(

@@ -1,0 +1,32 @@
+"""The memory suite's splits with baselines, from the generator to the summary."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from memray_eval.benchmarks.memory.generator import TASKS, samples
+from memray_eval.config.loading import load_config
+from tests.build import finish, write_lines
+
+
+def test_a_candidate_is_held_against_the_best_baseline(tmp_path: Path) -> None:
+    rows = (json.loads(sample.model_dump_json()) for sample in samples(TASKS, [40]))
+    write_lines(tmp_path / "splits.jsonl", rows)
+    (tmp_path / "mine.py").write_text("def answer(messages):\n    return 'See a doctor.'\n")
+    (tmp_path / "job.yaml").write_text(
+        f"""
+suite: memory
+dataset: splits.jsonl
+candidates: [{{baseline: dump}}, {{baseline: none}}, {{name: mine, model: "mine.py:answer"}}]
+metrics: [memory_conduct]
+out: {tmp_path / "results"}
+limit: 90
+"""
+    )
+    summary = finish(load_config(tmp_path / "job.yaml")).summary
+    assert summary.n_failed_units == 0
+    assert {task.task for task in summary.tasks} == set(TASKS)
+    assert summary.recommendation is None  # no baseline is to be used
+    (note,) = [note for note in summary.notes if "baseline" in note]
+    assert note.startswith("mine is not shown to be above the best baseline, ")
