@@ -83,6 +83,36 @@ class Case(Frozen):
         return self
 
 
+class ForeignCase(Frozen):
+    """A question in another language, with the fields that a Case has."""
+
+    id: str
+    language: str
+    theme: str
+    query: str
+    required: dict[str, str]
+    tempting: dict[str, str]
+    neutral: dict[str, str] = Field(default_factory=dict)
+    deciding: str
+    marks: tuple[str, ...]
+
+    def to_sample(self) -> Sample:
+        """A reply says a mark of the deciding entry, and quotes no tempting one."""
+        expects = {"say": [list(self.marks)], "not": list(self.tempting.values())}
+        about = {"kind": self.language, "case": self.id, "theme": self.theme, EXPECTS: expects}
+        return Sample(
+            id=f"languages-{self.id}",
+            task="languages",
+            language=self.language,
+            query=self.query,
+            memory={**self.required, **self.tempting, **self.neutral},
+            required_keys=tuple(self.required),
+            forbidden_keys=tuple(self.tempting),
+            neutral_keys=tuple(self.neutral),
+            metadata=about,
+        )
+
+
 Draw = Callable[[Case, Random], Iterator[Sample]]
 
 
@@ -90,6 +120,9 @@ def samples(tasks: Sequence[str], sizes: Sequence[int] = SIZES, seed: int = 0) -
     """The samples of the splits, drawn by (seed, split, case) alone. Raises KeyError for a split
     that does not exist."""
     for task in tasks:
+        if task == "languages":
+            yield from (case.to_sample() for case in load_foreign_cases())
+            continue
         for case in load_cases():
             if task in case.leave_out:
                 continue
@@ -103,8 +136,20 @@ def samples(tasks: Sequence[str], sizes: Sequence[int] = SIZES, seed: int = 0) -
 @cache
 def load_cases() -> tuple[Case, ...]:
     """The cases of cases.yaml."""
-    text = (resources.files(__package__) / "cases.yaml").read_text("utf-8")
-    return tuple(Case.model_validate(case) for case in yaml.safe_load(text)["cases"])
+    return tuple(Case.model_validate(case) for case in _read("cases.yaml")["cases"])
+
+
+@cache
+def load_foreign_cases() -> tuple[ForeignCase, ...]:
+    """The cases of languages.yaml."""
+    return tuple(ForeignCase.model_validate(case) for case in _read("languages.yaml")["languages"])
+
+
+@cache
+def _read(name: str) -> Mapping[str, Any]:
+    text = (resources.files(__package__) / name).read_text("utf-8")
+    read: Mapping[str, Any] = yaml.safe_load(text)
+    return read
 
 
 def _sample(case: Case, task: str, kind: str, **changes: Any) -> Sample:
@@ -313,8 +358,7 @@ def _large(case: Case, size: int, rng: Random) -> Sample:
 
 def _filler(rng: Random) -> Iterator[tuple[str, str]]:
     """Endless entries about errands, things and people of no account to any case."""
-    words = yaml.safe_load((resources.files(__package__) / "cases.yaml").read_text("utf-8"))
-    parts: Mapping[str, list[str]] = words["filler"]
+    parts: Mapping[str, list[str]] = _read("cases.yaml")["filler"]
     while True:
         who, thing, place, month, day = (
             rng.choice(parts[name]) for name in ("people", "things", "places", "months", "days")
@@ -339,4 +383,4 @@ SPLITS: Mapping[str, Draw] = {
     "twins": _twins,
     "ask_first": _ask_first,
 }
-TASKS = (*SPLITS, "large")
+TASKS = (*SPLITS, "large", "languages")

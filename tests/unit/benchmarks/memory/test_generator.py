@@ -49,6 +49,9 @@ def test_every_split_has_sixty_samples_that_are_valid() -> None:
     counts = Counter(sample.task for sample in ALL)
     assert set(counts) == set(TASKS)
     assert min(counts[name] for name in SPLITS) >= 60
+    assert Counter(sample.language for sample in of("languages")) == dict.fromkeys(
+        ("de", "es", "zh", "ar", "hi"), 6
+    )
     assert len({sample.id for sample in ALL}) == len(ALL)
     for sample in ALL:
         fields = sample.model_dump(mode="json", exclude_defaults=True)
