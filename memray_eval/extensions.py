@@ -278,6 +278,9 @@ def attribute_of(module: ModuleType, name: str, source: str) -> Any:
             and value.__module__ != module.__name__
         )
     )
+    if module.__name__.startswith("memray_eval."):
+        names = [attribute for attribute in names if callable(getattr(module, attribute))]
+        names = [attribute for attribute in names if attribute.islower()]
     raise ConfigError(f"{source} defines no {name!r}; it has: {', '.join(names) or 'nothing'}")
 
 

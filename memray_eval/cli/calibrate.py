@@ -99,6 +99,8 @@ def calibrate(
     from memray_eval.metrics import pick
     from memray_eval.metrics.own import find_own_metrics
 
+    if fit_questions and save is None:
+        raise ConfigError("--fit-questions writes weights: name a file with --save fit.json")
     if save is not None and Path(save).suffix.lower() != ".json":
         raise ConfigError(
             f"--save {save}: name a .json file; --calibration takes others for tables of labels"

@@ -47,7 +47,9 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
 class MakeOptions(Options):
     """What to generate, and how much of it. An option of None has its task set's default."""
 
-    out: str = option("The .parquet file to write.", default=..., show_default=False)
+    out: str = option(
+        "The .parquet file to write; memory: a .jsonl.", default=..., show_default=False
+    )
     lengths: str = option(
         "Lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: needles 4k, "
         "nolima 1k, others 8k]"

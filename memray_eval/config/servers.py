@@ -44,6 +44,10 @@ def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
         servers[BASELINE] = {"code": module}
         return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
     model = entry.get("model") if isinstance(entry, dict) else None
+    if isinstance(model, str) and model.startswith(f"{BASELINE}/") and BASELINE not in servers:
+        raise ValueError(
+            f"candidates: {model}: write it as {{baseline: {model.partition('/')[2]}}}"
+        )
     # A server may call a model llama3:latest
     if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):
         return {**entry, "model": _name_functions(model, servers)}

@@ -206,7 +206,7 @@ def _baseline_notes(
         if not (pair.is_shown and gain > 0):
             yield (
                 f"{name} is not shown to be above the best baseline, {best}: {quality[name]:.1f} "
-                f"and {quality[best]:.1f} of 100 in {pair.metric}."
+                f"and {quality[best]:.1f} in {pair.metric}, its scale laid over 0 to 100."
             )
 
 

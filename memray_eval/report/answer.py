@@ -66,6 +66,12 @@ def estimates_in_words(summary: Summary) -> str:
     return f"an estimate, not a judge's verdict ({'; '.join(measured)})"
 
 
+def compared_differences(summary: Summary) -> list[QualityPair]:
+    """The differences of candidates in what is no estimate."""
+    estimates = {metric.metric for metric in summary.metrics if is_mostly_estimated(metric)}
+    return [pair for pair in summary.differences if pair.metric not in estimates]
+
+
 def is_mostly_estimated(metric: MetricSummary) -> bool:
     """True if rules scored at least half of a metric's answers in place of a judge."""
     return metric.n_estimated * 2 >= max(1, metric.n_scored)
@@ -87,14 +93,15 @@ def _describe_candidates(
 ) -> Iterator[str]:
     metrics = {metric.metric for metric in scored}
     estimates = {metric.metric for metric in scored if is_mostly_estimated(metric)}
-    differences = [pair for pair in summary.differences if pair.metric not in estimates]
+    differences = compared_differences(summary)
     shown = [pair for pair in differences if pair.is_shown]
     names = [candidate.candidate for candidate in summary.candidates]
     scales = {metric.metric: metric.scale for metric in scored}
     n_compared = len({pair.metric for pair in differences})
     if not differences:
         why = ": all figures are estimates" if metrics == estimates else ""
-        yield f"{len(names)} candidates on {len(metrics)} metrics, not compared{why}."
+        count = f"{len(metrics)} metric{'s' * (len(metrics) != 1)}"
+        yield f"{len(names)} candidates on {count}, not compared{why}."
     elif not shown:
         of = f" on any of {n_compared} metrics" if n_compared > 1 else ""
         if len(names) == 2:

@@ -10,6 +10,7 @@ from memray_eval.judges.prices import cost_text
 from memray_eval.report.adjusted_lines import adjusted_lines
 from memray_eval.report.answer import (
     answer,
+    compared_differences,
     estimates_in_words,
     is_mostly_estimated,
     no_answer_lines,
@@ -119,7 +120,7 @@ def _tables_of_candidates(summary: Summary) -> Iterator[Table]:
     metrics = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
     names = {metric.metric: name_figure(metric) for metric in _measured_first(summary.metrics)}
     judged = {metric.metric for metric in summary.metrics if not metric.n_estimated}
-    worse = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
+    worse = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
     labels = (
         "metric",
         *(

@@ -223,7 +223,10 @@ class RunFolder:
         self._write("summary.txt", text)
 
     def read_summary(self) -> Summary:
-        """Reads the summary. Raises DataError if it is missing or invalid."""
+        """Reads the summary. Raises DataError if it is missing or invalid, or if the folder is of
+        another format."""
+        if self._has_file("manifest.json"):
+            self.read_manifest()
         try:
             return Summary.model_validate_json(self._read("summary.json"))
         except ValidationError as error:

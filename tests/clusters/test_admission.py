@@ -69,6 +69,9 @@ def test_a_run_that_may_wait_has_what_the_other_job_gives_back(
     nodes: Nodes, other_job: Starts, tmp_path: Path
 ) -> None:
     trainer = other_job("hold", 2, first_word="holds")
+    wait_until(
+        lambda: cluster.cluster_capacity("the cluster").gpus == 2, 30, "the job before holds GPUs"
+    )
     spec = resolve(config(tmp_path, cluster={"wait_s": 60}))
     lines: list[str] = []
 

@@ -1,7 +1,7 @@
 """Memory conduct: does the response say what it must of the user's memory, and nothing that it must
 not?
 
-By code, from the sample's metadata under EXPECTS: {"say": [[text, ...], ...]}, of each list one
+By code, from the sample's `metadata.expects`: {"say": [[text, ...], ...]}, of each list one
 text; {"not": [text, ...]}, none of them; {"outdated": [text, ...]}, none of them unless all of
 "say" is said; {"ask": [text, ...]}, one of them within a question; {"or_ask": [text, ...]}, such a
 question in place of "say". 1 if all holds, else 0. Texts are found as words and values, without

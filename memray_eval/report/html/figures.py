@@ -12,7 +12,7 @@ from markupsafe import Markup
 from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.marks import NOTHING, format_figure, metric_mark, name_figure
 from memray_eval.report.adjusted_lines import format_adjusted
-from memray_eval.report.answer import estimates_in_words, no_answer_lines
+from memray_eval.report.answer import compared_differences, estimates_in_words, no_answer_lines
 from memray_eval.report.html.plots import OnScale, scale_axis, scale_row
 from memray_eval.report.sections import metric_ends
 from memray_eval.types import WITHOUT_CALL, MetricSummary, Summary
@@ -64,7 +64,7 @@ def tabulate_figures(summary: Summary, intervals: Intervals = _PLAIN) -> FigureT
     """Makes the table of all metrics and candidates of a summary."""
     candidates = tuple(candidate.candidate for candidate in summary.candidates)
     by_key = {(metric.metric, metric.candidate): metric for metric in summary.metrics}
-    below = {(pair.metric, pair.b) for pair in summary.differences if pair.is_shown}
+    below = {(pair.metric, pair.b) for pair in compared_differences(summary) if pair.is_shown}
     rows = []
     # What needs a judge and has none is in the run's notes
     for name in dict.fromkeys(metric.metric for metric in summary.metrics if not metric.reason):
