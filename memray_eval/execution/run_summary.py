@@ -35,15 +35,19 @@ from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
 from memray_eval.judges.prices import cost_text
+from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metric import NEEDS_JUDGE, RULES
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import (
+    WITHOUT_CALL,
     BatchFigures,
     MetricSummary,
     Performance,
     QualityPair,
     ServedModel,
     Summary,
+    is_estimate,
+    split_jurors,
 )
 
 
@@ -116,6 +120,7 @@ def _summarise_records(
             ),
             *_uncounted_note(telemetry.calls),
             *_baseline_notes(spec, performance, pairs),
+            *juror_notes(spec.judges, reduced.metrics),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
@@ -304,6 +309,26 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
+
+
+def juror_notes(
+    judges: Mapping[str, JudgeAssignment], metrics: Sequence[MetricSummary]
+) -> Iterator[str]:
+    """A sentence on each juror without whom a jury decided."""
+    for metric in metrics:
+        jurors = judges[metric.metric].judges if metric.metric in judges else ()
+        verdicts = [
+            (split_jurors(jury), n)
+            for jury, n in metric.judges.items()
+            if not is_estimate(jury) and jury not in WITHOUT_CALL
+        ]
+        n_verdicts = sum(n for _, n in verdicts)
+        for juror in jurors if len(jurors) > 1 else ():
+            if n_missing := sum(n for present, n in verdicts if juror not in present):
+                yield (
+                    f"{metric.metric} of {metric.candidate}: {juror} gave no verdict on "
+                    f"{n_missing:,} of {n_verdicts:,} answers; the other jurors decided."
+                )
 
 
 def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> Iterator[str]:

@@ -108,3 +108,20 @@ def test_a_jury_votes_and_every_juror_is_heard_as_often_as_asked(job: Job) -> No
     (empathy,) = done.summary.metrics
     assert (empathy.mean, empathy.extras["disagreement"]) == (4.0, 3.0)
     assert empathy.judges == {"openai/kind + openai/stern + openai/calm": 2}
+    assert not any("gave no verdict" in note for note in done.summary.notes)
+
+
+def test_a_juror_that_fails_is_named(job: Job) -> None:
+    def by_model(body: dict[str, Any]) -> str | Answer | Fault:
+        if body.get("stream"):
+            return ANSWER
+        if body["model"] == "mute":
+            return "no verdict"
+        return json.dumps(empathy_verdict(2, 2, 1, quotes=QUOTES))
+
+    with serving(by_model) as server:
+        judging = {"base_urls": {"openai": server.base_url}, "tries": 1}
+        jury = {"empathy": ["openai/kind", "openai/mute"]}
+        done = finish(job(server, limit=2, metrics=["empathy"], judge=jury, judging=judging))
+    (note,) = [note for note in done.summary.notes if "gave no verdict" in note]
+    assert "openai/mute gave no verdict on 2 of 2 answers; the other jurors decided" in note
