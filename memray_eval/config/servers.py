@@ -36,13 +36,7 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
 
 def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
     if isinstance(entry, Mapping) and BASELINE in entry:
-        if more := sorted(entry.keys() - {BASELINE, "name"}):
-            raise ValueError(f"candidates: a baseline has no key {more[0]!r}; leave it out")
-        module, name = f"memray_eval.benchmarks.{suite}.baselines", str(entry[BASELINE])
-        if not (resources.files("memray_eval") / "benchmarks" / suite / "baselines.py").is_file():
-            raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
-        servers[BASELINE] = {"code": module}
-        return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
+        return _to_baseline(entry, suite, servers)
     model = entry.get("model") if isinstance(entry, dict) else None
     if isinstance(model, str) and model.startswith(f"{BASELINE}/") and BASELINE not in servers:
         raise ValueError(
@@ -52,6 +46,18 @@ def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
     if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):
         return {**entry, "model": _name_functions(model, servers)}
     return entry
+
+
+def _to_baseline(entry: Mapping[str, Any], suite: str, servers: dict[str, Any]) -> dict[str, Any]:
+    """A suite's own candidate, as a function of the suite's baselines.py. Raises ValueError if the
+    suite has none, and for a key that a baseline lacks."""
+    if more := sorted(entry.keys() - {BASELINE, "name"}):
+        raise ValueError(f"candidates: a baseline has no key {more[0]!r}; leave it out")
+    module, name = f"memray_eval.benchmarks.{suite}.baselines", str(entry[BASELINE])
+    if not (resources.files("memray_eval") / "benchmarks" / suite / "baselines.py").is_file():
+        raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
+    servers[BASELINE] = {"code": module}
+    return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
 
 
 def _name_functions(value: Any, servers: dict[str, Any]) -> Any:

@@ -119,7 +119,7 @@ def _summarise_records(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
             ),
             *_uncounted_note(telemetry.calls),
-            *_baseline_notes(spec, performance, pairs),
+            *_baseline_notes(spec, headline, performance, pairs),
             *juror_notes(spec.judges, reduced.metrics),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
@@ -193,7 +193,10 @@ def _baselines_of(spec: RunSpec) -> set[str]:
 
 
 def _baseline_notes(
-    spec: RunSpec, performance: Sequence[Performance], pairs: Sequence[QualityPair]
+    spec: RunSpec,
+    headline: str,
+    performance: Sequence[Performance],
+    pairs: Sequence[QualityPair],
 ) -> Iterator[str]:
     """A sentence on each candidate that is not shown to be above the best baseline."""
     baselines = _baselines_of(spec)
@@ -206,12 +209,15 @@ def _baseline_notes(
         return
     best = rated[0]
     for name in sorted(quality.keys() - baselines):
-        pair = next(pair for pair in pairs if {pair.a, pair.b} == {name, best})
-        gain = (pair.difference or 0.0) * (1 if pair.b == name else -1)
-        if not (pair.is_shown and gain > 0):
+        is_above = any(
+            pair.is_shown and (pair.difference or 0.0) * (1 if pair.b == name else -1) > 0
+            for pair in pairs
+            if {pair.a, pair.b} == {name, best}
+        )
+        if not is_above:
             yield (
                 f"{name} is not shown to be above the best baseline, {best}: {quality[name]:.1f} "
-                f"and {quality[best]:.1f} in {pair.metric}, its scale laid over 0 to 100."
+                f"and {quality[best]:.1f} in {headline}, its scale laid over 0 to 100."
             )
 
 

@@ -6,11 +6,11 @@ A job names one as `{baseline: dump}`."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from memray_eval.benchmarks.conversations.retrieval import rank_by_vectors, rank_by_words
+from memray_eval.benchmarks.conversations.retrieval import Rank, rank_by_vectors, rank_by_words
 from memray_eval.benchmarks.memory.suite import PROFILE
 
 RETRIEVED = 5  # lines that a retrieval quotes
@@ -44,28 +44,28 @@ def none(messages: Messages) -> str:
 
 def key_words(messages: Messages) -> str:
     """Quotes the lines whose key names no person, no money and no matter of law."""
-    lines = _profile(messages)
-    return _quote([line for line in lines if not _PRIVATE & set(_key(line).casefold().split())])
+    keys = ((line, line.partition(":")[0]) for line in _profile(messages))
+    return _quote([line for line, key in keys if not _PRIVATE & set(key.casefold().split())])
 
 
 def lexical_retrieval(messages: Messages) -> str:
     """Quotes the RETRIEVED lines that BM25 ranks highest for the query."""
-    return _retrieve(messages, "words")
+    return _retrieve(messages, rank_by_words)
 
 
 def embedding_retrieval(messages: Messages) -> str:
     """Quotes the RETRIEVED lines nearest to the query by the local embedding model. Raises
     EmbeddingError."""
-    return _retrieve(messages, "vectors")
+    return _retrieve(messages, lambda lines: rank_by_vectors(lines, "local"))
 
 
-def _retrieve(messages: Messages, by: str) -> str:
+def _retrieve(messages: Messages, ranking: Callable[[Sequence[str]], Rank]) -> str:
     lines = _profile(messages)
     if not lines:
         return _quote([])
-    rank = rank_by_words(lines) if by == "words" else rank_by_vectors(lines, "local")
-    best = np.argsort(-rank(messages[-1]["content"]), kind="stable")[:RETRIEVED]
-    return _quote([lines[place] for place in sorted(best)])
+    scores = ranking(lines)(messages[-1]["content"])
+    best = np.argsort(-scores, kind="stable")[:RETRIEVED]
+    return _quote([lines[number] for number in sorted(best)])
 
 
 def _profile(messages: Messages) -> list[str]:
@@ -73,10 +73,6 @@ def _profile(messages: Messages) -> list[str]:
     _, _, text = messages[0]["content"].partition(f"{PROFILE}\n")
     block = text.partition("\n\n")[0]
     return [line for line in re.split(r"^- ", block, flags=re.MULTILINE)[1:] if ": " in line]
-
-
-def _key(line: str) -> str:
-    return line.partition(":")[0]
 
 
 def _quote(lines: Sequence[str]) -> str:
