@@ -56,7 +56,10 @@ Column = Annotated[
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
-MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"} - {"suite"}
+MAPPED_FIELDS = {
+    *(Sample.model_fields.keys() - {"suite"}),
+    *("response", "candidate", "model", "error", "epoch"),
+}
 
 
 class RunConfig(Frozen):
@@ -95,6 +98,9 @@ class RunConfig(Frozen):
     skip_invalid: bool = False
     """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
+    epochs: Count = 1
+    """How many answers each candidate gives to each sample, by seeds that follow
+    `sampling.seed`; at temperature 0 they are the same."""
     metrics: tuple[str | RubricMetric, ...] = ()
     """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
     of the suite."""
@@ -234,6 +240,17 @@ class RunConfig(Frozen):
                     + (f"; did you mean {hint!r}?" if hint else "")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_epochs(self) -> RunConfig:
+        if self.epochs > 1 and self.candidates[0].backend == EXISTING:
+            raise ValueError(
+                "epochs: goes with candidates that are asked; rows of responses that exist already "
+                "say theirs in a column `epoch`"
+            )
+        if self.epochs > 1 and self.stop_at is not None:
+            raise ValueError("epochs: goes without stop_at, which counts one answer a sample")
         return self
 
     @model_validator(mode="after")
