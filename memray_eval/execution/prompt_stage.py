@@ -88,7 +88,7 @@ class PromptSpec:
     reading: SampleReader
     suite: SuiteSource
     candidates: Sequence[Candidate]
-    epochs: int
+    epochs: int = 1
     resume_state: ResumeState
     context: StageContext
     max_model_len: int | None = None
