@@ -7,7 +7,7 @@ variances are those of one-way random effects by ANOVA: of draws MSW, of samples
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
 from memray_eval.analysis.scores import (
-    Scores,
     candidates_of,
     count_epochs,
     find_cluster,
@@ -25,7 +24,6 @@ from memray_eval.analysis.scores import (
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
-    Rows,
     expand_level,
     percentile_interval,
     resample_clusters,
@@ -37,15 +35,15 @@ from memray_eval.types import Bounded, EpochFigures, PassFigures
 
 LEVEL, RESAMPLES = 0.95, 1000
 MOST_GROUPS = 5000  # more samples are drawn several at a time: as exact, and as fast
-EVERY_K = 5  # of more answers, k doubles from one row to the next
+SHOWN_K = (1, 2, 3, 4, 5, 10, 20, 50, 100)
 
 
 def summarise_epochs(
     records: pads.Dataset, metrics: Sequence[Metric], right_from: Mapping[str, float]
 ) -> tuple[EpochFigures, ...]:
     """The figures of each metric and candidate, if there are several answers a sample. An answer is
-    right from the score that `right_from` names for its metric, or from the scale's upper end if
-    all scores are at its ends."""
+    right from the score that `right_from` names for its metric, or from the upper end of a scale
+    from 0 if all scores are at its ends."""
     if count_epochs(records) == 1:
         return ()
     cluster, names = find_cluster(records), [metric.name for metric in metrics]
@@ -53,16 +51,18 @@ def summarise_epochs(
     for candidate in candidates_of(records):
         read = read_all_scores(records, [candidate], cluster, metrics=names, by_epoch=True)
         scores = read[candidate]
-        samples, groups = _number_samples(scores)
+        samples = _number_names(keys := scores.units["key"])
+        clusters = _number_names(pc.coalesce(scores.units["cluster"], keys))
+        groups = clusters[np.unique(samples, return_index=True)[1]]
         for metric in metrics if scores.epochs > 1 else ():
-            values = scores.values.get(metric.name)
-            if values is not None and not np.isnan(values).all():
-                bound = right_from.get(metric.name, _upper_end(values, metric.scale))
-                figures.append(
-                    measure_epochs(values, samples, groups, scores.epochs, bound).model_copy(
-                        update={"metric": metric.name, "candidate": candidate}
-                    )
-                )
+            values = scores.values.get(metric.name, np.zeros(0))
+            if not (scored := values[~np.isnan(values)]).size:
+                continue
+            is_binary = metric.scale[0] == 0.0 and np.isin(scored, metric.scale).all()
+            bound = right_from.get(metric.name, metric.scale[1] if is_binary else None)
+            of_metric = measure_epochs(values, samples, groups, scores.epochs, bound)
+            named = {"metric": metric.name, "candidate": candidate}
+            figures.append(of_metric.model_copy(update=named))
     return tuple(figures)
 
 
@@ -79,48 +79,38 @@ def measure_epochs(
     scored, of = values[is_scored], samples[is_scored]
     middle = float(scored.mean())
     n = np.bincount(of, minlength=n_samples).astype(np.float64)
-    sums = np.bincount(of, scored - middle, minlength=n_samples)
-    means = np.divide(sums, n, out=np.zeros(n_samples), where=n > 0)
-    within = np.bincount(of, (scored - middle - means[of]) ** 2, minlength=n_samples)
-    totals = _Totals([n > 0, n, n * means, n * means**2, within, n**2], groups)
-    between, draws = _variances(totals.of_all)
-    between_drawn, draws_drawn = _variances(totals.of_draws)
-    passes: list[PassFigures] = []
-    if right_from is not None:
-        right = np.bincount(of[scored >= right_from - TIE], minlength=n_samples).astype(np.float64)
-        passes = [_passes(n, right, k, groups) for k in _ks(epochs)]
+    means = np.bincount(of, scored - middle, n_samples) / np.maximum(n, 1)
+    within = np.bincount(of, (scored - middle - means[of]) ** 2, n_samples)
+    sizes = [n > 0, n, n * means, n * means**2, within, n**2]
+    of_all, of_draws, n_groups = _add_up(sizes, groups)
+    (between, draws), (between_drawn, draws_drawn) = map(_variances, (of_all, of_draws))
+    is_right = scored >= (np.inf if right_from is None else right_from - TIE)
+    right = np.bincount(of[is_right], minlength=n_samples) * 1.0
+    ks = sorted({*(k for k in SHOWN_K if k < epochs), epochs}) if right_from is not None else ()
     return EpochFigures(
         epochs=epochs,
         n_samples=int(np.count_nonzero(n > 1)),
-        between_samples=_bounded(
-            float(np.maximum(0.0, between)), np.maximum(0.0, between_drawn), totals.n
-        ),
-        between_draws=_bounded(float(draws), draws_drawn, totals.n),
+        between_samples=_bounded(between.clip(0.0), between_drawn.clip(0.0), n_groups),
+        between_draws=_bounded(draws, draws_drawn, n_groups),
         is_floored=bool(between < 0.0),
-        right_from=right_from if passes else None,
-        passes=tuple(passes),
+        right_from=right_from,
+        passes=tuple(_passes(n, right, k, groups) for k in ks),
     )
 
 
-class _Totals:
-    """Sums over samples of columns (a row a sample): of all, and of RESAMPLES draws of `n` groups
-    of samples (a row a draw)."""
-
-    def __init__(self, columns: Sequence[npt.ArrayLike], groups: Clusters) -> None:
-        _, codes = np.unique(groups, return_inverse=True)
-        codes = codes % MOST_GROUPS
-        self.n = int(codes.max()) + 1
-        sums = np.stack([np.bincount(codes, np.asarray(column)) for column in columns], axis=1)
-        self.of_all: FloatArray = sums.sum(axis=0)
-        self.of_draws: FloatArray = np.concatenate(
-            [self._times_drawn(rows) @ sums for rows in resample_clusters(self.n, RESAMPLES, 0)]
-        )
-
-    def _times_drawn(self, rows: Rows) -> FloatArray:
-        """How often each draw (a row) has each group."""
-        places = rows + self.n * np.arange(len(rows))[:, None]
-        counts = np.bincount(places.ravel(), minlength=rows.size).astype(np.float64)
-        return counts.reshape(rows.shape)
+def _add_up(
+    columns: Sequence[npt.ArrayLike], groups: Clusters
+) -> tuple[FloatArray, FloatArray, int]:
+    """The sums of columns over samples: of all, and a row for each of RESAMPLES draws of groups of
+    samples; and the number of groups."""
+    codes = np.unique(groups, return_inverse=True)[1] % MOST_GROUPS
+    sums = np.stack([np.bincount(codes, np.asarray(column)) for column in columns], axis=1)
+    drawn = []
+    for rows in resample_clusters(len(sums), RESAMPLES, seed=0):
+        places = rows + len(sums) * np.arange(len(rows))[:, None]
+        counts = np.bincount(places.ravel(), minlength=rows.size).reshape(rows.shape)
+        drawn.append(counts.astype(np.float64) @ sums)
+    return sums.sum(axis=0), np.concatenate(drawn), len(sums)
 
 
 def _variances(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -136,61 +126,33 @@ def _variances(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
 
 def _passes(n: FloatArray, right: FloatArray, k: int, groups: Clusters) -> PassFigures:
     """pass@k and pass^k over the samples of which k answers or more have a score."""
-    has = n >= k
-    if not has.any():
-        return PassFigures(k=k, n_samples=0)
-    i, size = np.arange(k)[:, None], np.maximum(n, k)
+    has, i, size = n >= k, np.arange(k)[:, None], np.maximum(n, k)
     none = np.prod(np.maximum(size - right - i, 0) / (size - i), axis=0)
     every = np.prod(np.maximum(right - i, 0) / (size - i), axis=0)
-    totals = _Totals([has, has * (1.0 - none), has * every], groups)
+    of_all, of_draws, n_groups = _add_up([has, has * (1.0 - none), has * every], groups)
     with np.errstate(invalid="ignore"):
-        shares = [sums.T[1:] / sums.T[0] for sums in (totals.of_all, totals.of_draws)]
+        shares, drawn = of_all[1:] / of_all[0], of_draws.T[1:] / of_draws.T[0]
     any_right, all_right = (
-        _bounded(float(share), drawn, totals.n, is_share=True)
-        for share, drawn in zip(*shares, strict=True)
+        _bounded(*share, n_groups, is_share=True) for share in zip(shares, drawn, strict=True)
     )
-    return PassFigures(
-        k=k, n_samples=int(np.count_nonzero(has)), any_right=any_right, all_right=all_right
-    )
+    n_samples = int(np.count_nonzero(has))
+    return PassFigures(k=k, n_samples=n_samples, any_right=any_right, all_right=all_right)
 
 
 def _bounded(
-    value: float, drawn: FloatArray, n_groups: int, is_share: bool = False
+    value: FloatArray | np.floating, drawn: FloatArray, n_groups: int, is_share: bool = False
 ) -> Bounded | None:
     """A figure with its percentile interval; Wilson's for a share of 0 or 1, whose draws are all
     equal. None if there is no figure."""
-    if np.isnan(value):
+    figure, interval = float(value), None
+    if np.isnan(figure):
         return None
     drawn = drawn[~np.isnan(drawn)]
     if drawn.size and np.ptp(drawn) > TIE:
         interval = percentile_interval(drawn, expand_level(LEVEL, n_groups))
-        return Bounded(value=value, low=interval.low, high=interval.high)
-    if is_share and round(value, 9) in (0.0, 1.0):
-        low, high = wilson_interval(round(value) * n_groups, n_groups, LEVEL)
-        return Bounded(value=value, low=low, high=high)
-    return Bounded(value=value)
-
-
-def _ks(epochs: int) -> Iterator[int]:
-    k = 1
-    while k < epochs:
-        yield k
-        k = k + 1 if epochs <= EVERY_K else 2 * k
-    yield epochs
-
-
-def _upper_end(values: FloatArray, scale: tuple[float, float]) -> float | None:
-    """The score of what is right, where all are at the ends of a scale from 0; else None."""
-    scored = values[~np.isnan(values)]
-    return scale[1] if scale[0] == 0.0 and np.isin(scored, scale).all() else None
-
-
-def _number_samples(scores: Scores) -> tuple[Clusters, Clusters]:
-    """The number of each unit's sample, and of each sample's cluster."""
-    keys, clusters = scores.units["key"], scores.units["cluster"]
-    samples = _number_names(keys)
-    groups = _number_names(pc.coalesce(clusters, keys))
-    return samples, groups[np.unique(samples, return_index=True)[1]]
+    elif is_share and round(figure, 9) in (0.0, 1.0):
+        interval = wilson_interval(round(figure) * n_groups, n_groups, LEVEL)
+    return Bounded(value=figure, **(interval._asdict() if interval else {}))
 
 
 def _number_names(names: pa.ChunkedArray) -> Clusters:

@@ -28,7 +28,6 @@ from memray_eval.analysis.statistics import (
 from memray_eval.types import MetricSummary, Summary
 
 Flags = npt.NDArray[np.bool_]
-SAMPLE = "sample"  # the cluster of several answers to one
 Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
 
 
@@ -135,4 +134,4 @@ def clustered_intervals(
                         clustered_error(figures, clusters[rows]) or 0.0,
                         int(np.unique(clusters[rows]).size),
                     )
-    return Intervals(cluster or (SAMPLE if errors else None), errors)
+    return Intervals(cluster or ("sample" if errors else None), errors)

@@ -67,28 +67,20 @@ class Scores:
 
     def mean_by_sample(self) -> Scores:
         """The same with a unit a sample: the mean of its answers' values, with the mark of any."""
-        samples = self.units["key"].combine_chunks().dictionary_encode().indices.to_numpy()
-        first = first_of_each(self.units["key"])
+        samples = self.units["key"].combine_chunks().dictionary_encode().indices
 
-        def mean(column: FloatArray) -> FloatArray:
-            is_scored = ~np.isnan(column)
-            counts = np.bincount(samples[is_scored], minlength=first.size)
-            sums = np.bincount(samples[is_scored], column[is_scored], minlength=first.size)
-            means = np.full(first.size, np.nan)
-            np.divide(sums, counts, out=means, where=counts > 0)
-            return means
-
-        def strongest(kinds: Kinds) -> Kinds:
-            marks = np.zeros(first.size, np.int8)
-            np.maximum.at(marks, samples, kinds)
-            return marks
+        def merge(column: FloatArray | Kinds, how: str = "mean") -> npt.NDArray[Any]:
+            table = pa.table({"sample": samples, "of": pa.array(column, from_pandas=True)})
+            merged = table.group_by("sample", use_threads=False).aggregate([("of", how)])
+            values: npt.NDArray[Any] = merged[f"of_{how}"].to_numpy()
+            return values
 
         return replace(
             self,
-            units=self.units.take(first),
-            values={name: mean(column) for name, column in self.values.items()},
-            kinds={name: strongest(kinds) for name, kinds in self.kinds.items()},
-            shares={name: (mean(part), mean(whole)) for name, (part, whole) in self.shares.items()},
+            units=self.units.take(first_of_each(self.units["key"])),
+            values={name: merge(column) for name, column in self.values.items()},
+            kinds={name: merge(kinds, "max") for name, kinds in self.kinds.items()},
+            shares={name: (merge(part), merge(of)) for name, (part, of) in self.shares.items()},
         )
 
 
@@ -150,11 +142,8 @@ def read_all_scores(
             )
         )
     scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
-    if by_epoch:
-        return scores
-    return {
-        name: each if each.epochs == 1 else each.mean_by_sample() for name, each in scores.items()
-    }
+    apart = by_epoch or all(each.epochs == 1 for each in scores.values())
+    return scores if apart else {name: each.mean_by_sample() for name, each in scores.items()}
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
@@ -177,8 +166,13 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
             "group": pc.fill_null(groups, ""),
         }
     )
-    epochs = _epochs_of(units)
-    kept = first_of_each(keys if epochs is None else _add_epochs(keys, epochs))
+    answers, epochs = keys, 1
+    if _EPOCH in names:
+        numbers = pc.fill_null(units[_EPOCH], 1)
+        epochs = pc.max(numbers).as_py() or 1
+        if epochs > 1:
+            answers = pc.binary_join_element_wise(keys, numbers.cast(pa.string()), _BETWEEN)
+    kept = first_of_each(answers)
     if kept.size != len(table):  # else nothing is to be copied
         table, units = table.take(kept), units.take(kept)
         columns = {key: column[kept] for key, column in columns.items()}
@@ -193,20 +187,8 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
         shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
         n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
         n_answers=len(units),
-        epochs=1 if epochs is None else pc.max(epochs).as_py(),
+        epochs=epochs,
     )
-
-
-def _epochs_of(units: pa.Table) -> pa.ChunkedArray | None:
-    """Which of a sample's answers each unit is; None if all are the first."""
-    if _EPOCH not in units.column_names:
-        return None
-    epochs = pc.fill_null(units[_EPOCH], 1)
-    return epochs if (pc.max(epochs).as_py() or 1) > 1 else None
-
-
-def _add_epochs(keys: pa.ChunkedArray, epochs: pa.ChunkedArray) -> pa.ChunkedArray:
-    return pc.binary_join_element_wise(keys, epochs.cast(pa.string()), _BETWEEN)
 
 
 def unit_keys(units: pa.Table) -> pa.ChunkedArray:

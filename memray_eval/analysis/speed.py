@@ -79,7 +79,6 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
             .to_arrow_table()
             .to_pylist()
         )
-    # Several answers to a sample are not independent
     apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
     return tuple(Performance(**row | apart) for row in performance)
 

@@ -56,10 +56,7 @@ Column = Annotated[
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
-MAPPED_FIELDS = {
-    *(Sample.model_fields.keys() - {"suite"}),
-    *("response", "candidate", "model", "error", "epoch"),
-}
+MAPPED_FIELDS = {*Sample.model_fields, *"response candidate model error epoch".split()} - {"suite"}
 
 
 class RunConfig(Frozen):
@@ -99,8 +96,7 @@ class RunConfig(Frozen):
     """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
     epochs: Count = 1
-    """How many answers each candidate gives to each sample, by seeds that follow
-    `sampling.seed`; at temperature 0 they are the same."""
+    """How many answers each candidate gives to a sample, by seeds from `sampling.seed` on."""
     metrics: tuple[str | RubricMetric, ...] = ()
     """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
     of the suite."""
@@ -244,13 +240,10 @@ class RunConfig(Frozen):
 
     @model_validator(mode="after")
     def _check_epochs(self) -> RunConfig:
-        if self.epochs > 1 and self.candidates[0].backend == EXISTING:
-            raise ValueError(
-                "epochs: goes with candidates that are asked; rows of responses that exist already "
-                "say theirs in a column `epoch`"
-            )
         if self.epochs > 1 and self.stop_at is not None:
             raise ValueError("epochs: goes without stop_at, which counts one answer a sample")
+        if self.epochs > 1 and self.candidates[0].backend == EXISTING:
+            raise ValueError("epochs: rows of responses that exist have theirs in a column `epoch`")
         return self
 
     @model_validator(mode="after")

@@ -55,17 +55,8 @@ _OTHER_COLUMNS = {
 }
 # What a row with a response has beside its sample's fields
 ROW_FIELDS = frozenset(
-    (
-        "response",
-        "error",
-        "epoch",
-        "sample_id",
-        "candidate",
-        *MODEL_FIELDS,
-        *_OUR_FIELDS,
-        *_OTHER_COLUMNS,
-    )
-)
+    ("response", "error", "epoch", "sample_id", "candidate", *MODEL_FIELDS, *_OUR_FIELDS)
+).union(_OTHER_COLUMNS)
 _NO_RESPONSE = Response().__dict__
 _EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tables have it
 
@@ -221,10 +212,9 @@ def parse_answer(
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
-    `model` (or `model_name`) and `candidate` name who answered, and `epoch` which of the answers to
-    the sample it is; `rename_aliases` says what else the fields may be called, and has been called
-    already if the row `is_renamed`, which is changed then. Raises InvalidSample with every
-    fault."""
+    `model` (or `model_name`) and `candidate` name who answered, `epoch` numbers the answers to a
+    sample; `rename_aliases` says what else the fields may be called, and has been called already if
+    the row `is_renamed`, which is changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)

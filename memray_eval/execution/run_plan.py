@@ -175,7 +175,7 @@ class RunSpec:
             "likely the same; set sampling.temperature above 0"
             for candidate in self.candidates
             if self.epochs > 1
-            and candidate.backend in ("vllm", "openai")
+            and candidate.backend != "code"
             and candidate.sampling.temperature == 0
         ]
 

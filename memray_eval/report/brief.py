@@ -52,7 +52,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     yield from _tables(summary)
     yield from _legend(summary)
-    if epochs := list(epoch_table(summary)):
+    if epochs := list(epoch_table(summary.epochs)):
         yield from ("", *epochs)
     if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:
         yield from ("", "Adjusted to people's labels:", *adjusted)

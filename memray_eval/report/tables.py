@@ -32,6 +32,7 @@ from memray_eval.types import (
     WITHOUT_CALL,
     Agreement,
     Bounded,
+    EpochFigures,
     GenerationSummary,
     HeatMap,
     MacroSummary,
@@ -46,11 +47,9 @@ from memray_eval.types import (
 
 _EPOCH_WORDS = (
     "Variance of a score between samples, and between the draws of one sample (one-way",
-    "random effects). Intervals: 95 %, by bootstrap over samples.",
-)
-_PASS_WORDS = (
-    "pass@k: any of k answers is right. pass^k: all k are. Both of a sample, on average.",
-    "Answers without a score are left out; samples are those with k scores or more.",
+    "random effects). *: estimated below 0. Intervals: 95 %, by bootstrap over samples.",
+    "pass@k: any of k answers is right. pass^k: all k are. Both of a sample, on average,",
+    "over the samples with k scores or more.",
 )
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
@@ -161,60 +160,44 @@ def disagreements_line(summary: Summary) -> str:
 
 def epoch_sections(summary: Summary) -> Iterator[Section]:
     """What several answers a sample say, a section a candidate."""
-    means = {(row.metric, row.candidate): row for row in summary.metrics}
+    means = {(row.metric, row.candidate): row.figure.value for row in summary.metrics}
     for candidate, group in groupby(summary.epochs, key=lambda row: row.candidate):
-        of_candidate = list(group)
-        title = f"EPOCHS - {candidate}: up to {of_candidate[0].epochs} answers a sample"
+        rows = list(group)
         variances: list[Row] = [("variance", "mean", "samples", "between samples", "of draws")]
         passes: list[Row] = [("right from", "score", "k", "samples", "pass@k", "pass^k")]
-        always: list[Row] = [("of all answers", "samples", "always right", "never right")]
-        for row in of_candidate:
-            mean = figure(means[row.metric, candidate].figure.value)
-            spread = _bounds(row.between_samples) + "*" * row.is_floored
-            counts = f"{row.n_samples:,}"
-            variances.append((row.metric, mean, counts, spread, _bounds(row.between_draws)))
-            if row.passes and (every := row.passes[-1]).any_right is not None:
-                shares = _bounds(every.all_right), _bounds(_never(every.any_right))
-                always.append((row.metric, f"{every.n_samples:,}", *shares))
+        for row in rows:
+            mean, counts = figure(means[row.metric, candidate]), f"{row.n_samples:,}"
+            spread = _bounds(row.between_samples, "z.3g") + "*" * row.is_floored
+            draws = _bounds(row.between_draws, "z.3g")
+            variances.append((row.metric, mean, counts, spread, draws))
             for of_k in row.passes:
                 head = (row.metric, f"{row.right_from:g}") if of_k.k == 1 else ("", "")
                 shares = _bounds(of_k.any_right), _bounds(of_k.all_right)
                 passes.append((*head, f"{of_k.k}", f"{of_k.n_samples:,}", *shares))
-        parts: list[Content] = [Table(variances), *_EPOCH_WORDS]
-        if any(row.is_floored for row in of_candidate):
-            parts.append("*: estimated below 0: samples differ no more than draws explain.")
-        if len(passes) > 1:
-            parts += ["", Table(passes), *_PASS_WORDS, "", Table(always)]
-        yield Section(title, parts)
+        tables = [Table(variances), *(["", Table(passes)] if len(passes) > 1 else ())]
+        parts = [*epoch_table(rows), "", *tables, *_EPOCH_WORDS]
+        yield Section(f"EPOCHS - {candidate}", parts)
 
 
-def epoch_table(summary: Summary) -> Iterator[Content]:
+def epoch_table(figures: Sequence[EpochFigures]) -> Iterator[Content]:
     """The same in a few figures, a row a metric and candidate."""
-    heads = ("answers to a sample", "up to", "draws' variance", "always right", "never right")
-    rows: list[Row] = [heads]
-    several = len({row.candidate for row in summary.epochs}) > 1
-    for row in summary.epochs:
+    rows: list[Row] = [("answers to a sample", "up to", "draws' variance", "always right", "never")]
+    several = len({row.candidate for row in figures}) > 1
+    for row in figures:
         name = f"{row.metric} of {row.candidate}" if several else row.metric
         last = row.passes[-1] if row.passes else None
-        always = last.all_right if last else None
-        never = _never(last.any_right) if last and last.any_right else None
-        cells = (NOTHING if cell is None else f"{cell.value:z.3f}" for cell in (always, never))
-        rows.append((name, f"{row.epochs}", figure(row.draws_share, ".0%"), *cells))
-    if summary.epochs:
+        always = last.all_right.value if last and last.all_right else None
+        never = 1 - last.any_right.value if last and last.any_right else None
+        shares = (figure(share, ".1%") for share in (row.draws_share, always, never))
+        rows.append((name, f"{row.epochs}", *shares))
+    if figures:
         yield Table(rows)
         yield "draws' variance: the share of a score's variance that is between one sample's draws."
 
 
-def _never(any_right: Bounded) -> Bounded:
-    """The share of samples on which none of the answers is right."""
-    low, high = (None if end is None else 1 - end for end in (any_right.high, any_right.low))
-    return Bounded(value=1 - any_right.value, low=low, high=high)
-
-
-def _bounds(bounded: Bounded | None) -> str:
+def _bounds(bounded: Bounded | None, form: str = "z.3f") -> str:
     if bounded is None:
         return NOTHING
-    form = "z.4f" if abs(bounded.value) < 100 else ".4g"
     return f"{bounded.value:{form}} {ends(bounded.low, bounded.high, form)}".rstrip()
 
 

@@ -41,11 +41,9 @@ def find_warnings(
     if len({None if n is None else n / max(1, of) for n, of in shares.values()} - {None}) > 1:
         listed = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
         yield f"{names} answered differently often; without an answer: {listed}"
-    if (epochs := (base.scores.epochs, other.scores.epochs))[0] != epochs[1]:
-        yield (
-            f"{names} have {epochs[0]} and {epochs[1]} answers a sample: the means of a sample's "
-            "answers are compared, which are less exact where they are fewer"
-        )
+    if base.scores.epochs != other.scores.epochs:
+        counts = f"{base.scores.epochs} and {other.scores.epochs} answers a sample"
+        yield f"{names} have {counts}: their means are compared, the less exact the fewer they are"
     if other.matching:
         yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)

@@ -150,8 +150,9 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "emotion": sample.emotion,
         "about": _to_texts(
             {
-                **({"epoch": record.epoch} if record.epoch > 1 else {}),
-                **{"scenario": sample.scenario, "prompt type": sample.prompt_type},
+                "epoch": record.epoch if record.epoch > 1 else "",
+                "scenario": sample.scenario,
+                "prompt type": sample.prompt_type,
                 **sample.metadata,
             }
         ),

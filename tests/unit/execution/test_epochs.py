@@ -1,4 +1,4 @@
-"""What is asked of a candidate in several epochs: in which order, with which seeds, and what not."""
+"""What is asked of a candidate in several epochs: in which order, with which seeds, what not."""
 
 from __future__ import annotations
 
