@@ -85,7 +85,7 @@ def measure_epochs(
     of_all, of_draws, n_groups = _add_up(sizes, groups)
     (between, draws), (between_drawn, draws_drawn) = map(_variances, (of_all, of_draws))
     is_right = scored >= (np.inf if right_from is None else right_from - TIE)
-    right = np.bincount(of[is_right], minlength=n_samples) * 1.0
+    right = np.bincount(of[is_right], minlength=n_samples).astype(np.float64)
     ks = sorted({*(k for k in SHOWN_K if k < epochs), epochs}) if right_from is not None else ()
     return EpochFigures(
         epochs=epochs,

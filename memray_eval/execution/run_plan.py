@@ -204,9 +204,7 @@ class RunSpec:
     def siblings(self) -> dict[str, int]:
         """By candidate, how many answers to a sample come from one pipeline, so that their records
         meet at the judges."""
-        return {
-            candidate.name: len(group) * self.epochs for group in self.groups for candidate in group
-        }
+        return {member.name: len(group) * self.epochs for group in self.groups for member in group}
 
     def engine_of(self, model: str) -> EngineConfig:
         """The settings of this model's engines."""
