@@ -81,8 +81,7 @@ def measure_epochs(
     n = np.bincount(of, minlength=n_samples).astype(np.float64)
     means = np.bincount(of, scored - middle, n_samples) / np.maximum(n, 1)
     within = np.bincount(of, (scored - middle - means[of]) ** 2, n_samples)
-    sizes = [n > 0, n, n * means, n * means**2, within, n**2]
-    of_all, of_draws, n_groups = _add_up(sizes, groups)
+    of_all, of_draws, n_groups = _add_up([n > 0, n, n * means, n * means**2, within, n**2], groups)
     (between, draws), (between_drawn, draws_drawn) = map(_variances, (of_all, of_draws))
     is_right = scored >= (np.inf if right_from is None else right_from - TIE)
     right = np.bincount(of[is_right], minlength=n_samples).astype(np.float64)

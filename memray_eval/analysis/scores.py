@@ -72,8 +72,7 @@ class Scores:
         def merge(column: FloatArray | Kinds, how: str = "mean") -> npt.NDArray[Any]:
             table = pa.table({"sample": samples, "of": pa.array(column, from_pandas=True)})
             merged = table.group_by("sample", use_threads=False).aggregate([("of", how)])
-            values: npt.NDArray[Any] = merged[f"of_{how}"].to_numpy()
-            return values
+            return np.asarray(merged[f"of_{how}"].to_numpy())
 
         return replace(
             self,

@@ -168,15 +168,13 @@ def epoch_sections(summary: Summary) -> Iterator[Section]:
         for row in rows:
             mean, counts = figure(means[row.metric, candidate]), f"{row.n_samples:,}"
             spread = _bounds(row.between_samples, "z.3g") + "*" * row.is_floored
-            draws = _bounds(row.between_draws, "z.3g")
-            variances.append((row.metric, mean, counts, spread, draws))
+            variances.append((row.metric, mean, counts, spread, _bounds(row.between_draws, "z.3g")))
             for of_k in row.passes:
                 head = (row.metric, f"{row.right_from:g}") if of_k.k == 1 else ("", "")
                 shares = _bounds(of_k.any_right), _bounds(of_k.all_right)
                 passes.append((*head, f"{of_k.k}", f"{of_k.n_samples:,}", *shares))
         tables = [Table(variances), *(["", Table(passes)] if len(passes) > 1 else ())]
-        parts = [*epoch_table(rows), "", *tables, *_EPOCH_WORDS]
-        yield Section(f"EPOCHS - {candidate}", parts)
+        yield Section(f"EPOCHS - {candidate}", [*epoch_table(rows), "", *tables, *_EPOCH_WORDS])
 
 
 def epoch_table(figures: Sequence[EpochFigures]) -> Iterator[Content]:
