@@ -60,7 +60,8 @@ def build_record(
     sample = sample or build_sample()
     if isinstance(candidate, str):
         candidate = Candidate(name=candidate, model="m")
-    fields.setdefault("unit_id", unit_id(sample.id, candidate, sample.suite))
+    epoch = fields.get("epoch", 1)
+    fields.setdefault("unit_id", unit_id(sample.id, candidate, sample.suite, epoch))
     answer = Response(text=response) if isinstance(response, str) else response
     return Record(sample=sample, candidate=candidate, response=answer, scores=scores, **fields)
 

@@ -11,7 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.dataset as pads
 
-from memray_eval.analysis.scores import Scores, find_cluster, number_clusters, read_scores
+from memray_eval.analysis.scores import (
+    Scores,
+    count_epochs,
+    find_cluster,
+    number_clusters,
+    read_scores,
+)
 from memray_eval.analysis.statistics import (
     FEW_CLUSTERS,
     Interval,
@@ -93,10 +99,10 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:
-    """Measures clustered standard errors over all units and by task, if the samples name a
-    cluster."""
+    """Measures clustered standard errors over all units and by task, if the samples name a cluster,
+    or have several answers each."""
     cluster = find_cluster(records)
-    if cluster is None:
+    if cluster is None and count_epochs(records) == 1:
         return Intervals()
     names = [candidate.candidate for candidate in summary.candidates]
     # one candidate's at a time: a million units of several need not be in memory together
@@ -108,11 +114,9 @@ def clustered_intervals(
     by_candidate: Iterable[tuple[str, Scores]], cluster: str | None, summary: Summary
 ) -> Intervals:
     """The same from scores that were read with their clusters."""
-    if cluster is None:
-        return Intervals()
     errors: dict[Key, tuple[float, int]] = {}
     for name, scores in by_candidate:
-        if not scores.units.num_rows:
+        if not scores.units.num_rows or (cluster is None and scores.epochs == 1):
             continue
         clusters = number_clusters(scores.units["cluster"])
         tasks = np.asarray(scores.units["task"].to_pylist(), dtype=object)
@@ -130,4 +134,4 @@ def clustered_intervals(
                         clustered_error(figures, clusters[rows]) or 0.0,
                         int(np.unique(clusters[rows]).size),
                     )
-    return Intervals(cluster, errors)
+    return Intervals(cluster or ("sample" if errors else None), errors)

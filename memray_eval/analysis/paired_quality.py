@@ -27,7 +27,6 @@ from memray_eval.metric import Metric
 from memray_eval.ports import FloatArray
 from memray_eval.types import MetricSummary, QualityPair
 
-_COLUMNS = ("sample_id", "task", "candidate")
 _POINTS = 100.0
 
 

@@ -7,7 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -26,7 +26,7 @@ from memray_eval.results.schema import from_table_apart
 from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
-_NO_ANSWER = "no_answer"  # which records of older versions lack
+_NO_ANSWER, _EPOCH = "no_answer", "epoch"  # which records of older versions lack
 LOOKED_AT = 1000  # records; if none of these has such a key, the others are not searched
 CLUSTER_COLUMNS = ("sample_id", "task", "scenario", "prompt_type", "language")
 SPLIT_COLUMNS = ("task", "scenario", "prompt_type", "language")
@@ -45,7 +45,8 @@ class Scores:
     `kinds` says, by metric and unit, which values are not a judge's: ESTIMATED for offline
     estimates, REPLACED for those that a rule gave because the judge failed, otherwise 0. `shares`
     are part and whole of each unit (NaN without a value) for metrics whose figure is pooled.
-    `n_no_answer` of the units have no answer; None where an older version did not count them."""
+    `n_no_answer` of `n_answers` are none; None where an older version did not count them. Of
+    samples with up to `epochs` answers a unit is the mean of them, unless they are read apart."""
 
     units: pa.Table
     values: Mapping[str, FloatArray]
@@ -53,6 +54,8 @@ class Scores:
     kinds: Mapping[str, Kinds] = field(default_factory=dict)
     shares: Mapping[str, tuple[FloatArray, FloatArray]] = field(default_factory=dict)
     n_no_answer: int | None = None
+    n_answers: int = 0
+    epochs: int = 1
 
     def of_figure(self, metric: str, rows: Rows) -> FloatArray | None:
         """Figures of these units, all scored, of which the mean is the metric's figure over them,
@@ -61,6 +64,23 @@ class Scores:
             return self.values[metric][rows]
         part, whole = self.shares[metric]
         return linearise_ratio(part[rows], whole[rows])
+
+    def mean_by_sample(self) -> Scores:
+        """The same with a unit a sample: the mean of its answers' values, with the mark of any."""
+        samples = self.units["key"].combine_chunks().dictionary_encode().indices
+
+        def merge(column: FloatArray | Kinds, how: str = "mean") -> npt.NDArray[Any]:
+            table = pa.table({"sample": samples, "of": pa.array(column, from_pandas=True)})
+            merged = table.group_by("sample", use_threads=False).aggregate([("of", how)])
+            return np.asarray(merged[f"of_{how}"].to_numpy())
+
+        return replace(
+            self,
+            units=self.units.take(first_of_each(self.units["key"])),
+            values={name: merge(column) for name, column in self.values.items()},
+            kinds={name: merge(kinds, "max") for name, kinds in self.kinds.items()},
+            shares={name: (merge(part), merge(of)) for name, (part, of) in self.shares.items()},
+        )
 
 
 def candidates_of(records: pads.Dataset) -> list[str]:
@@ -87,6 +107,11 @@ def find_cluster(records: pads.Dataset) -> str | None:
     return None
 
 
+def count_epochs(records: pads.Dataset) -> int:
+    """How many answers a sample has at most, of one candidate."""
+    return pc.max(records.to_table(columns=[_EPOCH])[_EPOCH]).as_py() or 1
+
+
 def read_scores(
     records: pads.Dataset, candidate: str, cluster: str | None = None, by: str | None = None
 ) -> Scores:
@@ -100,10 +125,12 @@ def read_all_scores(
     cluster: str | None = None,
     by: str | None = None,
     metrics: Collection[str] | None = None,
+    by_epoch: bool = False,
 ) -> dict[str, Scores]:
     """Reads the scores of candidates, of all metrics or of `metrics`, from Parquet files with
     RECORD_SCHEMA. A unit written twice counts once. `cluster` and `by` are one of CLUSTER_COLUMNS,
-    or a key of the samples' metadata, with or without "metadata." before it."""
+    or a key of the samples' metadata, with or without "metadata." before it. `by_epoch`: each of a
+    sample's answers is a unit."""
     fields = [field for field in (cluster, by) if field is not None]
     extra = {_column_of(field) for field in fields} - set(_UNIT)
     columns = (*_UNIT, *sorted(extra))
@@ -113,7 +140,9 @@ def read_all_scores(
                 lambda file: _read_file(file, candidates, columns, metrics), records.get_fragments()
             )
         )
-    return {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
+    scores = {name: _join_files([file[name] for file in files], cluster, by) for name in candidates}
+    apart = by_epoch or all(each.epochs == 1 for each in scores.values())
+    return scores if apart else {name: each.mean_by_sample() for name, each in scores.items()}
 
 
 def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None) -> Scores:
@@ -136,7 +165,13 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
             "group": pc.fill_null(groups, ""),
         }
     )
-    kept = first_of_each(keys)
+    answers, epochs = keys, 1
+    if _EPOCH in names:
+        numbers = pc.fill_null(units[_EPOCH], 1)
+        epochs = pc.max(numbers).as_py() or 1
+        if epochs > 1:
+            answers = pc.binary_join_element_wise(keys, numbers.cast(pa.string()), _BETWEEN)
+    kept = first_of_each(answers)
     if kept.size != len(table):  # else nothing is to be copied
         table, units = table.take(kept), units.take(kept)
         columns = {key: column[kept] for key, column in columns.items()}
@@ -150,6 +185,8 @@ def _join_files(read: Sequence[_FileScores], cluster: str | None, by: str | None
         kinds=by_kind["kind"],
         shares={name: (part, by_kind["whole"][name]) for name, part in by_kind["part"].items()},
         n_no_answer=pc.count(units[_NO_ANSWER]).as_py() if _NO_ANSWER in names else None,
+        n_answers=len(units),
+        epochs=epochs,
     )
 
 
@@ -256,7 +293,7 @@ def _read_file(
     columns: Sequence[str],
     metrics: Collection[str] | None,
 ) -> dict[str, _FileScores]:
-    wanted = [*columns, _NO_ANSWER, *score_columns("metric", "value", "judge")]
+    wanted = [*columns, _NO_ANSWER, _EPOCH, *score_columns("metric", "value", "judge")]
     with file.open() as stream:
         parquet = pq.ParquetFile(stream)
         table = parquet.read(columns=wanted)

@@ -20,6 +20,7 @@ from memray_eval.analysis.score_table import (
     is_fallback,
     read_score_tables,
 )
+from memray_eval.analysis.scores import count_epochs
 from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.stages.rates import ANSWER_TOKENS_PER_S
 from memray_eval.types import Performance, is_estimate
@@ -68,7 +69,7 @@ ORDER BY candidate, task NULLS FIRST
 def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Performance, ...]:
     """Reads Parquet files with RECORD_SCHEMA and returns, for each candidate, a row over all its
     tasks (task None), then one per task. Quality is that of the `headline` metric, None without
-    one."""
+    one, and without a standard error if samples have several answers."""
     low, high = headline.scale if headline else (0.0, 1.0)
     with duckdb.connect() as database:
         rows = _unit_rows(records, headline)
@@ -78,7 +79,8 @@ def measure_speed(records: pads.Dataset, headline: Metric | None) -> tuple[Perfo
             .to_arrow_table()
             .to_pylist()
         )
-    return tuple(Performance(**row) for row in performance)
+    apart = {"quality_stderr": None} if count_epochs(records) > 1 else {}
+    return tuple(Performance(**row | apart) for row in performance)
 
 
 def _unit_rows(records: pads.Dataset, headline: Metric | None) -> Iterator[pa.RecordBatch]:

@@ -74,7 +74,8 @@ class Suite:
     a candidate may be shown a part. `files` reads the benchmark's own files, where one record holds
     several questions. `overall` gives the benchmark's own overall figures, by what they are, of
     answers. `rules` are its own rules, each of which is also a metric of that name, and `rule_of`
-    names the one for a sample's task. With `scores_empty` a plainly empty prediction that exists
+    names the one for a sample's task; `right_from` is the score from which an answer is right, by
+    metric. With `scores_empty` a plainly empty prediction that exists
     already is scored, by the rule that was published, and not left out as no answer. `own_metric`
     is the benchmark's own score, and `judge_rubrics` are the prompts of its judges where the user
     has them, by metric. `templated` makes the suite that asks, or whose judge asks, with the
@@ -94,6 +95,7 @@ class Suite:
     files: PublishedFiles | None = None
     rules: Mapping[str, Rule] = field(default_factory=dict)
     rule_of: Callable[[Sample], str | None] = lambda sample: None
+    right_from: Mapping[str, float] = field(default_factory=dict)
     own_metric: str = "rule_score"
     overall: Callable[[Sequence[Answered]], dict[str, float | None]] = lambda answered: {}
     judge_rubrics: Mapping[str, str] = field(default_factory=dict)

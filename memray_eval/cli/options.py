@@ -100,6 +100,9 @@ class JobOptions(Options):
     dataset: str | None = option(
         "Use this dataset instead: a folder, or a .csv, .json, .jsonl or .parquet file.", WHAT
     )
+    epochs: int | None = option(
+        "Ask each candidate N times a sample, each with another seed.", WHAT, min=1
+    )
     mapped: list[str] | None = option(
         "Read a field from a column of your data: --map query=question --map answers=reference.",
         WHAT,
@@ -183,6 +186,7 @@ class JobOptions(Options):
         keys: dict[str, Any] = {
             "suite": self.suite,
             "limit": self.limit,
+            "epochs": self.epochs,
             "dataset": self.dataset,
             "skip_invalid": self.skip_invalid or None,
             "affect.enabled": None if self.affect is None else self.affect == "on",

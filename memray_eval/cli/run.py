@@ -40,7 +40,7 @@ _JUDGING = "metrics include judge no_cache budget_usd stop_at calibration yes"
 
 @app.command("run", rich_help_panel=RUN)
 @takes(
-    f"config limit dataset mapped model {_JUDGING} detach out run_id skip_invalid {_AFFECT} "
+    f"config limit epochs dataset mapped model {_JUDGING} detach out run_id skip_invalid {_AFFECT} "
     "settings as_json full"
 )
 def run_command(options: JobOptions, config: Path = CONFIG) -> None:
@@ -52,7 +52,7 @@ def run_command(options: JobOptions, config: Path = CONFIG) -> None:
 
 
 @app.command(rich_help_panel=RUN)
-@takes(f"config limit dataset mapped model out skip_invalid {_AFFECT} settings as_json")
+@takes(f"config limit epochs dataset mapped model out skip_invalid {_AFFECT} settings as_json")
 def generate(
     options: JobOptions,
     config: Path = CONFIG,
@@ -95,7 +95,7 @@ def evaluate(
 
     responses = find_run(responses)
     existing = [{"name": EXISTING, "model": EXISTING, "backend": EXISTING}]
-    job = options.load_job(config, {"dataset": responses, "candidates": existing})
+    job = options.load_job(config, {"dataset": responses, "candidates": existing, "epochs": 1})
     job, check_found = _follow_origin(job, options)
     finished = _run(job, options, check_found=check_found)
     print_report(finished.folder.path, full=options.full)
@@ -144,8 +144,8 @@ def resume(
 
 @app.command(rich_help_panel=RUN)
 @takes(
-    "config limit dataset mapped model metrics include judge skip_invalid samples cluster node_usd "
-    "settings as_json"
+    "config limit epochs dataset mapped model metrics include judge skip_invalid samples cluster "
+    "node_usd settings as_json"
 )
 def estimate(
     options: JobOptions,

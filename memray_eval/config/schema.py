@@ -57,7 +57,7 @@ Column = Annotated[
 _NO_SERVERS = (*get_args(Provider), *WORDS)
 _SERVER_NAME = re.compile(r"[A-Za-z][\w-]*")
 # What a row may hold beside a sample: who answered what
-MAPPED_FIELDS = {*Sample.model_fields, "response", "candidate", "model", "error"} - {"suite"}
+MAPPED_FIELDS = {*Sample.model_fields, *"response candidate model error epoch".split()} - {"suite"}
 
 
 class RunConfig(Frozen):
@@ -96,6 +96,8 @@ class RunConfig(Frozen):
     skip_invalid: bool = False
     """Leaves invalid samples out, and lists them, instead of refusing the dataset."""
     candidates: Annotated[tuple[Candidate, ...], Field(min_length=1)]
+    epochs: Count = 1
+    """How many answers each candidate gives to a sample, by seeds from `sampling.seed` on."""
     metrics: tuple[str | RubricMetric, ...] = ()
     """Names of metrics, `my_metrics.py:NAME`, `package.module:NAME`, or rubrics; none means those
     of the suite."""
@@ -237,6 +239,14 @@ class RunConfig(Frozen):
                     + (f"; did you mean {hint!r}?" if hint else "")
                     + f" There are: {', '.join(sorted(MAPPED_FIELDS))}"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _check_epochs(self) -> RunConfig:
+        if self.epochs > 1 and self.stop_at is not None:
+            raise ValueError("epochs: goes without stop_at, which counts one answer a sample")
+        if self.epochs > 1 and self.candidates[0].backend == EXISTING:
+            raise ValueError("epochs: rows of responses that exist have theirs in a column `epoch`")
         return self
 
     @model_validator(mode="after")

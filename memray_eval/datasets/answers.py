@@ -8,9 +8,9 @@ import json
 import math
 from collections.abc import Callable, Mapping
 from functools import lru_cache
-from typing import Any, get_args
+from typing import Annotated, Any, get_args
 
-from pydantic import ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from memray_eval.datasets.parsing import Fault, InvalidSample, id_text, invalid, parse_sample
 from memray_eval.results.schema import RESPONSE_COLUMNS
@@ -55,9 +55,10 @@ _OTHER_COLUMNS = {
 }
 # What a row with a response has beside its sample's fields
 ROW_FIELDS = frozenset(
-    ("response", "error", "sample_id", "candidate", *MODEL_FIELDS, *_OUR_FIELDS, *_OTHER_COLUMNS)
-)
+    ("response", "error", "epoch", "sample_id", "candidate", *MODEL_FIELDS, *_OUR_FIELDS)
+).union(_OTHER_COLUMNS)
 _NO_RESPONSE = Response().__dict__
+_EPOCH = TypeAdapter(Annotated[int, Field(ge=1)])  # also of 2.0 and "2", as tables have it
 
 
 def rename_aliases(raw: Mapping[str, Any]) -> dict[str, Any]:
@@ -211,9 +212,9 @@ def parse_answer(
     """Parses a raw object that holds a query and a response, beside any fields of a sample, into a
     Record without scores.
 
-    `model` (or `model_name`) and `candidate` name who answered; `rename_aliases` says what else
-    the fields may be called, and has been called already where the row `is_renamed`, which is
-    changed then. Raises InvalidSample with every fault."""
+    `model` (or `model_name`) and `candidate` name who answered, `epoch` numbers the answers to a
+    sample; `rename_aliases` says what else the fields may be called, and has been called already if
+    the row `is_renamed`, which is changed then. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a row must be a JSON object, not {type(raw).__name__}")
     fields = raw if is_renamed else rename_aliases(raw)
@@ -227,6 +228,12 @@ def parse_answer(
         fields.pop(name, None)
     missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")
     faults = [] if response is not None else [missing]
+    epoch, number = 1, fields.pop("epoch", None)
+    try:
+        epoch = 1 if number is None else _EPOCH.validate_python(number)
+    except ValidationError:
+        message = f"is {number!r}; number a sample's answers by whole numbers from 1"
+        faults.append(Fault(field="epoch", message=message))
     try:
         sample = parse_sample(fields, suite, checks_spelling)
     except InvalidSample as error:
@@ -234,12 +241,12 @@ def parse_answer(
     if faults:
         raise InvalidSample(faults, sample.id)
     parts = {
-        "unit_id": unit_id(sample.id, candidate, suite),
+        "unit_id": unit_id(sample.id, candidate, suite, epoch),
         "sample": sample,
         "candidate": candidate,
         "response": response,
     }
-    return Record.trusted({**parts, "scores": ()}, set(parts))
+    return Record.trusted({**parts, "scores": (), "epoch": epoch}, {*parts, "epoch"})
 
 
 def _pop_candidate(fields: dict[str, Any]) -> Candidate:

@@ -457,13 +457,17 @@ def _check(
         parsed = reading.record(entry) if reading.has_responses else reading.sample(entry)
         if parsed is None:
             return None
-        sample, who = (
-            (parsed.sample, parsed.candidate.name) if isinstance(parsed, Record) else (parsed, "")
+        sample, who, again = (
+            (parsed.sample, parsed.candidate.name, parsed.epoch)
+            if isinstance(parsed, Record)
+            else (parsed, "", 1)
         )
+        who += f"\x1f{again}" if again > 1 else ""
         key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
         first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
         if first is not None:
-            text = f"a second sample with this id; the first is {first}"
+            what = f"answer of epoch {again}" if again > 1 else "sample"
+            text = f"a second {what} with this id; the first is {first}"
             raise invalid(text, "id", sample.id)
         return parsed
     except InvalidSample as error:

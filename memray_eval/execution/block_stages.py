@@ -288,7 +288,7 @@ class AskServers:
             return
         if self._stored is not None:
             table = await asyncio.to_thread(take_stored, table, self._context, self._stored)
-        columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id"])
+        columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"])
         with report_block(self._context.counter, "generate") as done:
             answers = await asyncio.gather(*map(self._ask, columns.to_pylist()))
             answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
@@ -301,6 +301,7 @@ class AskServers:
         try:
             prompt, config = Prompt.model_validate(row[PROMPT]), row["candidate_config"]
             candidate, client = candidate_from_json(config), self._client(config)
+            candidate = candidate.for_epoch(row["epoch"])
             return await generate(prompt, candidate, row[TRUNCATED], client)
         except EvalError:
             raise

@@ -191,7 +191,7 @@ def estimate(
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]
-    units = (samples or scan.n_samples) * len(spec.candidates)
+    units = spec.units_of(samples or scan.n_samples)
     scale = units / max(1, len(sampled))
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     answered = _answer_tokens(records, scale)
@@ -235,7 +235,7 @@ def estimate(
         bottleneck=str(bounds[0]) if bounds else "start-up",
         usd=_sum_known(judge.usd for judge in judges),
         unpriced_calls=sum(judge.unpriced_calls for judge in judges),
-        warnings=tuple(spec.retiring(today or date.today())),
+        warnings=(*spec.retiring(today or date.today()), *spec.equal_draws()),
         budget_usd=spec.budget.usd,
         calls=sum(judge.calls for judge in judges),
         phase_order=order,

@@ -48,8 +48,8 @@ def sample_units(spec: RunSpec, scan: Scan, reader: PromptReader) -> Iterator[Sa
             reader.before.clear()
         opened = set[str]()  # models whose prompts of this block have begun
         for sample in itertools.islice(read_samples(shard, reading), rows):
-            for candidate in spec.candidates:
-                record = new_record(sample, candidate)
+            for candidate, epoch in itertools.product(spec.candidates, range(1, spec.epochs + 1)):
+                record = new_record(sample, candidate, epoch)
                 try:
                     prompt = spec.suite.prompt(sample, candidate)
                 except Exception as error:  # it will be an error of its unit, and costs nothing
@@ -72,14 +72,14 @@ def _spread_shards(spec: RunSpec, scan: Scan) -> Iterator[tuple[Shard, int, bool
     """Shards spread over the dataset, how many rows of each make up some SAMPLED units, and whether
     a shard is the next after the one before. Where engines are reckoned by what their prompts
     share, those are whole shards, and neighbours."""
-    shards, candidates = scan.shards, len(spec.candidates)
+    shards, of_sample = scan.shards, spec.units_of(1)
     if spec.assumptions.engine is None or not spec.read.reader.by_context:
-        step = max(1, len(shards) * candidates // SAMPLED)
-        rows = max(1, SAMPLED // max(1, len(shards) * candidates))
+        step = max(1, len(shards) * of_sample // SAMPLED)
+        rows = max(1, SAMPLED // max(1, len(shards) * of_sample))
         yield from ((shard, rows, False) for shard in shards[::step])
         return
     a_shard = min(ROWS_OF_A_BLOCK, max(1, scan.n_samples // max(1, len(shards))))
-    pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * candidates))
+    pairs = max(LEAST_PAIRS, SAMPLED // (2 * a_shard * of_sample))
     step = max(2, len(shards) // pairs)
     for first in range(0, len(shards), step):
         for number, shard in enumerate(shards[first : first + 2], start=first):

@@ -185,6 +185,7 @@ class LocalExecutor:
             reading=self._spec.read.reader,
             suite=self._spec.suite_source,
             candidates=group,
+            epochs=self._spec.epochs,
             resume_state=self._plan.resume_state,
             context=self._context,
             rows=self._plan.block_rows,

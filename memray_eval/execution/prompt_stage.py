@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -81,12 +82,13 @@ RequestBuilder = Callable[[Prompt, Candidate], tuple[Row, Sequence[Passage]]]
 @dataclass(frozen=True, kw_only=True)
 class PromptSpec:
     """The tasks' settings: how samples are read, by which suite they are asked, of which
-    candidates, what an earlier session did, the engine's window, how many rows travel
+    candidates and how often, what an earlier session did, the engine's window, how many rows travel
     together, and whether the task that asks is being done again."""
 
     reading: SampleReader
     suite: SuiteSource
     candidates: Sequence[Candidate]
+    epochs: int = 1
     resume_state: ResumeState
     context: StageContext
     max_model_len: int | None = None
@@ -95,8 +97,8 @@ class PromptSpec:
 
 
 def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
-    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate, but for what an
-    earlier session did."""
+    """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate in every epoch, but
+    for what an earlier session did."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
@@ -243,9 +245,9 @@ def _rows(
         return
     suite = asking.suite.load()
     for sample in _samples(table, asking):
-        for candidate in asking.candidates:
+        for candidate, epoch in product(asking.candidates, range(1, asking.epochs + 1)):
             try:
-                record = new_record(sample, candidate)
+                record = new_record(sample, candidate, epoch)
                 if asking.resume_state.has(record.unit_id):
                     continue
                 row = _row(record, sample, suite, build_request)
@@ -261,7 +263,7 @@ def _row(
     """The record and what asks for its response; where no prompt can be built, only why."""
     try:
         prompt = suite.prompt(sample, record.candidate)
-        row, kept = build_request(prompt, record.candidate)
+        row, kept = build_request(prompt, record.candidate.for_epoch(record.epoch))
         if noted := note_passages(prompt, kept):
             metadata = {**record.sample.metadata, **noted}
             bare = record.sample.model_copy(update={"metadata": metadata})

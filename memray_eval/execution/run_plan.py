@@ -128,14 +128,16 @@ class RunSpec:
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
     each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
     models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
-    folder. `stop_rule` says what decides the run, and `calibrations` are the labels that its scores
-    are adjusted by, `fallback_successions` tell of `judging.fallbacks` whose models are off.
+    folder. `stop_rule` says what decides the run, `epochs` how often a candidate is asked a sample,
+    and `calibrations` are the labels that its scores are adjusted by; `fallback_successions` tell
+    of `judging.fallbacks` whose models are off.
     """
 
     suite: Suite
     suite_source: SuiteSource
     read: ReadSpec
     candidates: tuple[Candidate, ...]
+    epochs: int = 1
     metrics: tuple[Metric, ...]
     named_metrics: tuple[str, ...]
     metric_options: MetricOptions
@@ -166,6 +168,17 @@ class RunSpec:
         assigned = (choice.successions for choice in self.all_judges.values())
         return list(dict.fromkeys([*chain(*assigned), *self.fallback_successions]))
 
+    def equal_draws(self) -> list[str]:
+        """A line for each candidate that is asked a sample several times for one answer."""
+        return [
+            f"{candidate.name} answers at temperature 0: its {self.epochs} answers to a sample are "
+            "likely the same; set sampling.temperature above 0"
+            for candidate in self.candidates
+            if self.epochs > 1
+            and candidate.backend != "code"
+            and candidate.sampling.temperature == 0
+        ]
+
     def retiring(self, today: date) -> list[str]:
         """A line for each model that the run asks and that its provider soon switches off."""
         names = asked_judges(self.all_judges.values(), self.judging)
@@ -189,9 +202,9 @@ class RunSpec:
 
     @property
     def siblings(self) -> dict[str, int]:
-        """By candidate, how many answer a sample in one pipeline, so that their records meet at the
-        judges."""
-        return {candidate.name: len(group) for group in self.groups for candidate in group}
+        """By candidate, how many answers to a sample come from one pipeline, so that their records
+        meet at the judges."""
+        return {member.name: len(group) * self.epochs for group in self.groups for member in group}
 
     def engine_of(self, model: str) -> EngineConfig:
         """The settings of this model's engines."""
@@ -259,6 +272,10 @@ class RunSpec:
         ]
         return at_judge, [metric.name for metric in self.metrics if metric.name not in at_judge]
 
+    def units_of(self, n_samples: int) -> int:
+        """The number of units of so many samples."""
+        return n_samples * len(self.candidates) * self.epochs
+
     def tolerated(self, n_units: int) -> float:
         """The number of units, of so many, that may fail before the exit code says so."""
         return self.tolerance if isinstance(self.tolerance, int) else self.tolerance * n_units
@@ -315,7 +332,7 @@ class RunPlan:
 
     @property
     def n_units(self) -> int:
-        return self.scan.n_samples * len(self.spec.candidates)
+        return self.spec.units_of(self.scan.n_samples)
 
     @property
     def is_generated(self) -> bool:

@@ -17,6 +17,7 @@ from memray_eval.analysis.adjusted.summaries import adjust_summary
 from memray_eval.analysis.breakdown import Breakdown, break_down, temperature_sweeps
 from memray_eval.analysis.conversations import summarise_arms
 from memray_eval.analysis.disagreements import compares, disagreements
+from memray_eval.analysis.epochs import summarise_epochs
 from memray_eval.analysis.intervals import add_intervals
 from memray_eval.analysis.paired_quality import differences_from_best, paired_qualities
 from memray_eval.analysis.recommendation import RULE, recommend
@@ -127,6 +128,7 @@ def _summarise_records(
         causes=reduced.causes,
         replaced=reduced.replaced,
         decided=telemetry.decided,
+        epochs=summarise_epochs(records, spec.metrics, spec.suite.right_from),
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
         prompt_cache=reduced.prompt_cache,
@@ -241,6 +243,7 @@ def _reading_notes(
             f"{missing} of {plan.n_units} units are missing: they broke a stage; `memray-eval "
             "resume` tries them."
         )
+    notes.extend(spec.equal_draws())
     if spec.unscored:
         notes.append(f"not scored: {', '.join(spec.unscored)}; each {NEEDS_JUDGE}.")
     notes.extend(_affect_notes(counts))

@@ -193,7 +193,8 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
     ]
     if unscored:
         judges.append(f"  not scored: {', '.join(unscored)} (each {NEEDS_JUDGE})")
-    say("\n".join([f"Run {folder.run_id}: {opening}", *judges]))
+    warnings = [f"  {line}" for line in plan.spec.equal_draws()]
+    say("\n".join([f"Run {folder.run_id}: {opening}", *judges, *warnings]))
 
 
 def _judges_kept(before: Mapping[str, Any]) -> dict[str, list[str]]:

@@ -28,6 +28,7 @@ from memray_eval.report.sections import (
     metric_ends,
     wrap_text,
 )
+from memray_eval.report.tables import epoch_table
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import FALLBACKS, WITHOUT_CALL, MetricSummary, Summary, is_estimate
 
@@ -51,6 +52,8 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     yield from _tables(summary)
     yield from _legend(summary)
+    if epochs := list(epoch_table(summary.epochs)):
+        yield from ("", *epochs)
     if adjusted := [part for line in adjusted_lines(summary) for part in wrap_text(line)]:
         yield from ("", "Adjusted to people's labels:", *adjusted)
     if advice := summary.recommendation:

@@ -16,6 +16,7 @@ from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.tables import (
     disagreements_line,
+    epoch_sections,
     generation_sections,
     heat_sections,
     served_sections,
@@ -49,6 +50,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     """The sections of a run's report, in their order: figures, tables by task, decisions, speed."""
     yield from _metric_sections(summary)
     yield from _task_sections(summary)
+    yield from epoch_sections(summary)
     yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)

@@ -13,12 +13,12 @@ from statistics import fmean
 from typing import Literal, NamedTuple, TypeAlias
 
 from memray_eval.analysis.marks import NOTHING, mark
-from memray_eval.benchmarks.companion.suite import SCENARIOS
+from memray_eval.benchmarks.companion.suite import DEPLOY_FROM, METRIC_FROM, SCENARIOS
 from memray_eval.metrics.companion._judgment import METRIC_OF, OVERALL
 from memray_eval.report.sections import Content, Section, Table
 from memray_eval.types import Frozen, Summary
 
-DEPLOY_FROM, TEST_FROM, METRIC_FROM = 0.7, 0.6, 0.5
+TEST_FROM = 0.6
 EVERY = ""  # the scenario of a decision over all of them
 METRICS = tuple(METRIC_OF.values())
 _DIGITS = 6  # of a mean; further digits are float error

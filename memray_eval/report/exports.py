@@ -110,6 +110,7 @@ def _answer_row(record: Record) -> dict[str, Any]:
         **sample,
         "candidate": record.candidate.name,
         "model": record.candidate.model,
+        **({"epoch": record.epoch} if record.epoch > 1 else {}),
         **response,
     }
 

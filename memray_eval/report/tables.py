@@ -20,6 +20,7 @@ from memray_eval.report.sections import (
     append_column,
     cost_figure,
     count_span,
+    ends,
     figure,
     fit_tables,
 )
@@ -30,6 +31,8 @@ from memray_eval.types import (
     VERDICT_METRIC,
     WITHOUT_CALL,
     Agreement,
+    Bounded,
+    EpochFigures,
     GenerationSummary,
     HeatMap,
     MacroSummary,
@@ -42,6 +45,12 @@ from memray_eval.types import (
     split_jurors,
 )
 
+_EPOCH_WORDS = (
+    "Variance of a score between samples, and between the draws of one sample (one-way",
+    "random effects). *: estimated below 0. Intervals: 95 %, by bootstrap over samples.",
+    "pass@k: any of k answers is right. pass^k: all k are. Both of a sample, on average,",
+    "over the samples with k scores or more.",
+)
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
@@ -147,6 +156,47 @@ def disagreements_line(summary: Summary) -> str:
     listed = f", listed in {DISAGREEMENTS} of the run folder" if count else ""
     units = f"{count} unit{'s' * (count != 1)}"
     return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
+
+
+def epoch_sections(summary: Summary) -> Iterator[Section]:
+    """What several answers a sample say, a section a candidate."""
+    means = {(row.metric, row.candidate): row.figure.value for row in summary.metrics}
+    for candidate, group in groupby(summary.epochs, key=lambda row: row.candidate):
+        rows = list(group)
+        variances: list[Row] = [("variance", "mean", "samples", "between samples", "of draws")]
+        passes: list[Row] = [("right from", "score", "k", "samples", "pass@k", "pass^k")]
+        for row in rows:
+            mean, counts = figure(means[row.metric, candidate]), f"{row.n_samples:,}"
+            spread = _bounds(row.between_samples, "z.3g") + "*" * row.is_floored
+            variances.append((row.metric, mean, counts, spread, _bounds(row.between_draws, "z.3g")))
+            for of_k in row.passes:
+                head = (row.metric, f"{row.right_from:g}") if of_k.k == 1 else ("", "")
+                shares = _bounds(of_k.any_right), _bounds(of_k.all_right)
+                passes.append((*head, f"{of_k.k}", f"{of_k.n_samples:,}", *shares))
+        tables = [Table(variances), *(["", Table(passes)] if len(passes) > 1 else ())]
+        yield Section(f"EPOCHS - {candidate}", [*epoch_table(rows), "", *tables, *_EPOCH_WORDS])
+
+
+def epoch_table(figures: Sequence[EpochFigures]) -> Iterator[Content]:
+    """The same in a few figures, a row a metric and candidate."""
+    rows: list[Row] = [("answers to a sample", "up to", "draws' variance", "always right", "never")]
+    several = len({row.candidate for row in figures}) > 1
+    for row in figures:
+        name = f"{row.metric} of {row.candidate}" if several else row.metric
+        last = row.passes[-1] if row.passes else None
+        always = last.all_right.value if last and last.all_right else None
+        never = 1 - last.any_right.value if last and last.any_right else None
+        shares = (figure(share, ".1%") for share in (row.draws_share, always, never))
+        rows.append((name, f"{row.epochs}", *shares))
+    if figures:
+        yield Table(rows)
+        yield "draws' variance: the share of a score's variance that is between one sample's draws."
+
+
+def _bounds(bounded: Bounded | None, form: str = "z.3f") -> str:
+    if bounded is None:
+        return NOTHING
+    return f"{bounded.value:{form}} {ends(bounded.low, bounded.high, form)}".rstrip()
 
 
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:

@@ -314,14 +314,18 @@ class RunFolder:
     def read_part(
         self, name: str, kind: Kind = RECORDS, columns: list[str] | None = None
     ) -> pa.Table:
-        """Reads a part: all of it in one request, or some of its columns, named as in Parquet
-        (scores.list.element.status)."""
+        """Reads a part: all of it in one request, with nulls in columns that older versions lack,
+        or some of its columns, named as in Parquet (scores.list.element.status)."""
         with (
             translate_cloud_errors(self.path),
             self._filesystem.open_input_file(self._path_of(name, kind)) as file,
         ):
             source = pa.BufferReader(file.read_buffer()) if columns is None else file
-            return pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
+            table = pq.ParquetFile(source).read(columns=columns).replace_schema_metadata(None)
+        for field in RECORD_SCHEMA if columns is None else ():
+            if field.name not in table.column_names:
+                table = table.append_column(field, pa.nulls(table.num_rows, field.type))
+        return table if columns else table.select(RECORD_SCHEMA.names)
 
     def read_parts(
         self, names: Sequence[str], kind: Kind = RECORDS, columns: list[str] | None = None

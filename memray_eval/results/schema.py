@@ -78,6 +78,7 @@ RECORD_SCHEMA = pa.schema(
         ("candidate", pa.string()),
         ("model", pa.string()),
         ("candidate_config", pa.string()),
+        ("epoch", pa.int64()),  # null in files of older versions: the first
         *_SAMPLE_COLUMNS,
         *RESPONSE_COLUMNS.values(),
         ("scores", pa.list_(SCORE_TYPE)),
@@ -104,6 +105,7 @@ def to_table(records: Iterable[Record]) -> pa.Table:
         **_sample_columns(samples),
         **_response_columns(responses),
         "scores": [[_to_score_row(score) for score in record.scores] for record in held],
+        "epoch": [record.epoch for record in held],
     }
     arrays = [pa.array(columns[field.name], field.type) for field in RECORD_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=RECORD_SCHEMA)
@@ -297,6 +299,7 @@ def from_row(row: Mapping[str, Any]) -> Record:
         candidate=candidate_from_json(row["candidate_config"]),
         response=response,
         scores=tuple(_from_score_row(score) for score in row["scores"] or ()),
+        epoch=row.get("epoch") or 1,
     )
 
 

@@ -32,7 +32,6 @@ from memray_eval.types import Candidate, MetricSummary, Summary, is_estimate
 from memray_eval.types.json_text import candidate_from_json
 
 LOG_VERSION = 2  # of the format
-EPOCH = 1
 NO_VALUE = float("nan")
 ROWS_AT_ONCE = 256
 KEYS = ("required_keys", "forbidden_keys", "neutral_keys")
@@ -76,7 +75,7 @@ class InspectSink:
                     candidates[name] = candidate_from_json(row["candidate_config"])
                 n_scores += logs[name].add(make_sample(row))
             for name, log in logs.items():
-                log.end(make_header(summary, manifest, candidates[name]))
+                log.end(make_header(summary, manifest, candidates[name], log.epochs))
         return n_scores
 
 
@@ -95,14 +94,15 @@ class EvalLogWriter:
     """Writes the members of an .eval file: samples as they come, then what stands over all."""
 
     def __init__(self, packed: zipfile.ZipFile, summaries: IO[bytes]) -> None:
-        self._packed, self._summaries = packed, summaries
+        self._packed, self._summaries, self.epochs = packed, summaries, 1
 
     def add(self, sample: Mapping[str, Any]) -> int:
         """Adds a sample, and returns how many scores it has."""
-        name = f"samples/{sample['id']}_epoch_{EPOCH}.json"
+        name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
         self._packed.writestr(name, _to_json(sample))
         self._summaries.write(b"," if self._summaries.tell() else b"[")
         self._summaries.write(_to_json(make_sample_summary(sample)))
+        self.epochs = max(self.epochs, sample["epoch"])
         return len(sample["scores"])
 
     def end(self, header: Mapping[str, Any]) -> None:
@@ -137,7 +137,7 @@ def make_sample(row: Mapping[str, Any]) -> dict[str, Any]:
     metadata |= {name: json.loads(row[name] or "null") for name in TOLD_AS_JSON}
     fields: dict[str, Any] = {
         "id": row["sample_id"].replace("\0", "\\0"),  # the name of a file in the zip
-        "epoch": EPOCH,
+        "epoch": row.get("epoch") or 1,
         "input": messages if history else row["query"],
         "target": answers if len(answers) > 1 else "".join(answers),
         "messages": messages,
@@ -244,9 +244,9 @@ def make_sample_summary(sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def make_header(
-    summary: Summary, manifest: Mapping[str, Any], candidate: Candidate
+    summary: Summary, manifest: Mapping[str, Any], candidate: Candidate, epochs: int = 1
 ) -> dict[str, Any]:
-    """The header of a candidate's log: what was asked of whom, and the figures."""
+    """The header of a candidate's log: what was asked of whom, how often, and the figures."""
     name, sampling, dataset = candidate.name, candidate.sampling, manifest.get("dataset") or {}
     metrics = [metric for metric in summary.metrics if metric.candidate == name]
     totals = next((row for row in summary.candidates if row.candidate == name), None)
@@ -279,7 +279,7 @@ def make_header(
                 "stop_seqs": list(sampling.stop or ()) or None,
                 "extra_body": candidate.extra or None,
             },
-            "config": {"epochs": EPOCH},
+            "config": {"epochs": epochs},
             "packages": {"memray-eval": __version__},
             "metadata": {
                 "candidate": name,

@@ -12,13 +12,12 @@ from memray_eval.text_processing.thinking import split_thinking
 from memray_eval.types import RETRIED, Candidate, Prompt, Record, Response, Sample, unit_id
 
 
-def new_record(sample: Sample, candidate: Candidate) -> Record:
-    """Makes the unit of a sample and a candidate. It leaves out the sample's context, which nothing
-    needs once the prompt is built."""
+def new_record(sample: Sample, candidate: Candidate, epoch: int = 1) -> Record:
+    """Makes the unit of a sample, a candidate and an epoch. It leaves out the sample's context,
+    which nothing needs once the prompt is built."""
     bare = sample.model_copy(update={"context": None})
-    return Record(
-        unit_id=unit_id(sample.id, candidate, sample.suite), sample=bare, candidate=candidate
-    )
+    unit = unit_id(sample.id, candidate, sample.suite, epoch)
+    return Record(unit_id=unit, sample=bare, candidate=candidate, epoch=epoch)
 
 
 async def generate(

@@ -50,6 +50,7 @@ def record_to_json(record: Record) -> str:
         "sample": sample,
         "scores": [score.model_dump(mode="json", exclude_defaults=True) for score in record.scores],
         "unit_id": record.unit_id,
+        **({"epoch": record.epoch} if record.epoch > 1 else {}),
     }
     text = _encode_changed(rest)
     return f'{{"candidate":{_candidate_to_json(record.candidate)},{text[1:]}'

@@ -98,6 +98,14 @@ class Candidate(Frozen):
     """The larger limit with which it is asked once more where its limit was used up, or it only
     thought, and there was no answer."""
 
+    def for_epoch(self, epoch: int) -> Candidate:
+        """As it is asked for a sample's answer of that number: its seed moves on by one each."""
+        seed = self.sampling.seed
+        if epoch == 1 or seed is None:
+            return self
+        sampling = self.sampling.model_copy(update={"seed": seed + epoch - 1})
+        return self.model_copy(update={"sampling": sampling})
+
     @property
     def arm(self) -> str:
         """What of a conversation it is shown, in words."""

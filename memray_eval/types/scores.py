@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Literal, NamedTuple
+from typing import Annotated, Literal, NamedTuple
 
 from pydantic import Field, model_validator
 
@@ -111,14 +111,15 @@ class ComputedScore(NamedTuple):
 
 
 class Record(Frozen):
-    """One unit of a run: a sample (without its context after generation) asked of a candidate, and
-    what came of it."""
+    """One unit of a run: a sample (without its context after generation) asked of a candidate for
+    the `epoch`-th time, and what came of it."""
 
     unit_id: str
     sample: Sample
     candidate: Candidate
     response: Response | None = None
     scores: tuple[Score, ...] = ()
+    epoch: Annotated[int, Field(ge=1)] = 1
 
     def with_scores(self, scores: Iterable[Score]) -> Record:
         """The record with these scores behind its own."""
@@ -131,10 +132,12 @@ class Record(Frozen):
         return broken or any(score.status == "error" for score in self.scores)
 
 
-def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
-    """A stable key of (sample, candidate, suite): 16 hex digits, the same in every process and
-    run."""
-    identity = f"[{json.dumps(sample_id, ensure_ascii=False)}, {_identity_of(candidate, suite)}]"
+def unit_id(sample_id: str, candidate: Candidate, suite: str, epoch: int = 1) -> str:
+    """A stable key of (sample, candidate, suite, epoch): 16 hex digits, the same in every process
+    and run."""
+    again = f", {epoch}" if epoch > 1 else ""  # units of one epoch have the ids of older runs
+    sample = json.dumps(sample_id, ensure_ascii=False)
+    identity = f"[{sample}, {_identity_of(candidate, suite)}{again}]"
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -493,6 +494,49 @@ class PromptCacheUse(Frozen):
         return self.cached_input_tokens / max(1, self.input_tokens)
 
 
+class Bounded(Frozen):
+    """A figure with its 95 % interval, if it has one."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class PassFigures(Frozen):
+    """Of `k` answers to a sample, the shares of samples of which any (pass@k) and all (pass^k) are
+    right, over the `n_samples` with k scored answers or more."""
+
+    k: int
+    n_samples: int
+    any_right: Bounded | None = None
+    all_right: Bounded | None = None
+
+
+class EpochFigures(Frozen):
+    """What up to `epochs` answers a sample say of a metric: the variances of its score between
+    samples and between one sample's draws, from the `n_samples` with two scores or more, and
+    `passes`, if answers are right from a score on. `is_floored`: the variance between samples came
+    out below 0. None is what the scores do not determine."""
+
+    metric: str = ""
+    candidate: str = ""
+    epochs: int
+    n_samples: int
+    between_samples: Bounded | None = None
+    between_draws: Bounded | None = None
+    is_floored: bool = False
+    right_from: float | None = None
+    passes: tuple[PassFigures, ...] = ()
+
+    @property
+    def draws_share(self) -> float | None:
+        """The share of a score's variance that is between one sample's draws."""
+        if self.between_samples is None or self.between_draws is None:
+            return None
+        whole = self.between_samples.value + self.between_draws.value
+        return self.between_draws.value / whole if whole else None
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times are in seconds; stage times
     overlap in a streamed run.
@@ -508,7 +552,8 @@ class Summary(Frozen):
     `temperatures` at which one each judge was asked. `cost_usd` is that of judge calls in all
     sessions without `unpriced_calls`; None if no model judged or no price is known. `served_models`
     answered, by their servers' names; `unknown_marks` counts answers that begin with an unknown
-    mark of thinking. `decided` exists if the run ended early by `stop_at`."""
+    mark of thinking. `decided` exists if the run ended early by `stop_at`, `epochs` if samples have
+    several answers each."""
 
     run_id: str
     suite: str
@@ -543,3 +588,4 @@ class Summary(Frozen):
     served_models: tuple[ServedModel, ...] = ()
     unknown_marks: dict[str, int] = Field(default_factory=dict)
     decided: EarlyDecision | None = None
+    epochs: tuple[EpochFigures, ...] = Field(default=(), exclude_if=operator.not_)

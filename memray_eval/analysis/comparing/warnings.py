@@ -36,11 +36,14 @@ def find_warnings(
             f"{' and '.join(str(dataset.get('path', 'unknown')) for dataset in datasets)}"
         )
     shares = {
-        letter: (side.scores.n_no_answer, len(side.scores.units)) for letter, side in sides.items()
+        letter: (side.scores.n_no_answer, side.scores.n_answers) for letter, side in sides.items()
     }
     if len({None if n is None else n / max(1, of) for n, of in shares.values()} - {None}) > 1:
         listed = ", ".join(f"{n:,} of {of:,} in {letter}" for letter, (n, of) in shares.items())
         yield f"{names} answered differently often; without an answer: {listed}"
+    if base.scores.epochs != other.scores.epochs:
+        counts = f"{base.scores.epochs} and {other.scores.epochs} answers a sample"
+        yield f"{names} have {counts}: their means are compared, the less exact the fewer they are"
     if other.matching:
         yield f"{names}: {other.matching}"
     yield from _differing_settings("judges", "judges", sides, compared)

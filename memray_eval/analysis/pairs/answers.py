@@ -85,7 +85,7 @@ def read_answers(runs: Sequence[str]) -> list[Answers]:
         records: dict[str, Record] = {}
         with readable(run.folder.path):
             for record in run.folder.each():
-                if record.candidate.name == run.candidate:
+                if record.candidate.name == run.candidate and record.epoch == 1:
                     key = keys.get((record.sample.id, record.sample.task))
                     if key is not None:
                         records.setdefault(key, record)

@@ -14,6 +14,7 @@ from memray_eval.types import Candidate, Message, Prompt, Sample
 SCENARIOS = tuple(
     "basic emotional_support small_talk trust_building continuity demographics".split()
 )
+DEPLOY_FROM, METRIC_FROM = 0.7, 0.5  # the guideline's, of overall_quality and of the others
 CONTINUITY = "continuity"
 _SPEAKERS = ("user", "assistant")
 SPOKEN_TOKENS = 120  # of an answer: 50 words and room to end the sentence
@@ -94,18 +95,15 @@ def _order_faults(roles: Sequence[str]) -> Iterator[str]:
         )
 
 
+METRICS = tuple(
+    "overall_quality appropriateness conversational_quality companion_helpfulness "
+    "emotional_intelligence personalization_continuity trust_boundaries".split()
+)
 SUITE = Suite(
     description="A voice companion in six kinds of situation: a rubric of seven metrics, for "
     "comparing models and system prompts.",
-    metrics=(
-        "overall_quality",
-        "appropriateness",
-        "conversational_quality",
-        "companion_helpfulness",
-        "emotional_intelligence",
-        "personalization_continuity",
-        "trust_boundaries",
-    ),
+    metrics=METRICS,
+    right_from={**dict.fromkeys(METRICS, METRIC_FROM), "overall_quality": DEPLOY_FROM},
     prompt=prompt,
     prompts=tuple(PROMPTS),
     takes_prompt_files=True,

@@ -199,7 +199,7 @@ def check_device(spec: RunSpec) -> None:
 
 def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeState) -> PhaseChoice:
     """The order of the phases, by what earlier sessions left to do."""
-    units = max(1, scan.n_samples * len(spec.candidates))
+    units = max(1, spec.units_of(scan.n_samples))
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:

@@ -82,6 +82,7 @@ def resolve(
         suite_source=source,
         read=resolve_reading(config),
         candidates=config.candidates,
+        epochs=config.epochs,
         metrics=metrics,
         named_metrics=names if config.metrics else (),
         metric_options=options,

@@ -307,6 +307,7 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
         reading=setup.plan.spec.read.reader,
         suite=setup.plan.spec.suite_source,
         candidates=candidates,
+        epochs=setup.plan.spec.epochs,
         resume_state=setup.plan.resume_state,
         context=setup.context,
         max_model_len=setup.engine.max_model_len,

@@ -149,7 +149,12 @@ def whole_record(record: Record, metrics: Names) -> dict[str, Any]:
         "traits": sample.traits,
         "emotion": sample.emotion,
         "about": _to_texts(
-            {"scenario": sample.scenario, "prompt type": sample.prompt_type, **sample.metadata}
+            {
+                "epoch": record.epoch if record.epoch > 1 else "",
+                "scenario": sample.scenario,
+                "prompt type": sample.prompt_type,
+                **sample.metadata,
+            }
         ),
         "response": response.text,
         "thinking": response.thinking,

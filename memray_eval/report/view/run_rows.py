@@ -124,6 +124,7 @@ class _Candidate(_Read):
 class _Config(_Read):
     suite: Any = ""
     candidates: tuple[_Candidate, ...] = ()
+    epochs: int = 1
 
 
 class _Spending(_Read):
@@ -255,7 +256,7 @@ class RunReader:
         self._so_far.refresh(is_resumed=len(manifest.sessions) > 1, until=until)
         done = self._so_far.n_done
         n_units = (
-            manifest.dataset.n_samples * len(config.candidates)
+            manifest.dataset.n_samples * len(config.candidates) * config.epochs
             if manifest.dataset.n_samples is not None and config.candidates
             else None
         )

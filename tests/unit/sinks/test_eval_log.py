@@ -46,6 +46,17 @@ def test_every_unit_is_a_sample_of_its_candidate_s_log(tmp_path: Path) -> None:
     assert sorted(seen) == sorted(one.unit_id for one in records)
 
 
+def test_each_of_several_answers_is_an_epoch_of_its_sample(tmp_path: Path) -> None:
+    records = [one.model_copy(update={"epoch": n}) for one in plain_records(2) for n in (1, 2)]
+    renamed = [
+        one.model_copy(update={"unit_id": f"{number:016x}"}) for number, one in enumerate(records)
+    ]
+    for log in map(read, logs_of(write_run(tmp_path / "run", renamed, 4), tmp_path / "logs")):
+        assert log["header.json"]["eval"]["config"] == {"epochs": 2}
+        epochs = {name[-6] for name in log if name.startswith("samples/")}
+        assert epochs == {"1", "2"}
+
+
 def test_hostile_texts_are_only_texts(tmp_path: Path) -> None:
     folder = write_run(tmp_path / "run", hostile_records(), 4)
     samples = [

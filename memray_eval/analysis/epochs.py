@@ -1,0 +1,162 @@
+"""Several answers a sample: the share of samples on which any and on which all of them are right,
+and the variance of scores, split into that between samples and that between the draws of one.
+
+Of a sample with c of n answers right, pass@k = 1 - C(n-c, k) / C(n, k) (Chen et al. 2021) and
+pass^k = C(c, k) / C(n, k) (tau-bench, Yao et al. 2024); their means over samples are unbiased. The
+variances are those of one-way random effects by ANOVA: of draws MSW, of samples (MSB - MSW) / n."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.scores import (
+    candidates_of,
+    count_epochs,
+    find_cluster,
+    read_all_scores,
+)
+from memray_eval.analysis.statistics import (
+    TIE,
+    Clusters,
+    expand_level,
+    percentile_interval,
+    resample_clusters,
+    wilson_interval,
+)
+from memray_eval.metric import Metric
+from memray_eval.ports import FloatArray
+from memray_eval.types import Bounded, EpochFigures, PassFigures
+
+LEVEL, RESAMPLES = 0.95, 1000
+MOST_GROUPS = 5000  # more samples are drawn several at a time: as exact, and as fast
+SHOWN_K = (1, 2, 3, 4, 5, 10, 20, 50, 100)
+
+
+def summarise_epochs(
+    records: pads.Dataset, metrics: Sequence[Metric], right_from: Mapping[str, float]
+) -> tuple[EpochFigures, ...]:
+    """The figures of each metric and candidate, if there are several answers a sample. An answer is
+    right from the score that `right_from` names for its metric, or from the upper end of a scale
+    from 0 if all scores are at its ends."""
+    if count_epochs(records) == 1:
+        return ()
+    cluster, names = find_cluster(records), [metric.name for metric in metrics]
+    figures = []
+    for candidate in candidates_of(records):
+        read = read_all_scores(records, [candidate], cluster, metrics=names, by_epoch=True)
+        scores = read[candidate]
+        samples = _number_names(keys := scores.units["key"])
+        clusters = _number_names(pc.coalesce(scores.units["cluster"], keys))
+        groups = clusters[np.unique(samples, return_index=True)[1]]
+        for metric in metrics if scores.epochs > 1 else ():
+            values = scores.values.get(metric.name, np.zeros(0))
+            if not (scored := values[~np.isnan(values)]).size:
+                continue
+            is_binary = metric.scale[0] == 0.0 and np.isin(scored, metric.scale).all()
+            bound = right_from.get(metric.name, metric.scale[1] if is_binary else None)
+            of_metric = measure_epochs(values, samples, groups, scores.epochs, bound)
+            named = {"metric": metric.name, "candidate": candidate}
+            figures.append(of_metric.model_copy(update=named))
+    return tuple(figures)
+
+
+def measure_epochs(
+    values: FloatArray,
+    samples: Clusters,
+    groups: Clusters,
+    epochs: int,
+    right_from: float | None = None,
+) -> EpochFigures:
+    """The figures of scores (NaN without one), of which `samples` number the sample of each, and
+    `groups` the cluster of each sample. Intervals are the bootstrap's, over groups."""
+    is_scored, n_samples = ~np.isnan(values), groups.size
+    scored, of = values[is_scored], samples[is_scored]
+    middle = float(scored.mean())
+    n = np.bincount(of, minlength=n_samples).astype(np.float64)
+    means = np.bincount(of, scored - middle, n_samples) / np.maximum(n, 1)
+    within = np.bincount(of, (scored - middle - means[of]) ** 2, n_samples)
+    of_all, of_draws, n_groups = _add_up([n > 0, n, n * means, n * means**2, within, n**2], groups)
+    (between, draws), (between_drawn, draws_drawn) = map(_variances, (of_all, of_draws))
+    is_right = scored >= (np.inf if right_from is None else right_from - TIE)
+    right = np.bincount(of[is_right], minlength=n_samples).astype(np.float64)
+    ks = sorted({*(k for k in SHOWN_K if k < epochs), epochs}) if right_from is not None else ()
+    return EpochFigures(
+        epochs=epochs,
+        n_samples=int(np.count_nonzero(n > 1)),
+        between_samples=_bounded(between.clip(0.0), between_drawn.clip(0.0), n_groups),
+        between_draws=_bounded(draws, draws_drawn, n_groups),
+        is_floored=bool(between < 0.0),
+        right_from=right_from,
+        passes=tuple(_passes(n, right, k, groups) for k in ks),
+    )
+
+
+def _add_up(
+    columns: Sequence[npt.ArrayLike], groups: Clusters
+) -> tuple[FloatArray, FloatArray, int]:
+    """The sums of columns over samples: of all, and a row for each of RESAMPLES draws of groups of
+    samples; and the number of groups."""
+    codes = np.unique(groups, return_inverse=True)[1] % MOST_GROUPS
+    sums = np.stack([np.bincount(codes, np.asarray(column)) for column in columns], axis=1)
+    drawn = []
+    for rows in resample_clusters(len(sums), RESAMPLES, seed=0):
+        places = rows + len(sums) * np.arange(len(rows))[:, None]
+        counts = np.bincount(places.ravel(), minlength=rows.size).reshape(rows.shape)
+        drawn.append(counts.astype(np.float64) @ sums)
+    return sums.sum(axis=0), np.concatenate(drawn), len(sums)
+
+
+def _variances(sums: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """The variances between samples and between draws, of sums over samples: their number, sizes,
+    sizes times means and times squared means, squares within, squared sizes. NaN if there is one
+    sample, or no second answer."""
+    a, n, s, ss, within, nn = sums.T
+    with np.errstate(divide="ignore", invalid="ignore"):
+        draws = within / (n - a)
+        size = (n - nn / n) / (a - 1)
+        return ((ss - s**2 / n) / (a - 1) - draws) / size, draws
+
+
+def _passes(n: FloatArray, right: FloatArray, k: int, groups: Clusters) -> PassFigures:
+    """pass@k and pass^k over the samples of which k answers or more have a score."""
+    has, i, size = n >= k, np.arange(k)[:, None], np.maximum(n, k)
+    none = np.prod(np.maximum(size - right - i, 0) / (size - i), axis=0)
+    every = np.prod(np.maximum(right - i, 0) / (size - i), axis=0)
+    of_all, of_draws, n_groups = _add_up([has, has * (1.0 - none), has * every], groups)
+    with np.errstate(invalid="ignore"):
+        shares, drawn = of_all[1:] / of_all[0], of_draws.T[1:] / of_draws.T[0]
+    any_right, all_right = (
+        _bounded(*share, n_groups, is_share=True) for share in zip(shares, drawn, strict=True)
+    )
+    n_samples = int(np.count_nonzero(has))
+    return PassFigures(k=k, n_samples=n_samples, any_right=any_right, all_right=all_right)
+
+
+def _bounded(
+    value: FloatArray | np.floating, drawn: FloatArray, n_groups: int, is_share: bool = False
+) -> Bounded | None:
+    """A figure with its percentile interval; Wilson's for a share of 0 or 1, whose draws are all
+    equal. None if there is no figure."""
+    figure, interval = float(value), None
+    if np.isnan(figure):
+        return None
+    drawn = drawn[~np.isnan(drawn)]
+    if drawn.size and np.ptp(drawn) > TIE:
+        interval = percentile_interval(drawn, expand_level(LEVEL, n_groups))
+    elif is_share and round(figure, 9) in (0.0, 1.0):
+        interval = wilson_interval(round(figure) * n_groups, n_groups, LEVEL)
+    return Bounded(value=figure, **(interval._asdict() if interval else {}))
+
+
+def _number_names(names: pa.ChunkedArray) -> Clusters:
+    """Numbers names in their order, so that the same scores get the same draws."""
+    coded = names.combine_chunks().dictionary_encode()
+    ranks: Clusters = pc.rank(coded.dictionary).to_numpy().astype(np.intp) - 1
+    numbers: Clusters = ranks[coded.indices.to_numpy()]
+    return numbers

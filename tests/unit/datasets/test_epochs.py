@@ -1,0 +1,89 @@
+"""Rows with a column `epoch`: several answers to a sample."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.datasets.parsing import Problem
+from memray_eval.datasets.reading import SampleReader
+from memray_eval.datasets.scan import Scan, read_records, scan
+from memray_eval.results.run_folder import RunFolder
+from memray_eval.types import Record, unit_id
+from tests.build import build_folder, build_record, build_sample, write_lines
+
+READER = SampleReader(suite="qa", has_responses=True)
+
+
+def read(path: str, **options: Any) -> tuple[list[Record], list[Problem], Scan]:
+    problems: list[Problem] = []
+    scanned = scan(path, READER, on_problem=problems.append, **options)
+    return (
+        [row for shard in scanned.shards for row in read_records(shard, READER)],
+        problems,
+        scanned,
+    )
+
+
+def row(sample_id: str = "s", **fields: Any) -> dict[str, Any]:
+    return {"id": sample_id, "query": "q", "response": "r"} | fields
+
+
+@pytest.mark.parametrize("second", [2, 2.0, "2"])
+def test_two_epochs_of_a_sample_are_two_units(tmp_path: Path, second: Any) -> None:
+    rows = [row(), row(epoch=second), row("t", epoch=None), row("t", epoch=3)]
+    records, problems, scanned = read(str(write_lines(tmp_path / "r.jsonl", rows)))
+    assert (problems, scanned.n_samples) == ([], 4)
+    assert [(record.sample.id, record.epoch) for record in records] == [
+        ("s", 1), ("s", 2), ("t", 1), ("t", 3),
+    ]  # fmt: skip
+    for record in records:
+        name = record.sample.id
+        assert record.unit_id == unit_id(name, record.candidate, "qa", record.epoch)
+        assert "epoch" not in record.sample.metadata
+    assert len({record.unit_id for record in records}) == 4
+    assert records[0].unit_id == unit_id("s", records[0].candidate, "qa")
+
+
+def test_a_csv_has_them_under_a_name_of_its_own(tmp_path: Path) -> None:
+    path = tmp_path / "r.csv"
+    path.write_text("id,query,response,epoch\ns,q,a,1\ns,q,b,2\n", "utf-8")
+    records, problems, _ = read(str(path))
+    assert ([record.epoch for record in records], problems) == ([1, 2], [])
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        ([row(), row()], "a second sample with this id"),
+        ([row(), row(epoch=1)], "a second sample with this id"),
+        ([row(epoch=2), row(epoch=2)], "a second answer of epoch 2 with this id"),
+        ([row(), row(epoch=0)], "epoch: is 0; number a sample's answers by whole numbers from 1"),
+        ([row(), row(epoch="last")], "epoch: is 'last'"),
+        ([row(), row(epoch=1.5)], "epoch: is 1.5"),
+    ],
+)
+def test_what_is_twice_or_no_number_is_a_fault_of_its_row(
+    tmp_path: Path, rows: list[dict[str, Any]], words: str
+) -> None:
+    records, problems, _ = read(str(write_lines(tmp_path / "r.jsonl", rows)))
+    assert len(records) == 1
+    (problem,) = problems
+    assert words in str(problem)
+    assert problem.place == "line 2"
+
+
+def test_a_limit_takes_all_answers_to_a_sample_before_the_next(tmp_path: Path) -> None:
+    rows = [row(f"s{number}", epoch=epoch) for epoch in (1, 2) for number in range(5)]
+    records, _, _ = read(str(write_lines(tmp_path / "r.jsonl", rows)), limit=4)
+    assert sorted((record.sample.id, record.epoch) for record in records) == [
+        ("s0", 1), ("s0", 2), ("s1", 1), ("s1", 2),
+    ]  # fmt: skip
+
+
+def test_a_run_folder_keeps_its_epochs(tmp_path: Path) -> None:
+    written = [build_record(build_sample(suite="qa"), "r", epoch=epoch) for epoch in (1, 2)]
+    folder = build_folder(tmp_path / "run", written)
+    assert [record.epoch for record in RunFolder(folder.path).each()] == [1, 2]
