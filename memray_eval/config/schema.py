@@ -34,6 +34,7 @@ from memray_eval.config.sections import (
     Provider,
     RubricMetric,
     ServerConfig,
+    SimulatedUserConfig,
     Sinks,
     SuiteTemplate,
     WordList,
@@ -116,6 +117,8 @@ class RunConfig(Frozen):
     lowest score), or `score` (what the metric makes of an empty text)."""
     affect: AffectConfig = AffectConfig()
     """How the user's emotion and traits are found where a sample gives none."""
+    simulated_user: SimulatedUserConfig | None = None
+    """The model that plays the users of simulated sessions."""
     engine: EngineConfig = EngineConfig()
     """How vLLM runs the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)
