@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 
+from memray_eval.benchmarks import Suite
 from memray_eval.config.sections import JudgingConfig, ServerConfig
 from memray_eval.errors import BudgetSpent, JudgeError, JudgeStalled, Stopped
 from memray_eval.execution.block_stages import AskServers
-from memray_eval.execution.part_stage import BLOCKS_AT_ONCE
 from memray_eval.execution.prompt_stage import (
     BLOCK_BYTES,
     PromptSpec,
+    RequestBuilder,
     engine_requests,
     prepare_row,
     read_block,
@@ -29,7 +30,8 @@ from memray_eval.judges.judge_factory import Services, build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.ports import Judge
 from memray_eval.results.part_writer import PartWriter
-from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.parts import UnitNumbers
+from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 from memray_eval.results.schema import (
     RECORD_SCHEMA,
     SAMPLE_SCHEMA,
@@ -57,6 +59,7 @@ if TYPE_CHECKING:  # it imports what no worker needs
     from memray_eval.execution.run_plan import RunPlan
 
 USER = "simulated user"
+KEPT_ROWS = 64  # of a part of turns
 TRIES = 2  # of a simulated user that breaks its role
 SESSION_SCHEMA = pa.schema([*SAMPLE_SCHEMA, ("candidate_config", pa.string())])
 # Rows that ask (SERVER_SCHEMA or ENGINE_SCHEMA) to records with their responses
@@ -132,7 +135,10 @@ class Sessions(AskingStage):
         super().__init__(spec.services, spec.url, spec.asking.context)
         self._spec, self._asking = spec, spec.asking
         self._folder = RunFolder(spec.asking.context.folder)
-        self._writer = PartWriter(self._folder, RESPONSES, BLOCKS_AT_ONCE)
+        # Each turn waits for its own: small parts, which are soon written again
+        self._writer = PartWriter(
+            self._folder, RESPONSES, most_waiting=1, most_rows=KEPT_ROWS, is_urgent=True
+        )
 
     async def answer(self, table: pa.Table, ask: Ask) -> AsyncIterator[pa.Table]:
         """Rows of SESSION_SCHEMA to those of RECORD_SCHEMA, as they are answered and kept."""
@@ -178,17 +184,18 @@ class Sessions(AskingStage):
         return [_Session(sample, candidate, stored) for sample, candidate in rows]
 
     @cached_property
-    def _indexes(self) -> list[tuple[Mapping[str, Any], Any]]:
+    def _indexes(self) -> list[tuple[Mapping[str, UnitNumbers], Kind]]:
         # What this actor is to do was stored before it was started, or is its own work
-        return [(self._folder.index_units(kind), kind) for kind in (RESPONSES, RECORDS)]
+        kinds: tuple[Kind, ...] = (RESPONSES, RECORDS)
+        return [(self._folder.index_units(kind), kind) for kind in kinds]
 
     @cached_property
-    def _request(self) -> tuple[Any, pa.Schema]:
+    def _request(self) -> tuple[RequestBuilder, pa.Schema]:
         is_served = self._asking.candidates[0].is_served
         return server_requests() if is_served else engine_requests(self._asking)
 
     @cached_property
-    def _suite(self) -> Any:
+    def _suite(self) -> Suite:
         return self._asking.suite.load()
 
     @cached_property
@@ -204,7 +211,6 @@ class Sessions(AskingStage):
 
     async def _ask_session(self, session: _Session, ask: Ask, emit: Emit) -> None:
         sample, talk = session.sample, list[Turn]()
-        played = Played(message=sample.query)
         for number in range(1, sample.n_turns + 1):
             if await self._check_for_the_end():
                 return
@@ -214,12 +220,11 @@ class Sessions(AskingStage):
                 if not self._asking.resume_state.has(unit):
                     emit(self._context.to_table([record], "generate"))
             else:
-                if number > 1 and (said := await self._next_message(sample, talk)) is None:
+                if (said := await self._next_message(sample, talk)) is None:
                     return
-                played = played if number == 1 else said
-                turn = _turn(sample, number, played, talk)
-                if played.fault:
-                    self._fail([turn], session, f"the simulated user {played.fault}", emit)
+                turn = _turn(sample, number, said, talk)
+                if said.fault:
+                    self._fail([turn], session, f"the simulated user {said.fault}", emit)
                     return
                 record = await self._ask_turn(turn, session, ask, emit)
             if (why := _no_answer(record)) is not None:
@@ -238,6 +243,8 @@ class Sessions(AskingStage):
 
     async def _next_message(self, sample: Sample, talk: Sequence[Turn]) -> Played | None:
         """What the user says next; None if the run ends before that is known."""
+        if not talk:
+            return Played(message=sample.query)
         if sample.turns:
             return Played(message=sample.turns[len(talk) // 2])
         try:
@@ -254,8 +261,10 @@ class Sessions(AskingStage):
     async def _ask_turn(self, turn: Sample, session: _Session, ask: Ask, emit: Emit) -> Record:
         """The record of a turn with its response, which is kept."""
         record = new_record(turn, session.candidate)
-        make = prepare_row, record, turn, self._suite, *self._request, self._context
-        answered = await ask(await asyncio.to_thread(*make))
+        rows = await asyncio.to_thread(
+            prepare_row, record, turn, self._suite, *self._request, self._context
+        )
+        answered = await ask(rows)
         (record,) = self._context.from_table(answered, "generate")[0] or [
             unanswered(record, str(answered.column("error")[0].as_py()))
         ]

@@ -408,12 +408,10 @@ def add_generation(
     )
     if candidate.is_served:
         pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
-        asker, arguments = AskServers, (server, setup.context, is_restarted_actor)
-        if sessions is not None:
-            asker, arguments = AskSessions, (sessions, server)
+        arguments = server, setup.context, is_restarted_actor
         answered = dataset.map_batches(
-            asker,
-            fn_constructor_args=arguments,
+            AskServers if sessions is None else AskSessions,
+            fn_constructor_args=arguments if sessions is None else (sessions, server),
             compute=pool,
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
