@@ -35,7 +35,7 @@ from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
-from memray_eval.types import Candidate, Sample, unit_id
+from memray_eval.types import Candidate, Sample, unit_ids
 
 if TYPE_CHECKING:  # they import what no worker needs
     from memray_eval.affect.speech_client import SpeechServer
@@ -124,8 +124,8 @@ class EnrichSamples(AskingStage):
         return [sample for enriched in alone for sample in enriched or ()]
 
     def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
-        return not all(self._resume_state.has(unit) for unit in units)
+        units = (unit for candidate in self._candidates for unit in unit_ids(sample, candidate))
+        return not all(map(self._resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:
         """Tells the run how many emotions and traits were read, heard, degraded; why, the first

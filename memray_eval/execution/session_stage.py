@@ -49,9 +49,8 @@ from memray_eval.types import (
     Record,
     Sample,
     Turn,
-    turn_id,
     turn_sample,
-    unit_id,
+    unit_ids,
 )
 from memray_eval.types.json_text import candidate_from_json
 
@@ -74,7 +73,7 @@ def sessions_to_ask(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     for sample in read_block(table, asking):
         size += len(sample.context or "")
         for candidate in asking.candidates:
-            if not all(map(asking.resume_state.has, _units(sample, candidate))):
+            if not all(map(asking.resume_state.has, unit_ids(sample, candidate))):
                 rows.append((sample, candidate.model_dump_json()))
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
             yield _to_sessions(rows)
@@ -86,11 +85,6 @@ def _to_sessions(rows: Sequence[tuple[Sample, str]]) -> pa.Table:
     samples = samples_to_table([sample for sample, _ in rows])
     configs = pa.array([config for _, config in rows], pa.string())
     return samples.append_column("candidate_config", configs)
-
-
-def _units(sample: Sample, candidate: Candidate) -> list[str]:
-    numbers = range(1, sample.n_turns + 1)
-    return [unit_id(turn_id(sample, number), candidate, sample.suite) for number in numbers]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,7 +165,7 @@ class Sessions(AskingStage):
             (sample_from_row(row), candidate_from_json(row["candidate_config"]))
             for row in table.to_pylist()
         ]
-        wanted = [unit for sample, candidate in rows for unit in _units(sample, candidate)]
+        wanted = [unit for sample, candidate in rows for unit in unit_ids(sample, candidate)]
         stored = dict[str, Record]()
         for index, kind in self._indexes:
             found = self._folder.find_units(wanted, index, kind)
@@ -211,10 +205,9 @@ class Sessions(AskingStage):
 
     async def _ask_session(self, session: _Session, ask: Ask, emit: Emit) -> None:
         sample, talk = session.sample, list[Turn]()
-        for number in range(1, sample.n_turns + 1):
+        for number, unit in enumerate(unit_ids(sample, session.candidate), 1):
             if await self._check_for_the_end():
                 return
-            unit = unit_id(turn_id(sample, number), session.candidate, sample.suite)
             record = session.stored.get(unit)
             if record is not None:
                 if not self._asking.resume_state.has(unit):

@@ -42,6 +42,7 @@ from memray_eval.types.samples import (
     Unanswered,
     key_conflicts,
     pair_of,
+    session_of,
     turn_id,
     turn_sample,
 )
@@ -60,6 +61,7 @@ from memray_eval.types.scores import (
     join_jurors,
     split_jurors,
     unit_id,
+    unit_ids,
 )
 from memray_eval.types.summaries import (
     DISAGREEMENTS,
@@ -179,8 +181,10 @@ __all__ = [
     "join_jurors",
     "key_conflicts",
     "pair_of",
+    "session_of",
     "split_jurors",
     "turn_id",
     "turn_sample",
     "unit_id",
+    "unit_ids",
 ]

@@ -211,6 +211,12 @@ def turn_id(sample: Sample, number: int) -> str:
     return f"{sample.id}#{number}" if sample.is_session else sample.id
 
 
+def session_of(sample: Sample) -> str:
+    """The id of the session that a sample is a turn of; its own id if it is none."""
+    session, number = (sample.metadata.get(key) for key in (SESSION, TURN))
+    return session if sample.id == f"{session}#{number}" else sample.id
+
+
 class Unanswered(Frozen):
     """A candidate that gave no answer to the question of a pair, and why."""
 

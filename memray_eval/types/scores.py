@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen
 from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
-from memray_eval.types.samples import Sample
+from memray_eval.types.samples import Sample, turn_id
 
 RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
 QUESTIONS = "questions"  # before a "/" and the name of a model whose P(yes) made the score
@@ -136,6 +136,12 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
     run."""
     identity = f"[{json.dumps(sample_id, ensure_ascii=False)}, {_identity_of(candidate, suite)}]"
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+def unit_ids(sample: Sample, candidate: Candidate) -> list[str]:
+    """The units of a sample and a candidate: one, or one for each turn of a session."""
+    numbers = range(1, sample.n_turns + 1)
+    return [unit_id(turn_id(sample, number), candidate, sample.suite) for number in numbers]
 
 
 @lru_cache(256)

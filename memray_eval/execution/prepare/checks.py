@@ -157,11 +157,16 @@ def check_stop_rule(plan: RunPlan) -> None:
 
 
 def check_sessions(plan: RunPlan) -> None:
-    """Raises ConfigError if simulated users have no model, or the suite's prompts show no earlier
-    turns."""
+    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model, or
+    the suite's prompts show no earlier turns."""
     spec, scan = plan.spec, plan.scan
     if not plan.has_sessions:
         return
+    if spec.stop_rule is not None:
+        raise ConfigError(
+            f"stop_at: {spec.read.dataset} holds sessions, whose turns are not drawn one by one; "
+            "leave it out, or bound the run with limit"
+        )
     if scan.n_simulated and not spec.user_judges:
         raise ConfigError(
             f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "
