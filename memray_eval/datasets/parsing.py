@@ -68,6 +68,9 @@ class Fault(Frozen):
     message: str
 
 
+_NO_QUERY = Fault(field="query", message="missing")
+
+
 class InvalidSample(Exception):
     """A raw object is not a sample; `faults` says everything that is wrong with it."""
 
@@ -157,7 +160,7 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _DEFAULTS and _is_field(key, value):
+        if key in _DEFAULTS and (key not in ("turns", "user") or _is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
         elif key not in _DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
@@ -177,7 +180,7 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
             for fault in _to_faults(error)
             if fault.field not in {other.field for other in faults}
             # A session's first query is in these, which have a fault of their own
-            and (fault.field != "query" or fields.keys().isdisjoint(("turns", "user")))
+            and (fault != _NO_QUERY or fields.keys().isdisjoint(("turns", "user")))
         )
     else:
         if not faults:

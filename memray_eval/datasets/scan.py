@@ -23,7 +23,7 @@ from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.datasets.sources import entries, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
-from memray_eval.types import Record, Sample
+from memray_eval.types import Record, Sample, turn_ids
 from memray_eval.types.json_text import record_to_json, sample_to_json
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
@@ -485,11 +485,14 @@ def _check(
         sample, who = (
             (parsed.sample, parsed.candidate.name) if isinstance(parsed, Record) else (parsed, "")
         )
-        key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
-        first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
-        if first is not None:
-            text = f"a second sample with this id; the first is {first}"
-            raise invalid(text, "id", sample.id)
+        # A session's turns are samples of their own
+        for name in dict.fromkeys((sample.id, *turn_ids(sample))):
+            key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
+            place = entry.place or entry.path
+            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place)
+            if first is not None:
+                which = "sample" if name == sample.id else f"sample or turn {name}"
+                raise invalid(f"a second {which} with this id; the first is {first}", "id", name)
         return parsed
     except InvalidSample as error:
         return _to_problems(entry, error)

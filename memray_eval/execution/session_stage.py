@@ -141,9 +141,11 @@ class Sessions(AskingStage):
             return
         sessions = await asyncio.to_thread(self._open, table)
         answered: asyncio.Queue[pa.Table] = asyncio.Queue()
-        work = asyncio.gather(
-            *(self._ask_session(session, ask, answered.put_nowait) for session in sessions)
-        )
+        tasks = [
+            asyncio.create_task(self._ask_session(session, ask, answered.put_nowait))
+            for session in sessions
+        ]
+        work = asyncio.gather(*tasks)
         work.add_done_callback(lambda _: answered.put_nowait(RECORD_SCHEMA.empty_table()))
         held = RECORD_SCHEMA.empty_table()
         try:
@@ -154,7 +156,8 @@ class Sessions(AskingStage):
                     held = RECORD_SCHEMA.empty_table()
             await work
         finally:
-            work.cancel()
+            for task in tasks:
+                task.cancel()
             await self._reporter.report()
         yield held
 
@@ -210,7 +213,7 @@ class Sessions(AskingStage):
                 return
             record = session.stored.get(unit)
             if record is not None:
-                if not self._asking.resume_state.has(unit):
+                if not self._asking.resume_state.has(unit):  # an actor was lost with it
                     emit(self._context.to_table([record], "generate"))
             else:
                 if (said := await self._next_message(sample, talk)) is None:
@@ -218,8 +221,11 @@ class Sessions(AskingStage):
                 turn = _turn(sample, number, said, talk)
                 if said.fault:
                     self._fail([turn], session, f"the simulated user {said.fault}", emit)
+                    self._context.counter.add_unasked(sample.n_turns - number)
                     return
                 record = await self._ask_turn(turn, session, ask, emit)
+                if record.sample.metadata.get(SESSION_END):
+                    self._context.counter.add_unasked(sample.n_turns - number)
             if (why := _no_answer(record)) is not None:
                 later = range(number + 1, sample.n_turns + 1) if sample.turns else ()
                 turns = [_turn(sample, n, Played(sample.turns[n - 1]), talk) for n in later]
@@ -241,7 +247,7 @@ class Sessions(AskingStage):
         if sample.turns:
             return Played(message=sample.turns[len(talk) // 2])
         try:
-            return await play_user(sample, (*sample.history, *talk), self._user)
+            return await play_user(sample, talk, self._user)
         except (BudgetSpent, JudgeStalled) as error:
             self._is_stopping = True
             self._context.counter.stop(str(error))
@@ -262,7 +268,8 @@ class Sessions(AskingStage):
             unanswered(record, str(answered.column("error")[0].as_py()))
         ]
         is_last = turn.metadata.get(SESSION_END) is not None or not session.sample.user
-        if not is_last and (why := _no_answer(record)) is not None:
+        if not is_last and _no_answer(record) is not None:
+            why = (record.response and record.response.no_answer) or "failed"
             metadata = {**record.sample.metadata, SESSION_END: why}
             ended = record.sample.model_copy(update={"metadata": metadata})
             record = record.model_copy(update={"sample": ended})
@@ -289,7 +296,8 @@ def _turn(sample: Sample, number: int, played: Played, talk: Sequence[Turn]) -> 
     if played.calls:
         noted |= {USER_MODEL: played.model, USER_COST: played.noted()}
     if sample.user is not None and (played.fault or played.is_done or number == sample.n_turns):
-        noted[SESSION_END] = played.fault or ("done" if played.is_done else "max_turns")
+        noted[SESSION_END] = "done" if played.is_done else "max_turns"
+        noted |= {SESSION_END: "failed"} if played.fault else {}
     return turn_sample(sample, number, played.message or "(none)", talk, **noted)
 
 

@@ -73,10 +73,11 @@ class Played(NamedTuple):
 
 
 async def play_user(sample: Sample, talk: Sequence[Turn], judges: Sequence[Judge]) -> Played:
-    """The user's next message after a talk of this session. Where the model breaks its role, the
+    """The user's next message after this much of the session. Where the model breaks its role, the
     next of `judges` is asked: the same model once more. Raises JudgeError if it does not answer."""
     assert sample.user is not None
-    prompt, played = _messages(sample.id, sample.user, talk), Played()
+    number, talk = len(talk) // 2 + 1, (*sample.history, *talk)
+    prompt, played = _messages(sample.id, sample.user, number, talk), Played()
     for judge in judges:
         try:
             verdict = await judge.judge(prompt, UserReply)
@@ -91,8 +92,9 @@ async def play_user(sample: Sample, talk: Sequence[Turn], judges: Sequence[Judge
     return played
 
 
-def _messages(session: str, user: SimulatedUser, talk: Sequence[Turn]) -> list[Message]:
-    number = 1 + sum(turn.role == "user" for turn in talk)
+def _messages(
+    session: str, user: SimulatedUser, number: int, talk: Sequence[Turn]
+) -> list[Message]:
     rules = _RULES.format(
         persona=user.persona,
         goal=user.goal,

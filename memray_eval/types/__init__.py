@@ -43,7 +43,7 @@ from memray_eval.types.samples import (
     key_conflicts,
     pair_of,
     session_of,
-    turn_id,
+    turn_ids,
     turn_sample,
 )
 from memray_eval.types.scores import (
@@ -183,7 +183,7 @@ __all__ = [
     "pair_of",
     "session_of",
     "split_jurors",
-    "turn_id",
+    "turn_ids",
     "turn_sample",
     "unit_id",
     "unit_ids",

@@ -196,7 +196,7 @@ def turn_sample(
     place = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
     return sample.model_copy(
         update={
-            "id": turn_id(sample, number),
+            "id": turn_ids(sample)[number - 1],
             "query": message,
             "history": (*sample.history, *before),
             "metadata": {**own, **of_turn, **place, **noted},
@@ -206,15 +206,17 @@ def turn_sample(
     )
 
 
-def turn_id(sample: Sample, number: int) -> str:
-    """The id of a session's n-th turn as a sample."""
-    return f"{sample.id}#{number}" if sample.is_session else sample.id
+def turn_ids(sample: Sample) -> list[str]:
+    """The ids of a session's turns as samples; of a sample that is no session its own."""
+    if not sample.is_session:
+        return [sample.id]
+    return [f"{sample.id}#{number}" for number in range(1, sample.n_turns + 1)]
 
 
 def session_of(sample: Sample) -> str:
     """The id of the session that a sample is a turn of; its own id if it is none."""
     session, number = (sample.metadata.get(key) for key in (SESSION, TURN))
-    return session if sample.id == f"{session}#{number}" else sample.id
+    return str(session) if sample.id == f"{session}#{number}" else sample.id
 
 
 class Unanswered(Frozen):

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen
 from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
-from memray_eval.types.samples import Sample, turn_id
+from memray_eval.types.samples import Sample, turn_ids
 
 RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
 QUESTIONS = "questions"  # before a "/" and the name of a model whose P(yes) made the score
@@ -140,8 +140,7 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str) -> str:
 
 def unit_ids(sample: Sample, candidate: Candidate) -> list[str]:
     """The units of a sample and a candidate: one, or one for each turn of a session."""
-    numbers = range(1, sample.n_turns + 1)
-    return [unit_id(turn_id(sample, number), candidate, sample.suite) for number in numbers]
+    return [unit_id(name, candidate, sample.suite) for name in turn_ids(sample)]
 
 
 @lru_cache(256)
