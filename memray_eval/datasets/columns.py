@@ -248,6 +248,9 @@ def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str |
     else:
         what = f"no column is called {name}, and none looks like it"
     example = next((column for column in names if column not in Sample.model_fields), "COLUMN")
+    slips = {column: nearest(column, ("turns", "user")) for column in names}
+    if name == "query" and (meant := slips.get(example)) is not None:  # a session's first query
+        name, what = meant, f"{what}; did you mean {meant!r} by {example!r}?"
     return (
         f"{dataset}: {what}. Its columns: {', '.join(names)}. Say which is which:\n"
         f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"

@@ -304,7 +304,7 @@ def _session_note(sessions: SessionSummary) -> str:
         parts.append(
             f"from the second turn on {share:.0%} of the prompt tokens were in the prefix cache"
         )
-    if sessions.user_calls:
+    if sessions.user_models:
         tokens = sessions.user_input_tokens + sessions.user_output_tokens
         parts.append(
             f"the users' messages are by {', '.join(sessions.user_models)}: "

@@ -293,7 +293,7 @@ def _turn(sample: Sample, number: int, played: Played, talk: Sequence[Turn]) -> 
     """The n-th turn of a session as a sample; of a simulated one with who wrote it, what that took,
     and why it is the last, if it is."""
     noted: dict[str, Any] = {}
-    if played.calls:
+    if played.model:
         noted |= {USER_MODEL: played.model, USER_COST: played.noted()}
     if sample.user is not None and (played.fault or played.is_done or number == sample.n_turns):
         noted[SESSION_END] = "done" if played.is_done else "max_turns"

@@ -69,7 +69,7 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:
         calls = "judge calls"
-        if any(sessions.user_calls for sessions in summary.sessions):
+        if any(sessions.user_models for sessions in summary.sessions):
             calls = "calls of judges and simulated users"
         cost = f", and {calls} for {cost_text(summary.cost_usd, unpriced)}"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"

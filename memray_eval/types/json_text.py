@@ -34,9 +34,9 @@ _encode_changed = json.JSONEncoder(
 def sample_to_json(sample: Sample) -> str:
     """A sample; one that is no session is told without `turns` and `user`. Raises ValueError where
     it holds what JSON cannot."""
-    fields = _fields(sample)
+    fields = dict(_fields(sample))
     if not sample.is_session:
-        fields = {name: value for name, value in fields.items() if name not in ("turns", "user")}
+        del fields["turns"], fields["user"]
     return _encode(fields)
 
 

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.columns import find_columns
 from memray_eval.datasets.parsing import InvalidSample, parse_sample
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.datasets.scan import scan
 from memray_eval.datasets.scan_store import restore_scan, store_scan
+from memray_eval.errors import DataError
 from memray_eval.results.schema import samples_from_table, samples_to_table
 from memray_eval.text_processing.sample_text import memory_lines
 from memray_eval.types import Sample, Turn, session_of, turn_sample, unit_ids
@@ -86,6 +88,13 @@ def test_turns_of_both_speakers_are_a_history(tmp_path: Path) -> None:
     assert not find_columns(
         str(write_lines(tmp_path / "b.jsonl", [{"turns": ["Hi."]}])), {}, False, True
     ).guessed
+
+
+def test_a_slip_of_turns_is_told_with_a_mapping_that_works(tmp_path: Path) -> None:
+    path = str(write_lines(tmp_path / "a.jsonl", [{"truns": ["Hi.", "Bye."]}]))
+    with pytest.raises(DataError, match=r"did you mean 'turns'.*\n  --map turns=truns\n"):
+        find_columns(path, {}, False, True)
+    assert find_columns(path, {"turns": ColumnSource({"from": "truns"})}, False, True).map
 
 
 @pytest.mark.parametrize("limit", [None, 2])
