@@ -35,6 +35,7 @@ from memray_eval.config.sections import (
     Provider,
     RubricMetric,
     ServerConfig,
+    SimulatedUserConfig,
     Sinks,
     SuiteTemplate,
     WordList,
@@ -121,6 +122,8 @@ class RunConfig(Frozen):
     """The longest that a metric of your own may work on one response."""
     affect: AffectConfig = AffectConfig()
     """How the user's emotion and traits are found where a sample gives none."""
+    simulated_user: SimulatedUserConfig | None = None
+    """The model that plays the users of simulated sessions."""
     engine: EngineConfig = EngineConfig()
     """How vLLM runs the candidates' models."""
     engines: dict[str, dict[str, Any]] = Field(default_factory=dict)

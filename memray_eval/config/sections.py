@@ -643,6 +643,14 @@ class AffectConfig(Frozen):
         return self.speech != "uniform" and self.speech_weight > 0
 
 
+class SimulatedUserConfig(Frozen):
+    """Who plays the users of samples that have a `user` in place of `turns`. Its calls are judge
+    calls: with keys, limits, prices, a budget and a memory, but counted apart."""
+
+    model: str
+    """The model, named as a judge is, such as openai/gpt-4o-mini or NAME/MODEL."""
+
+
 class ClusterConfig(Frozen):
     """Where the job runs. A run that waits for room holds a placement group for each engine, which
     an autoscaler adds nodes for; a `wait_s` of 0 refuses at once what does not fit beside what

@@ -24,7 +24,11 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     named = dict(data)
     if "judge" in named:
         named["judge"] = _name_functions(named["judge"], servers)
-    for section, key in (("judging", "fallbacks"), ("affect", "judge")):
+    for section, key in (
+        ("judging", "fallbacks"),
+        ("affect", "judge"),
+        ("simulated_user", "model"),
+    ):
         if isinstance(named.get(section), dict) and named[section].get(key):
             judges = _name_functions(named[section][key], servers)
             named[section] = {**named[section], key: judges}

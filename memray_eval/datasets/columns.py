@@ -28,7 +28,7 @@ from memray_eval.types import Sample
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset
 RESPONSE = "response"
-OBJECTS = ("memory", "traits", "emotion", "metadata")
+OBJECTS = ("memory", "traits", "emotion", "metadata", "user")
 TEXTS = ("id", "query", "task", "context", "language", "scenario", "prompt_type", RESPONSE)
 # What others call a field, the likeliest first; a column is taken once.
 COMMON_NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -161,6 +161,8 @@ def find_columns(
     if rows and may_guess:
         guessed = _guess(columns, by_job, has_responses, rows)
         named = {*columns, *by_job, *guessed}
+        if named & {"turns", "user"}:  # a session has its first query there
+            named.add("query")
         for name in needed:
             # An error stands in the place of a response
             if name not in named and not (name == RESPONSE and "error" in named):
@@ -211,6 +213,8 @@ def _guess(
     taken = {source["from"] for source in chosen.values()} | (
         set(columns) & (Sample.model_fields.keys() | {RESPONSE})
     )
+    if any(isinstance(turn, Mapping) for row in rows for turn in _listed(row.get("turns"))):
+        taken.discard("turns")  # of both speakers: a history
     guessed: dict[str, str] = {}
     for name, common in COMMON_NAMES.items():
         if name in chosen or name in columns or (name == RESPONSE and not has_responses):
@@ -230,6 +234,10 @@ def _guess(
     return {name: guessed[name] for name in guessed if name == "answers" or not is_ours}
 
 
+def _listed(value: object) -> Sequence[object]:
+    return value if isinstance(value, list | tuple) else ()
+
+
 def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str | None) -> str:
     names = list(columns)
     if wanted is not None:
@@ -240,6 +248,9 @@ def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str |
     else:
         what = f"no column is called {name}, and none looks like it"
     example = next((column for column in names if column not in Sample.model_fields), "COLUMN")
+    slips = {column: nearest(column, ("turns", "user")) for column in names}
+    if name == "query" and (meant := slips.get(example)) is not None:  # a session's first query
+        name, what = meant, f"{what}; did you mean {meant!r} by {example!r}?"
     return (
         f"{dataset}: {what}. Its columns: {', '.join(names)}. Say which is which:\n"
         f"  --map {name}={example}\nor in the job:\n  columns:\n    {name}: {example}\n"

@@ -24,7 +24,7 @@ _QUOTE = 2
 # Of the bytes that tell the structure of JSON without escapes
 _KINDS = np.zeros(256, dtype=np.int8)
 _KINDS[list(b"[{")], _KINDS[list(b"]}")], _KINDS[ord('"')] = 1, -1, _QUOTE
-LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes")
+LISTS = ("required_keys", "forbidden_keys", "neutral_keys", "answers", "classes", "turns")
 # Fields of a sample of which a text, or a list of texts, needs no further look
 _TEXTS = frozenset(
     ("id", "suite", "task", "query", "context", "language", "scenario", "prompt_type")
@@ -66,6 +66,9 @@ class Fault(Frozen):
 
     field: str = ""
     message: str
+
+
+_NO_QUERY = Fault(field="query", message="missing")
 
 
 class InvalidSample(Exception):
@@ -157,10 +160,10 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
     fields: dict[str, Any] = {"suite": suite}
     own: dict[str, Any] = {}
     for key, value in raw.items():
-        if key in _DEFAULTS:
+        if key in _DEFAULTS and (key not in ("turns", "user") or _is_field(key, value)):
             if value is not None and key != "suite":
                 fields[key] = value
-        elif checks_spelling and (hint := _nearest_field(str(key))):
+        elif key not in _DEFAULTS and checks_spelling and (hint := _nearest(str(key), value)):
             faults.append(Fault(field=str(key), message=f"no such field; did you mean {hint!r}?"))
         else:
             own[str(key)] = value
@@ -176,6 +179,8 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
             fault
             for fault in _to_faults(error)
             if fault.field not in {other.field for other in faults}
+            # A session's first query is in these, which have a fault of their own
+            and (fault != _NO_QUERY or fields.keys().isdisjoint(("turns", "user")))
         )
     else:
         if not faults:
@@ -214,9 +219,22 @@ def _is_name(text: str) -> bool:
     return True
 
 
+def _is_field(name: str, value: Any) -> bool:
+    """Whether a value is one of that field. Others call an id `user`, and count `turns`."""
+    if name == "user":
+        return isinstance(value, dict) and not value.keys().isdisjoint(("persona", "goal"))
+    return name != "turns" or not isinstance(value, int | float)
+
+
+def _nearest(name: str, value: Any) -> str | None:
+    """The field of a sample that a name looks like a misspelling of, if it could hold the value."""
+    hint = _nearest_field(name)
+    could_be = isinstance(value, list) if hint == "turns" else _is_field(hint or "", value)
+    return hint if could_be else None
+
+
 @lru_cache(1024)
 def _nearest_field(name: str) -> str | None:
-    """The field of a sample that a name looks like a misspelling of."""
     return nearest(name, Sample.model_fields)
 
 
@@ -257,6 +275,8 @@ def _describe(problem: Any) -> str:
             "must be text, a number, true/false or a list of these, not "
             f"{_json_type(problem['input'])}"
         )
+    if problem["type"] == "extra_forbidden":
+        return "no such key"
     if problem["type"] in ("string_type", "dict_type", "tuple_type", "list_type"):
         wanted = {"string_type": "text", "dict_type": "an object"}.get(problem["type"], "a list")
         return f"must be {wanted}, not {_json_type(problem['input'])}"

@@ -23,7 +23,7 @@ from memray_eval.datasets.shards import Entry, Shard
 from memray_eval.datasets.sources import entries, read_questions, sources_of
 from memray_eval.datasets.spreading import Spread
 from memray_eval.ports import PublishedFiles
-from memray_eval.types import Record, Sample
+from memray_eval.types import Record, Sample, turn_ids
 from memray_eval.types.json_text import record_to_json, sample_to_json
 
 ProblemHandler: TypeAlias = Callable[[Problem], None]
@@ -38,8 +38,9 @@ STRETCH_ROWS, MOST_STRETCHES = 32_768, 64
 class Scan:
     """What a scan found.
 
-    `fingerprint` is a digest of the samples in order. `context_chars` is the length of all
-    contexts together. `suites` counts the responses that name a suite, by its name, and
+    `n_later_turns` are the turns after the first of `n_sessions` samples; a model plays the user of
+    `n_simulated`. `fingerprint` is a digest of the samples in order. `context_chars` is the length
+    of all contexts together. `suites` counts the responses that name a suite, by its name, and
     `context_files` are the files that samples name for their contexts. A scan keeps a hash of each
     id in memory, and each entry's place if it reads by context or spreads a limit."""
 
@@ -50,6 +51,20 @@ class Scan:
     context_chars: int = 0
     suites: Counter[str] = field(default_factory=Counter)
     context_files: set[str] = field(default_factory=set)
+    n_sessions: int = 0
+    n_later_turns: int = 0
+    n_simulated: int = 0
+
+    @property
+    def n_asked(self) -> int:
+        """How often a candidate is asked: for each sample once, for a session each turn."""
+        return self.n_samples + self.n_later_turns
+
+    def count_session(self, sample: Sample) -> None:
+        if sample.is_session:
+            self.n_sessions += 1
+            self.n_later_turns += sample.n_turns - 1
+            self.n_simulated += sample.user is not None
 
 
 class FirstPlaces:
@@ -236,7 +251,9 @@ def scan_source(
             if on_taken is not None:
                 on_taken(to_order_entry(source, entry, outcome))
             result.n_samples += 1
-            context = (outcome.sample if isinstance(outcome, Record) else outcome).context
+            sample = outcome.sample if isinstance(outcome, Record) else outcome
+            result.count_session(sample)
+            context = sample.context
             result.context_chars += len(context or "")
             if suites := _named_suites(entry, reading):
                 result.suites.update(suites)
@@ -273,6 +290,9 @@ def _add(total: Scan, part: Scan) -> None:
     total.context_chars += part.context_chars
     total.suites.update(part.suites)
     total.context_files |= part.context_files
+    total.n_sessions += part.n_sessions
+    total.n_later_turns += part.n_later_turns
+    total.n_simulated += part.n_simulated
 
 
 class _TakenEntry(NamedTuple):
@@ -285,6 +305,7 @@ class _TakenEntry(NamedTuple):
     context_chars: int
     suites: tuple[str, ...]
     ordered: OrderEntry
+    session: Sample | None
 
 
 def _scan_spread(
@@ -318,6 +339,8 @@ def _scan_spread(
         len(taken),
         sum(sample.context_chars for sample in taken),
     )
+    for session in filter(None, (sample.session for sample in taken)):
+        result.count_session(session)
     result.suites.update(suite for sample in taken for suite in sample.suites)
     result.context_files = context_files
     result.fingerprint = hashlib.blake2b(
@@ -369,7 +392,8 @@ def _to_taken(
     ordered: OrderEntry,
 ) -> _TakenEntry:
     """What the scan keeps of an entry: no texts, which may be long."""
-    context = (outcome.sample if isinstance(outcome, Record) else outcome).context
+    sample = outcome.sample if isinstance(outcome, Record) else outcome
+    context = sample.context
     shared = (
         hashlib.blake2b(context.encode("utf-8", "surrogatepass")).hexdigest()
         if context and reading.by_context
@@ -384,6 +408,7 @@ def _to_taken(
         len(context or ""),
         _named_suites(entry, reading),
         ordered,
+        sample.model_copy(update={"context": None}) if sample.is_session else None,
     )
 
 
@@ -462,13 +487,16 @@ def _check(
             if isinstance(parsed, Record)
             else (parsed, "", 1)
         )
+        # A session's turns are samples of their own
         who += f"\x1f{again}" if again > 1 else ""
-        key = hashlib.blake2b(f"{who}\n{sample.id}".encode(), digest_size=8).digest()
-        first = seen.find_or_add(int.from_bytes(key, "big", signed=True), entry.place or entry.path)
-        if first is not None:
-            what = f"answer of epoch {again}" if again > 1 else "sample"
-            text = f"a second {what} with this id; the first is {first}"
-            raise invalid(text, "id", sample.id)
+        for name in dict.fromkeys((sample.id, *turn_ids(sample))):
+            key = hashlib.blake2b(f"{who}\n{name}".encode(), digest_size=8).digest()
+            place = entry.place or entry.path
+            first = seen.find_or_add(int.from_bytes(key, "big", signed=True), place)
+            if first is not None:
+                which = f"answer of epoch {again}" if again > 1 else "sample"
+                which += "" if name == sample.id else f" or turn {name}"
+                raise invalid(f"a second {which} with this id; the first is {first}", "id", name)
         return parsed
     except InvalidSample as error:
         return _to_problems(entry, error)

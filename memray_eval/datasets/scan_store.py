@@ -48,6 +48,9 @@ class StoredScan(Frozen):
     context_chars: int
     suites: dict[str, int]
     shards: tuple[Shard, ...]
+    n_sessions: int = 0
+    n_later_turns: int = 0
+    n_simulated: int = 0
 
     def to_scan(self) -> Scan:
         return Scan(
@@ -58,6 +61,9 @@ class StoredScan(Frozen):
             context_chars=self.context_chars,
             suites=Counter(self.suites),
             context_files=set(self.context_files),
+            n_sessions=self.n_sessions,
+            n_later_turns=self.n_later_turns,
+            n_simulated=self.n_simulated,
         )
 
 
@@ -121,6 +127,9 @@ def store_scan(
         context_chars=scan.context_chars,
         suites=dict(scan.suites),
         shards=tuple(scan.shards),
+        n_sessions=scan.n_sessions,
+        n_later_turns=scan.n_later_turns,
+        n_simulated=scan.n_simulated,
     )
     return stored.model_dump(mode="json", exclude_defaults=True)
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import posixpath
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
@@ -35,7 +36,7 @@ from memray_eval.judges.judge_factory import build_judges
 from memray_eval.judges.router import JudgeAssignment
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.results.schema import samples_to_table
-from memray_eval.types import Candidate, Sample, unit_id
+from memray_eval.types import Candidate, Sample, unit_ids
 
 if TYPE_CHECKING:  # they import what no worker needs
     from memray_eval.affect.speech_client import SpeechServer
@@ -53,8 +54,8 @@ def affect_arguments(
 ) -> tuple[Any, ...]:
     """The arguments of EnrichSamples for a run."""
     spec = plan.spec
-    how = spec.read.reader, candidates, plan.resume_state, spec.affect, spec.judging
-    return *how, spec.affect_judges, services, url, context
+    asked = spec.read.reader, candidates, spec.epochs, plan.resume_state
+    return *asked, spec.affect, spec.judging, spec.affect_judges, services, url, context
 
 
 class EnrichSamples(AskingStage):
@@ -65,6 +66,7 @@ class EnrichSamples(AskingStage):
         self,
         reading: SampleReader,
         candidates: Sequence[Candidate],
+        epochs: int,
         resume_state: ResumeState,
         config: AffectConfig,
         judging: JudgingConfig,
@@ -74,7 +76,8 @@ class EnrichSamples(AskingStage):
         context: StageContext,
     ) -> None:
         super().__init__(services, url, context)
-        self._reading, self._candidates, self._resume_state = reading, candidates, resume_state
+        self._reading, self._resume_state = reading, resume_state
+        self._asked = [*product(candidates, range(1, epochs + 1))]
         self._config, self._judging, self._choices = config, judging, choices
         self._backends: AffectBackends | None = None
         self._counted: Counter[str] = Counter()
@@ -124,8 +127,8 @@ class EnrichSamples(AskingStage):
         return [sample for enriched in alone for sample in enriched or ()]
 
     def _is_unfinished(self, sample: Sample) -> bool:
-        units = (unit_id(sample.id, candidate, sample.suite) for candidate in self._candidates)
-        return not all(self._resume_state.has(unit) for unit in units)
+        units = (unit for asked in self._asked for unit in unit_ids(sample, *asked))
+        return not all(map(self._resume_state.has, units))
 
     def _count(self, samples: Sequence[Sample]) -> None:
         """Tells the run how many emotions and traits were read, heard, degraded; why, the first

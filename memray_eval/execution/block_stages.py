@@ -270,7 +270,7 @@ class AskServers:
         self._config, self._context = config, context
         self._client = cache(self._new_client)
         # What this actor is to make again was written before it was started
-        self._stored = RunFolder(context.folder).index_responses() if is_restarted() else None
+        self._stored = RunFolder(context.folder).index_units() if is_restarted() else None
 
     def _new_client(self, candidate_json: str) -> Generator:
         candidate = candidate_from_json(candidate_json)
@@ -288,12 +288,16 @@ class AskServers:
             return
         if self._stored is not None:
             table = await asyncio.to_thread(take_stored, table, self._context, self._stored)
+        yield await self.answer(table)
+
+    async def answer(self, table: pa.Table) -> pa.Table:
+        """Rows of SERVER_SCHEMA with what was answered, as rows of RECORD_SCHEMA."""
         columns = table.select([PROMPT, TRUNCATED, "candidate_config", "sample_id", "epoch"])
         with report_block(self._context.counter, "generate") as done:
             answers = await asyncio.gather(*map(self._ask, columns.to_pylist()))
             answered = self._context.add_answers(table.select(RECORD_SCHEMA.names), answers)
             done.rows, done.failed = answered.num_rows, _n_ungenerated(answered)
-        yield answered
+        return answered
 
     async def _ask(self, row: dict[str, Any]) -> Response | None:
         if row[PROMPT] is None:  # it could not be built, or the answer is there already

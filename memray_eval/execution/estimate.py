@@ -39,7 +39,8 @@ from memray_eval.metric import RULES, JudgedMetric
 from memray_eval.ports import Verdict
 from memray_eval.stages.judge import JudgingOptions, prompts_of_record
 from memray_eval.text_processing.judge_prompts import JudgePrompt
-from memray_eval.types import EXISTING, Candidate, Frozen, Message, Record, Score
+from memray_eval.text_processing.sample_text import history_lines
+from memray_eval.types import EXISTING, USER_MODEL, Candidate, Frozen, Message, Record, Score
 
 CALL_CPU_S = 0.004  # of one core, for a judge call: tests/bench/judge_throughput.py
 # of one core, for a unit of 12 scores: to an Arrow table, back, and into a Parquet file of 64 rows
@@ -48,6 +49,9 @@ PROMPT_CPU_S = 1e-6  # of one core, for a token of a prompt to an engine: read, 
 BATCH_S = 86_400.0  # providers end a batch within a day
 # Ray, its workers, and an engine where there is one
 STARTUP_S = {"vllm": 90.0, "openai": 12.0, "code": 12.0, EXISTING: 10.0}
+
+
+PLAYED_TOKENS = 250  # of what a simulated user's model is told, beside the conversation
 
 
 class _Load(NamedTuple):
@@ -191,7 +195,8 @@ def estimate(
     reader = PromptReader(spec)
     sampled = list(sample_units(spec, scan, reader))
     records = [unit.record for unit in sampled]
-    units = spec.units_of(samples or scan.n_samples)
+    turns = scan.n_asked / max(1, scan.n_samples)
+    units = spec.units_of(round((samples or scan.n_samples) * turns))
     scale = units / max(1, len(sampled))
     prompt_tokens = sum(unit.prompt.tokens for unit in sampled if unit.prompt) * scale
     answered = _answer_tokens(records, scale)
@@ -448,10 +453,17 @@ def _judge_load(spec: RunSpec, records: Sequence[Record], scale: float) -> dict[
                     )
                     of_judge, band = loads[judge.name], price.band(tokens)
                     of_judge[band] = call.plus(of_judge[band]) if band in of_judge else call
-    return {
+    scaled = {
         name: [_Load(*(figure * scale for figure in load)) for load in parts.values()]
         for name, parts in loads.items()
     }
+    for choice in spec.user_judges.values():
+        played = [record for record in records if USER_MODEL in record.sample.metadata]
+        tokens = sum(_tokens(history_lines(record.sample)) + PLAYED_TOKENS for record in played)
+        output = len(played) * spec.assumptions.verdict_tokens
+        load = _Load(len(played) * scale, tokens * scale, output * scale)
+        scaled.setdefault(choice.judge, []).append(load)
+    return scaled
 
 
 def _cached_tokens(prompt: Sequence[Message], cache: PromptCache) -> tuple[float, float]:

@@ -4,7 +4,7 @@ built, as an engine would get them."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -21,7 +21,16 @@ from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.tokenizers import load_tokenizer
 from memray_eval.ports import Tokenizer
 from memray_eval.stages.generate import new_record
-from memray_eval.types import Candidate, Prompt, Record, Response
+from memray_eval.types import (
+    USER_MODEL,
+    Candidate,
+    Prompt,
+    Record,
+    Response,
+    Sample,
+    Turn,
+    turn_sample,
+)
 
 SAMPLED = 200
 COUNTED = 2000  # characters of a prompt that its model's tokenizer counts
@@ -49,23 +58,46 @@ def sample_units(spec: RunSpec, scan: Scan, reader: PromptReader) -> Iterator[Sa
         opened = set[str]()  # models whose prompts of this block have begun
         for sample in itertools.islice(read_samples(shard, reading), rows):
             for candidate, epoch in itertools.product(spec.candidates, range(1, spec.epochs + 1)):
-                record = new_record(sample, candidate, epoch)
-                try:
-                    prompt = spec.suite.prompt(sample, candidate)
-                except Exception as error:  # it will be an error of its unit, and costs nothing
-                    failed = Response(error=describe_error(error))
-                    yield SampledUnit(record.model_copy(update={"response": failed}))
-                    continue
-                # An answer of the expected length that metrics take for one.
-                most = prompt.answer_tokens(candidate)
-                length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
-                text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
-                engine_prompt = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
-                yield SampledUnit(
-                    record.model_copy(update={"response": Response(text=text)}),
-                    engine_prompt._replace(opens_block=candidate.model not in opened),
-                )
-                opened.add(candidate.model)
+                talk: list[Turn] = []
+                for number in range(1, sample.n_turns + 1):
+                    turn = _turn_of(sample, number, talk)
+                    record = new_record(turn, candidate, epoch)
+                    unit = _sample_unit(record, turn, spec, reader, candidate.model in opened)
+                    opened |= {candidate.model} if unit.prompt is not None else set()
+                    answer = unit.record.response.text if unit.record.response else ""
+                    talk += [
+                        Turn(role="user", content=turn.query),
+                        Turn(role="assistant", content=answer),
+                    ]
+                    yield unit
+
+
+def _turn_of(sample: Sample, number: int, talk: Sequence[Turn]) -> Sample:
+    """The n-th turn of a session; a simulated user says as much each time as at first."""
+    message = sample.turns[number - 1] if sample.turns else sample.query
+    played = {USER_MODEL: ""} if sample.user is not None and number > 1 else {}
+    return turn_sample(sample, number, message, talk, **played)
+
+
+def _sample_unit(
+    record: Record, sample: Sample, spec: RunSpec, reader: PromptReader, is_later: bool
+) -> SampledUnit:
+    """A unit with an answer of the expected length that metrics take for one; `is_later`: not the
+    first of its model in its block."""
+    candidate = record.candidate
+    try:
+        prompt = spec.suite.prompt(sample, candidate)
+    except Exception as error:  # it will be an error of its unit, and costs nothing
+        failed = Response(error=describe_error(error))
+        return SampledUnit(record.model_copy(update={"response": failed}))
+    most = prompt.answer_tokens(candidate)
+    length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
+    text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
+    engine_prompt = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
+    return SampledUnit(
+        record.model_copy(update={"response": Response(text=text)}),
+        engine_prompt._replace(opens_block=not is_later),
+    )
 
 
 def _spread_shards(spec: RunSpec, scan: Scan) -> Iterator[tuple[Shard, int, bool]]:

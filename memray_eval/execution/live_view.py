@@ -150,17 +150,22 @@ class ViewState:
             while len(seen) > 2 and seen[1][0] <= now - RECENT_S:
                 seen.popleft()
 
+    @property
+    def _total(self) -> int:
+        """The units that the run is to have."""
+        return self._outline.size.total - self._snapshot.unasked
+
     def view(self, width: int, is_last: bool = False) -> list[str]:
         """The view on a terminal of so many columns; the last one names nothing that is to come."""
-        size = self._outline.size
+        total = self._total
         phase = f", {_PHASES[self._phase]}" if self._phase in _PHASES else ""
         elapsed = clock_text(self._now - self._began)
-        lines = [f"{self._outline.name}: {size.total:,} units, {elapsed}{phase}"]
+        lines = [f"{self._outline.name}: {total:,} units, {elapsed}{phase}"]
         for name in self._outline.stages:
             done, rate = self._done(name), self._stage_rate(name)
-            blocks = round(BAR_WIDTH * min(1.0, done / max(1, size.total)))
+            blocks = round(BAR_WIDTH * min(1.0, done / max(1, total)))
             bar = "█" * blocks + "░" * (BAR_WIDTH - blocks)
-            lines.append(f"{name:>9} {bar} {done:>9,}/{size.total:,}  {rate}".rstrip())
+            lines.append(f"{name:>9} {bar} {done:>9,}/{total:,}  {rate}".rstrip())
         for name, judge in self._asked_judges():
             lines.append(f"    judge {name}: {self._calls(name, judge)}")
             if judge.limit is not None and not is_last:
@@ -176,7 +181,7 @@ class ViewState:
 
     def line(self, is_last: bool = False) -> str:
         """The same in a line."""
-        snapshot, names, total = self._snapshot, self._outline.stages, self._outline.size.total
+        snapshot, names, total = self._snapshot, self._outline.stages, self._total
         parts = ["  ".join(f"{name} {self._done(name)}/{total}" for name in names)]
         for name, judge in self._asked_judges():
             limit = None if is_last else judge.limit
@@ -253,7 +258,7 @@ class ViewState:
     def _first_wait(self) -> Sequence[str]:
         """The thing that the first stage without any unit waits for."""
         for stage in self._outline.stages_of(self._phase):
-            is_done = self._done(stage) >= self._outline.size.total
+            is_done = self._done(stage) >= self._total
             if not is_done and not self._outline.progress(self._snapshot, stage):
                 what = self._outline.first_waits.get(stage)
                 return (what,) if what else ()
@@ -291,7 +296,7 @@ class TimeLeft:
         outline, ends, is_least = self._outline, dict[str, float](), False
         for name in outline.stages_of(phase):
             done = outline.progress(snapshot, name)
-            to_do = outline.size.total - outline.size.before(name) - done
+            to_do = outline.size.total - snapshot.unasked - outline.size.before(name) - done
             if name == "read" or to_do <= 0:
                 continue
             if done:

@@ -38,6 +38,7 @@ from memray_eval.execution.resume_state import find_waiting
 from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_plan import Group, RunPlan
 from memray_eval.execution.services import JudgeServices, service_options, start_services
+from memray_eval.execution.session_stage import AskSessions, session_spec, sessions_to_ask
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.execution.waiting import Waiting
 from memray_eval.provider_http.open_clients import closing_clients
@@ -146,6 +147,9 @@ class LocalExecutor:
         """The responses of candidates that are asked together, once they are kept."""
         server, rows = self._spec.server, self._plan.block_rows
         at_once = math.ceil(2 * server.max_in_flight / rows)
+        if self._plan.has_sessions:
+            spec = session_spec(self._plan, self._asking(group), self._services, None)
+            return map_blocks(self._read_prompts(group), AskSessions(spec, server), at_once)
         answered = map_blocks(self._read_prompts(group), AskServers(server, self._context), at_once)
         kept = WriteParts(self._folder.path, RESPONSES, self._context.counter)
         return map_blocks(answered, kept, BLOCKS_AT_ONCE)
@@ -180,19 +184,12 @@ class LocalExecutor:
         )
 
     def _read_prompts(self, group: Group) -> Blocks:
-        """Rows that servers can be asked with."""
-        asking = PromptSpec(
-            reading=self._spec.read.reader,
-            suite=self._spec.suite_source,
-            candidates=group,
-            epochs=self._spec.epochs,
-            resume_state=self._plan.resume_state,
-            context=self._context,
-            rows=self._plan.block_rows,
-        )
+        """Rows that servers can be asked with, or sessions."""
+        asking = self._asking(group)
+        read = sessions_to_ask if self._plan.has_sessions else prompts_for_servers
 
         async def ask(table: pa.Table) -> Blocks:
-            for block in prompts_for_servers(table, asking):
+            for block in read(table, asking):
                 yield block
                 await asyncio.sleep(0)
 
@@ -203,6 +200,17 @@ class LocalExecutor:
             *affect_arguments(self._plan, group, self._services, None, self._context)
         )
         return map_blocks(map_blocks(shards, enrich), ask)
+
+    def _asking(self, group: Group) -> PromptSpec:
+        return PromptSpec(
+            reading=self._spec.read.reader,
+            suite=self._spec.suite_source,
+            candidates=group,
+            epochs=self._spec.epochs,
+            resume_state=self._plan.resume_state,
+            context=self._context,
+            rows=self._plan.block_rows,
+        )
 
     def _score(self, records: Blocks) -> Blocks:
         spec = self._spec

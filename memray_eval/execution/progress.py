@@ -80,7 +80,8 @@ class JudgeNow(Frozen):
 
 class Snapshot(Frozen):
     """A run at a moment. `lines` are new ones for a person; `spent` is what judge calls cost in
-    this session; `stopping` says why the run ends early."""
+    this session; `stopping` says why the run ends early. `unasked` units of the plan are not to
+    come any more."""
 
     stages: dict[str, StageCount] = Field(default_factory=dict)
     lines: tuple[str, ...] = ()
@@ -88,6 +89,7 @@ class Snapshot(Frozen):
     spent: Spending = Spending()
     first_failure: FailedUnit | None = None
     stopping: str | None = None
+    unasked: int = 0
 
     @property
     def n_failed(self) -> int:

@@ -99,6 +99,11 @@ class PromptSpec:
 def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of ENGINE_SCHEMA: every sample asked of every candidate in every epoch, but
     for what an earlier session did."""
+    return _blocks(table, asking, *engine_requests(asking))
+
+
+def engine_requests(asking: PromptSpec) -> tuple[RequestBuilder, pa.Schema]:
+    """What an engine is asked with, as rows of ENGINE_SCHEMA."""
     tokenizer = load_tokenizer(asking.candidates[0].model)
     window = asking.max_model_len or window_of(asking.candidates[0].model)
 
@@ -116,12 +121,17 @@ def prompts_for_engine(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table
         }
         return row, rendered.kept
 
-    return _blocks(table, asking, build_request, ENGINE_SCHEMA)
+    return build_request, ENGINE_SCHEMA
 
 
 def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Table]:
     """Shards to rows of SERVER_SCHEMA. A prompt is cut where the candidate says with which
     tokenizer and where."""
+    return _blocks(table, asking, *server_requests())
+
+
+def server_requests() -> tuple[RequestBuilder, pa.Schema]:
+    """What a server is asked with, as rows of SERVER_SCHEMA."""
 
     def build_request(prompt: Prompt, candidate: Candidate) -> tuple[Row, Sequence[Passage]]:
         truncated, kept = None, prompt.passages
@@ -141,7 +151,7 @@ def prompts_for_servers(table: pa.Table, asking: PromptSpec) -> Iterator[pa.Tabl
         bare = prompt.model_dump(include={field.name for field in _PROMPT_TYPE})
         return {PROMPT: bare, TRUNCATED: truncated}, kept
 
-    return _blocks(table, asking, build_request, SERVER_SCHEMA)
+    return build_request, SERVER_SCHEMA
 
 
 def window_of(model: str) -> int | None:
@@ -182,7 +192,7 @@ def _blocks(
     table: pa.Table, asking: PromptSpec, build_request: RequestBuilder, schema: pa.Schema
 ) -> Iterator[pa.Table]:
     # What a task that is done again is to make was written before
-    index = RunFolder(asking.context.folder).index_responses() if asking.is_repeated() else {}
+    index = RunFolder(asking.context.folder).index_units() if asking.is_repeated() else {}
     rows: list[tuple[Record, Row]] = []
     size, started = 0, time.time()
     for record, row in _rows(table, asking, build_request):
@@ -190,15 +200,28 @@ def _blocks(
         messages = row.get(PROMPT, {}).get("messages", ())
         size += len(row.get(TOKENS, b"")) + sum(len(message["content"]) for message in messages)
         if len(rows) >= asking.rows or size >= BLOCK_BYTES:
-            yield _to_block(rows, schema, asking, index, started)
+            yield _to_block(rows, schema, asking.context, index, started)
             rows, size, started = [], 0, time.time()
-    yield _to_block(rows, schema, asking, index, started)
+    yield _to_block(rows, schema, asking.context, index, started)
+
+
+def prepare_row(
+    record: Record,
+    sample: Sample,
+    suite: Suite,
+    build_request: RequestBuilder,
+    schema: pa.Schema,
+    context: StageContext,
+) -> pa.Table:
+    """The row that asks for a record's response; `sample` is its own, with its context."""
+    started = time.time()
+    return _to_block([_row(record, sample, suite, build_request)], schema, context, {}, started)
 
 
 def _to_block(
     rows: Sequence[tuple[Record, Row]],
     schema: pa.Schema,
-    asking: PromptSpec,
+    context: StageContext,
     index: Mapping[str, UnitNumbers],
     started: float,
 ) -> pa.Table:
@@ -206,9 +229,9 @@ def _to_block(
     try:
         block = _to_table(rows, schema)
     except Exception:
-        block = pa.concat_tables([_to_table_alone(*row, schema, asking.context) for row in rows])
-    asking.context.counter.add("read", block.num_rows, started, time.time())
-    return take_stored(block, asking.context, index) if index else block
+        block = pa.concat_tables([_to_table_alone(*row, schema, context) for row in rows])
+    context.counter.add("read", block.num_rows, started, time.time())
+    return take_stored(block, context, index) if index else block
 
 
 def _to_table(rows: Sequence[tuple[Record, Row]], schema: pa.Schema) -> pa.Table:
@@ -241,10 +264,8 @@ def _unasked(records: pa.Table, schema: pa.Schema) -> pa.Table:
 def _rows(
     table: pa.Table, asking: PromptSpec, build_request: RequestBuilder
 ) -> Iterator[tuple[Record, Row]]:
-    if asking.context.is_stopping():
-        return
     suite = asking.suite.load()
-    for sample in _samples(table, asking):
+    for sample in read_block(table, asking):
         for candidate, epoch in product(asking.candidates, range(1, asking.epochs + 1)):
             try:
                 record = new_record(sample, candidate, epoch)
@@ -273,8 +294,11 @@ def _row(
         return unanswered(record, f"no prompt can be built: {describe_error(error)}"), {}
 
 
-def _samples(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
-    """The samples of a block of shards, or of samples that the affect stage read."""
+def read_block(table: pa.Table, asking: PromptSpec) -> Iterator[Sample]:
+    """The samples of a block of shards, or of samples that the affect stage read; none if the run
+    ends."""
+    if asking.context.is_stopping():
+        return
     if SHARD not in table.column_names:
         yield from samples_from_table(table)
         return

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
 from memray_eval.results.parts import Flags, Part, UnitIndex, UnitNumbers, unit_number, unit_numbers
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind, RunFolder
 
@@ -52,13 +53,15 @@ class UnitIdSet:
 @dataclass(frozen=True)
 class ResumeState:
     """`finished` units need nothing more; `generated` ones need judging, and lie in the parts
-    `waiting`. `elsewhere` are, by part, those of its units that are to be taken from another."""
+    `waiting`. `elsewhere` are, by part, those of its units that are to be taken from another.
+    Simulated sessions that ended early left `n_unasked` of their turns."""
 
     finished: UnitIdSet = field(default_factory=UnitIdSet)
     generated: UnitIdSet = field(default_factory=UnitIdSet)
     waiting: tuple[str, ...] = ()
     n_retried: int = 0
     elsewhere: Mapping[str, UnitIdSet] = field(default_factory=dict)
+    n_unasked: int = 0
 
     def has(self, unit_id: str) -> bool:
         """True if a unit need not be generated."""
@@ -84,6 +87,17 @@ def load_resume_state(folder: RunFolder) -> ResumeState:
     records.rewrite(folder, keep=chosen & ~failed, retry=chosen & failed)
     finished = UnitIdSet.of_numbers(records.index.units[chosen & ~failed])
     return find_waiting(folder, finished, int(np.count_nonzero(chosen & failed)))
+
+
+def count_unasked(folder: RunFolder) -> int:
+    """The turns that simulated sessions left when they ended, by records and responses; a session
+    that ended in an error goes on."""
+    tables = (
+        table.filter(pc.is_null(table.column("error")))
+        for kind in (RECORDS, RESPONSES)
+        for table in folder.read_parts(folder.parts(kind), kind, list(COLUMNS))
+    )
+    return sum(summary.n_unasked for summary in summarise_sessions(tables))
 
 
 def find_unscored(folder: RunFolder) -> ResumeState:

@@ -39,7 +39,7 @@ class RunCounter:
         exporter: Exporter = NO_EXPORT,
     ) -> None:
         self._stages = dict.fromkeys(STAGES, StageCount())
-        self._order, self._carried = tuple(stages), 0
+        self._order, self._carried, self._unasked = tuple(stages), 0, 0
         self._lines: list[str] = []
         self._logs = CollectedLogs()
         self._line_at: dict[str, float] = {}
@@ -68,6 +68,10 @@ class RunCounter:
     def add_carried(self, rows: int) -> None:
         """Counts rows that an earlier session generated and that wait to be scored."""
         self._carried += rows
+
+    def add_unasked(self, turns: int) -> None:
+        """Counts turns of the plan that no session comes to any more."""
+        self._unasked += turns
 
     def record_calls(self, member: str, snapshots: Mapping[str, CallMetricsSnapshot]) -> None:
         """Counts the new judge calls of one actor."""
@@ -123,6 +127,7 @@ class RunCounter:
             spent=self._calls.spent(),
             first_failure=self._first_failure,
             stopping=self._stop,
+            unasked=self._unasked,
         )
 
     def add_line(self, line: str) -> None:

@@ -80,6 +80,7 @@ def build_manifest(
             "fingerprint": plan.scan.fingerprint,
             "n_samples": plan.scan.n_samples,
             "n_invalid": plan.scan.n_invalid,
+            **({"n_asked": plan.scan.n_asked} if plan.has_sessions else {}),
         },
         "judges": judges_of(spec),
         "rubrics": rubrics_of(spec),

@@ -126,11 +126,12 @@ class RunSpec:
     `suite` has the metrics that a run of it computes unless told otherwise, and `suite_source`
     makes it on a worker. `metrics` are those that this run computes, `named_metrics` the names
     among them that the job gives itself. `judges` has the assignment of every judged metric, and of
-    each "metric/task" that has its own; `affect_judges` that of the affect stage. `engines` are the
-    models' engines where they differ from `engine`. `sinks` are where scores go beside the run's
-    folder. `stop_rule` says what decides the run, `epochs` how often a candidate is asked a sample,
-    and `calibrations` are the labels that its scores are adjusted by; `fallback_successions` tell
-    of `judging.fallbacks` whose models are off.
+    each "metric/task" that has its own; `affect_judges` that of the affect stage, `user_judges`
+    that of who plays simulated users. `engines` are the models' engines where they differ from
+    `engine`. `sinks` are where scores go beside the run's folder. `stop_rule` says what decides
+    the run, `epochs` how often a candidate is asked a sample, and `calibrations` are the labels
+    that its scores are adjusted by; `fallback_successions` tell of `judging.fallbacks` whose models
+    are off.
     """
 
     suite: Suite
@@ -143,6 +144,7 @@ class RunSpec:
     metric_options: MetricOptions
     judges: Mapping[str, JudgeAssignment]
     affect_judges: Mapping[str, JudgeAssignment]
+    user_judges: Mapping[str, JudgeAssignment] = field(default_factory=dict)
     judge_table: JudgeTable
     engine: EngineConfig
     engines: Mapping[str, EngineConfig]
@@ -232,8 +234,8 @@ class RunSpec:
 
     @property
     def all_judges(self) -> dict[str, JudgeAssignment]:
-        """The assignments of metrics and of the affect stage."""
-        return {**self.judges, **self.affect_judges}
+        """The assignments of metrics, of the affect stage and of the simulated user."""
+        return {**self.judges, **self.affect_judges, **self.user_judges}
 
     @property
     def calls_judges(self) -> bool:
@@ -259,9 +261,9 @@ class RunSpec:
         return embedded_model(self.all_judges)
 
     @property
-    def embedded_affect_judge(self) -> bool:
-        """True if the affect stage asks the embedded judge."""
-        return embedded_model(self.affect_judges) is not None
+    def asks_embedded_first(self) -> bool:
+        """True if the embedded judge is asked before there are responses."""
+        return embedded_model({**self.affect_judges, **self.user_judges}) is not None
 
     def by_stage(self) -> tuple[list[str], list[str]]:
         """The names of the metrics that the judge stage scores, and of those that the embed stage
@@ -332,7 +334,12 @@ class RunPlan:
 
     @property
     def n_units(self) -> int:
-        return self.spec.units_of(self.scan.n_samples)
+        return self.spec.units_of(self.scan.n_asked) - self.resume_state.n_unasked
+
+    @property
+    def has_sessions(self) -> bool:
+        """True if samples are asked turn by turn."""
+        return self.scan.n_sessions > 0 and not self.spec.has_responses
 
     @property
     def is_generated(self) -> bool:

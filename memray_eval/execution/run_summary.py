@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -24,6 +24,7 @@ from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
+from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import BASELINE
@@ -46,6 +47,7 @@ from memray_eval.types import (
     Performance,
     QualityPair,
     ServedModel,
+    SessionSummary,
     Summary,
     is_estimate,
     split_jurors,
@@ -80,6 +82,7 @@ def _summarise_records(
     is_by_task = tasks or compares(spec.metrics) or any(metric.by_task for metric in spec.metrics)
     broken = break_down(records, spec.metrics) if is_by_task else Breakdown()
     pairs = _quality_pairs(spec, records, headline, performance)
+    sessions = summarise_sessions([records.to_table(columns=COLUMNS)]) if plan.has_sessions else ()
     summary = Summary(
         run_id=folder.run_id,
         suite=spec.suite.name,
@@ -116,8 +119,13 @@ def _summarise_records(
         notes=(
             *_served_notes(served, marks),
             *_batch_note(batches),
+            *map(_session_note, sessions),
             *_reading_notes(
-                plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
+                plan,
+                reduced.n_units + n_unasked(plan, sessions),
+                stopped,
+                telemetry.counts,
+                telemetry.decided is not None,
             ),
             *_uncounted_note(telemetry.calls),
             *_baseline_notes(spec, headline, performance, pairs),
@@ -134,6 +142,7 @@ def _summarise_records(
         prompt_cache=reduced.prompt_cache,
         served_models=served,
         unknown_marks=marks,
+        sessions=sessions,
     )
     described = {
         "rubrics": rubrics_of(spec),
@@ -278,6 +287,33 @@ def _reading_notes(
             "expect low scores."
         )
     return notes
+
+
+def n_unasked(plan: RunPlan, sessions: Iterable[SessionSummary]) -> int:
+    """The planned turns that ended sessions left, but for those that the plan leaves out."""
+    n = sum(summary.n_unasked for summary in sessions)
+    return max(0, n - plan.resume_state.n_unasked)
+
+
+def _session_note(sessions: SessionSummary) -> str:
+    """A sentence on the sessions of a candidate."""
+    n, turns = sessions.n_sessions, sessions.n_turns
+    parts = [f"{n:,} sessions of {sessions.candidate}, {turns:,} turns"]
+    if sessions.ends:
+        ends = ", ".join(f"{why} {count:,}" for why, count in sessions.ends.items())
+        parts.append(f"simulated ones ended: {ends}")
+    if (cached := sessions.later_cached_tokens) is not None:
+        share = cached / max(1, sessions.later_prompt_tokens)
+        parts.append(
+            f"from the second turn on {share:.0%} of the prompt tokens were in the prefix cache"
+        )
+    if sessions.user_models:
+        tokens = sessions.user_input_tokens + sessions.user_output_tokens
+        parts.append(
+            f"the users' messages are by {', '.join(sessions.user_models)}: "
+            f"{sessions.user_calls:,} calls, {tokens:,} tokens, ${sessions.user_cost_usd:,.4g}"
+        )
+    return f"{'; '.join(parts)}."
 
 
 def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:

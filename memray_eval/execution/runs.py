@@ -25,6 +25,7 @@ from memray_eval.execution.prepare.checks import (
     check_judges,
     check_machine,
     check_scorable,
+    check_sessions,
     check_stop_rule,
 )
 from memray_eval.execution.prepare.resolve import check_affect, resolve
@@ -36,7 +37,7 @@ from memray_eval.execution.prepare.stored_config import (
     read_config,
     write_config,
 )
-from memray_eval.execution.resume_state import load_resume_state
+from memray_eval.execution.resume_state import count_unasked, load_resume_state
 from memray_eval.execution.run_manifest import (
     changed_layouts,
     check_measures_the_same,
@@ -90,6 +91,7 @@ def run(
         plan = _scan(spec, folder, site, {}, started, say)
         check_found(plan.scan)
         check_stop_rule(plan)
+        check_sessions(plan)
         check_cost(plan, agree)
         plan = site.acquire(plan, say)
         locks.enter_context(lock_new_folder(folder))
@@ -131,12 +133,16 @@ def _resume(
         site.reach(is_new=False)
         plan = _scan(spec, folder, site, before, started, say)
         check_stop_rule(plan)
+        check_sessions(plan)
         check_measures_the_same(plan, before)
         for line in changed_layouts(spec, before):
             say(line)
         folder.create()
         keep_scan(plan, folder)
         state = load_resume_state(folder)
+        if plan.scan.n_simulated:
+            state = replace(state, n_unasked=count_unasked(folder))
+            plan = replace(plan, resume_state=state)
         say(
             f"Resuming {folder.run_id}: {len(state.finished)} of {plan.n_units} units are "
             f"finished, {len(state.generated)} more generated; {state.n_retried} had failed "
@@ -184,7 +190,9 @@ def _announce(plan: RunPlan, folder: RunFolder, say: Callable[[str], None]) -> N
             f"Skipping {plan.scan.n_invalid} invalid samples; they are listed in "
             f"{folder.path}/problems.jsonl"
         )
-    opening = f"{plan.scan.n_samples} samples, {plan.n_units} units -> {folder.path}"
+    n_sessions = f" ({plan.scan.n_sessions} sessions)" if plan.has_sessions else ""
+    samples = f"{plan.scan.n_samples} samples{n_sessions}"
+    opening = f"{samples}, {plan.n_units} units -> {folder.path}"
     unscored = plan.spec.unscored
     judges = [
         f"  {metric}: {judge}"

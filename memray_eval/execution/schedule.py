@@ -66,7 +66,7 @@ def wave_pools(
 ) -> list[Pool]:
     """The pools of all pipelines of a wave; they share one server for an embedded judge. `scores`
     as in `schedule`: without, only the affect stage may ask that judge."""
-    has_server = spec.embedded_judge is not None if scores else spec.embedded_affect_judge
+    has_server = spec.embedded_judge is not None if scores else spec.asks_embedded_first
     actors = judge_actors_per_pipeline(spec, wave, capacity.cpus)
     return [
         pool

@@ -21,7 +21,7 @@ from memray_eval.execution.run_counter import RunCounter
 from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
-from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
+from memray_eval.execution.run_summary import inapplicable_metrics, n_unasked, summarise_run
 from memray_eval.execution.spending import SpendingBook, spending_before
 from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
@@ -120,7 +120,13 @@ class RunSession:
             telemetry = telemetry.model_copy(update={"stopped": None, "decided": None})
             stopped = None
         summary = summarise_run(self.plan, self.folder, telemetry, stopped)
-        n_missing = 0 if stopped else max(0, self.plan.n_units - summary.n_units)
+        n_missing = (
+            0
+            if stopped
+            else max(
+                0, self.plan.n_units - summary.n_units - n_unasked(self.plan, summary.sessions)
+            )
+        )
         write_summary(self.folder, summary)
         self._write_manifest(
             "stopped" if stopped else "finished",

@@ -66,9 +66,9 @@ class StageContext:
 
     def find_stored(self, unit_ids: Sequence[str], index: Mapping[str, UnitNumbers]) -> pa.Table:
         """The rows of a block that is made again, as it was lost with a node, whose responses were
-        written before; `index` as RunFolder.find_responses has it. Asked again, a candidate would
+        written before; `index` as RunFolder.find_units has it. Asked again, a candidate would
         answer with other texts, and the judges be paid again."""
-        rows = RunFolder(self.folder).find_responses(unit_ids, index)
+        rows = RunFolder(self.folder).find_units(unit_ids, index)
         if rows.num_rows:
             logger.warning(
                 "a block is made again: %d of its %d units have responses already",

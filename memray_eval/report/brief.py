@@ -71,7 +71,10 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:
-        cost = f", and judge calls for {cost_text(summary.cost_usd, unpriced)}"
+        calls = "judge calls"
+        if any(sessions.user_models for sessions in summary.sessions):
+            calls = "calls of judges and simulated users"
+        cost = f", and {calls} for {cost_text(summary.cost_usd, unpriced)}"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 

@@ -36,9 +36,9 @@ class _OpenPart:
     is_written: bool = False
     written_at: float = float("-inf")
 
-    def has_room_for(self, block: pa.Table) -> bool:
+    def has_room_for(self, block: pa.Table, most_rows: int) -> bool:
         return not self.blocks or (
-            self.rows + block.num_rows <= MAX_ROWS and self.size + block.nbytes <= MAX_BYTES
+            self.rows + block.num_rows <= most_rows and self.size + block.nbytes <= MAX_BYTES
         )
 
     def add(self, block: pa.Table) -> None:
@@ -48,13 +48,14 @@ class _OpenPart:
 
 
 class PartWriter:
-    """Writes blocks of rows to parts of up to MAX_ROWS rows or MAX_BYTES.
+    """Writes blocks of rows to parts of up to `most_rows` rows or MAX_BYTES.
 
     A part grows: its file is written whole again, under the same name, with the rows that have come
     since. So a row is in one file at any time, and nothing has to be joined later. `write` returns
     once its rows are in a file. The first are written at once; those that come within a short time
     of the last write are written together, or as soon as `most_waiting` blocks or a part's worth of
-    rows wait. To be used on one event loop."""
+    rows wait; where `is_urgent`, as soon as the last write has ended. To be used on one event
+    loop."""
 
     def __init__(
         self,
@@ -62,7 +63,11 @@ class PartWriter:
         kind: Kind,
         most_waiting: int,
         clock: Callable[[], float] = time.monotonic,
+        *,
+        most_rows: int = MAX_ROWS,
+        is_urgent: bool = False,
     ) -> None:
+        self._most_rows, self._is_urgent = most_rows, is_urgent
         self._folder, self._kind, self._most_waiting, self._clock = (
             folder,
             kind,
@@ -112,6 +117,8 @@ class PartWriter:
 
     async def _pause(self) -> None:
         """Lets rows gather, until they are due or many."""
+        if self._is_urgent:
+            return
         share = max(WAIT_SHARE * (self._clock() - self._began), self._took / MAX_BUSY_SHARE)
         pause = max(self._took, self._folder.rewrite_pause_s, min(LONGEST_WAIT_S, share))
         if (left := self._ended + pause - self._clock()) > 0:
@@ -122,7 +129,7 @@ class PartWriter:
         if self._clock() - self._part.written_at < self._folder.rewrite_pause_s:
             self._part = _OpenPart()
         for block in (piece for table in tables for piece in split_rows(table)):
-            if not self._part.has_room_for(block):
+            if not self._part.has_room_for(block, self._most_rows):
                 await self._write_part()
                 self._part = _OpenPart()
             self._part.add(block)

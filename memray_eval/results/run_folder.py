@@ -339,22 +339,24 @@ class RunFolder:
         a part that cannot be read."""
         return map_ahead(partial(self._read_index, kind), parts, self._requests_at_once)
 
-    def index_responses(self) -> dict[str, UnitNumbers]:
-        """The units of each part of responses, by the part's name."""
-        parts = self.list_parts(RESPONSES)
-        indexes = self.read_indexes(parts, RESPONSES)
+    def index_units(self, kind: Kind = RESPONSES) -> dict[str, UnitNumbers]:
+        """The units of each part, by the part's name."""
+        parts = self.list_parts(kind)
+        indexes = self.read_indexes(parts, kind)
         return {part.name: index.units for part, index in zip(parts, indexes, strict=True)}
 
-    def find_responses(
-        self, unit_ids: Collection[str], index: Mapping[str, UnitNumbers] | None = None
+    def find_units(
+        self,
+        unit_ids: Collection[str],
+        index: Mapping[str, UnitNumbers] | None = None,
+        kind: Kind = RESPONSES,
     ) -> pa.Table:
-        """The responses that are kept of some units, a row each, in no order; looked up in an
-        `index` of parts, else in that of all parts now: for the few units that have to be done
-        again."""
-        wanted, index = unit_numbers(unit_ids), self.index_responses() if index is None else index
+        """The rows that are kept of some units, one each, in no order; looked up in an `index` of
+        parts, else in that of all parts now: for the few units that have to be done again."""
+        wanted, index = unit_numbers(unit_ids), self.index_units(kind) if index is None else index
         names = [name for name, units in index.items() if np.isin(wanted, units).any()]
         tables, missing = [RECORD_SCHEMA.empty_table()], set(unit_ids)
-        for rows in self.read_parts(names, RESPONSES):
+        for rows in self.read_parts(names, kind):
             is_wanted = [unit in missing for unit in rows.column("unit_id").to_pylist()]
             tables.append(rows.filter(pa.array(is_wanted, pa.bool_())).cast(RECORD_SCHEMA))
             missing -= set(tables[-1].column("unit_id").to_pylist())

@@ -86,7 +86,13 @@ RECORD_SCHEMA = pa.schema(
 )
 # Samples that are not asked yet, with their contexts
 SAMPLE_SCHEMA = pa.schema(
-    [("sample_id", pa.string()), *_SAMPLE_COLUMNS, ("context", pa.large_string())]
+    [
+        ("sample_id", pa.string()),
+        *_SAMPLE_COLUMNS,
+        ("context", pa.large_string()),
+        ("turns", pa.list_(pa.string())),
+        ("user", pa.string()),  # JSON, null where nobody is simulated
+    ]
 )
 
 
@@ -113,14 +119,24 @@ def to_table(records: Iterable[Record]) -> pa.Table:
 
 def samples_to_table(samples: Sequence[Sample]) -> pa.Table:
     """Converts samples to a table with SAMPLE_SCHEMA."""
-    columns = _sample_columns(samples) | {"context": [sample.context for sample in samples]}
+    columns = _sample_columns(samples) | {
+        "context": [sample.context for sample in samples],
+        "turns": [sample.turns for sample in samples],
+        "user": [sample.user and sample.user.model_dump_json() for sample in samples],
+    }
     arrays = [pa.array(columns[field.name], field.type) for field in SAMPLE_SCHEMA]
     return pa.Table.from_arrays(arrays, schema=SAMPLE_SCHEMA)
 
 
 def samples_from_table(table: pa.Table) -> Iterator[Sample]:
     """Converts a table with SAMPLE_SCHEMA back to samples."""
-    return (_to_sample(row, context=row["context"]) for row in table.to_pylist())
+    return map(sample_from_row, table.to_pylist())
+
+
+def sample_from_row(row: Mapping[str, Any]) -> Sample:
+    """The sample of a row with the columns of SAMPLE_SCHEMA."""
+    user = None if row["user"] is None else json.loads(row["user"])
+    return _to_sample(row, context=row["context"], turns=row["turns"], user=user)
 
 
 def set_responses(rows: pa.Table, responses: Sequence[Response | None]) -> pa.Table:
@@ -303,10 +319,11 @@ def from_row(row: Mapping[str, Any]) -> Record:
     )
 
 
-def _to_sample(row: Mapping[str, Any], context: str | None = None) -> Sample:
+def _to_sample(row: Mapping[str, Any], **unstored: Any) -> Sample:
+    """The sample of a row, with the fields that records do not store."""
     fields = {name: row[name] for name in (*SAMPLE_TEXT, *SAMPLE_LISTS)}
     fields |= {name: _from_json(row[name]) for name in SAMPLE_JSON}
-    return Sample.model_validate({"id": row["sample_id"], "context": context, **fields})
+    return Sample.model_validate({"id": row["sample_id"], **unstored, **fields})
 
 
 def _from_json(text: str) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from memray_eval.types import MemoryValue, Sample
+from memray_eval.types import MemoryValue, Sample, session_of
 
 _SEED = "memory 1"  # another one would be another order, and other prompts
 
@@ -20,10 +20,11 @@ def value_text(value: MemoryValue) -> str:
 
 
 def draw_order(sample: Sample, keys: Iterable[str]) -> list[str]:
-    """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge,
-    executor and session, whatever order a file or a stage left them in. So a place gives away
-    neither a key's role nor where the sample has been."""
-    start = blake2b(f"{_SEED}\0{sample.id}\0".encode("utf-8", "surrogatepass"), digest_size=8)
+    """Keys in an order drawn from the sample's id by a seed: the same for every candidate, judge
+    and executor, and in all turns of a session, whatever order a file or a stage left them in. So a
+    place gives away neither a key's role nor where the sample has been."""
+    seed = f"{_SEED}\0{session_of(sample)}\0"
+    start = blake2b(seed.encode("utf-8", "surrogatepass"), digest_size=8)
 
     def drawn(key: str) -> bytes:
         digest = start.copy()

@@ -32,8 +32,12 @@ _encode_changed = json.JSONEncoder(
 
 
 def sample_to_json(sample: Sample) -> str:
-    """A sample. Raises ValueError where it holds what JSON cannot."""
-    return _encode(_fields(sample))
+    """A sample; one that is no session is told without `turns` and `user`. Raises ValueError where
+    it holds what JSON cannot."""
+    fields = dict(_fields(sample))
+    if not sample.is_session:
+        del fields["turns"], fields["user"]
+    return _encode(fields)
 
 
 def record_to_json(record: Record) -> str:

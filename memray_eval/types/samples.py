@@ -4,6 +4,7 @@ Pair, two answers to one question, as a sample's metadata carries them."""
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
@@ -21,8 +22,16 @@ EXPECTS = (
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 
+# The keys of a turn's metadata: its session, its number from 1 on, the most turns that were
+# planned, which model wrote the user's message and what that took, and why it is the last.
+SESSION, TURN, TURNS = "session", "turn", "turns"
+USER_MODEL, USER_COST, SESSION_END = "user_model", "user_cost", "session_end"
+BY_TURN = "by_turn"  # the key of a session's metadata that holds those of each turn
+MAX_TURNS = 100
+
 # Metadata keys that group samples; the first that a run has is used.
 CLUSTER_KEYS = (
+    SESSION,
     "user",
     "user_id",
     "context",
@@ -51,11 +60,23 @@ class Message(Frozen):
     content: str
 
 
+class SimulatedUser(Frozen):
+    """A user whom a model plays: who it is, what it wants, its first message, and when it is done;
+    after `max_turns` messages at the latest."""
+
+    persona: Name
+    goal: Name
+    opening: Name
+    stop_when: StrictStr = ""
+    max_turns: Annotated[StrictInt, Field(ge=1, le=MAX_TURNS)] = 10
+
+
 class Sample(Frozen):
     """One question to the model under test, with all that a metric may need to judge its answer.
     `memory` maps a key to a fact about the user: `required_keys` must be used, `forbidden_keys`
     must not (they may be absent), `neutral_keys` may. `traits` are Big Five scores in 0-1;
-    `emotion` is a distribution summing to 1."""
+    `emotion` is a distribution summing to 1. A session has `turns`, the user's messages in order,
+    or a `user`; its `query` is the first of them, and is filled in."""
 
     id: Name
     suite: str = ""
@@ -75,6 +96,28 @@ class Sample(Frozen):
     scenario: StrictStr = ""
     prompt_type: StrictStr = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
+    turns: tuple[StrictStr, ...] = ()
+    user: SimulatedUser | None = None
+
+    @property
+    def is_session(self) -> bool:
+        return bool(self.turns) or self.user is not None
+
+    @property
+    def n_turns(self) -> int:
+        """How often it is asked at most; 1 of a sample that is no session."""
+        return len(self.turns) or (self.user.max_turns if self.user is not None else 1)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _begin_session(cls, values: Any) -> Any:
+        """Fills the query of a session in."""
+        if not isinstance(values, dict) or values.get("query"):
+            return values
+        user, turns = values.get("user"), values.get("turns")
+        opening = getattr(user, "opening", None) or (isinstance(user, dict) and user.get("opening"))
+        first = turns[0] if isinstance(turns, list | tuple) and turns else opening
+        return {**values, "query": first} if isinstance(first, str) and first else values
 
     @model_validator(mode="after")
     def _keys_agree(self) -> Sample:
@@ -115,7 +158,65 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
     total = math.fsum(sample.emotion.values())
     if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
         conflicts["emotion"] = f"probabilities sum to {total:.4f}, not 1"
+    return conflicts | (_session_conflicts(sample) if sample.is_session else {})
+
+
+def _session_conflicts(sample: Sample) -> dict[str, str]:
+    conflicts: dict[str, str] = {}
+    by_turn, opening = sample.metadata.get(BY_TURN, []), sample.query
+    if sample.user is not None:
+        opening = sample.user.opening
+        if sample.turns:
+            conflicts["user"] = "a session has turns or a simulated user; keep one of them"
+    elif empty := [number for number, turn in enumerate(sample.turns, 1) if not turn.strip()]:
+        conflicts["turns"] = f"turn {empty[0]} is empty; write what the user says, or drop it"
+    elif len(sample.turns) > MAX_TURNS:
+        conflicts["turns"] = f"{len(sample.turns)} turns; a session has at most {MAX_TURNS}"
+    else:
+        opening = sample.turns[0]
+    if sample.query != opening and not conflicts:
+        conflicts["query"] = "differs from the session's first message; leave it out"
+    if not isinstance(by_turn, list) or not all(isinstance(entry, dict) for entry in by_turn):
+        conflicts["metadata"] = f"{BY_TURN} must be a list of objects, one for each turn"
+    elif len(by_turn) > sample.n_turns:
+        conflicts["metadata"] = f"{BY_TURN} has {len(by_turn)} entries for {sample.n_turns} turns"
     return conflicts
+
+
+def turn_sample(
+    sample: Sample, number: int, message: str, before: Iterable[Turn], **noted: Any
+) -> Sample:
+    """The sample of a session's n-th turn (from 1): the user's `message` after the session's
+    history and the turns `before`. A sample that is no session stays as it is."""
+    if not sample.is_session:
+        return sample
+    by_turn = sample.metadata.get(BY_TURN, ())
+    own = {key: value for key, value in sample.metadata.items() if key != BY_TURN}
+    of_turn = by_turn[number - 1] if number <= len(by_turn) else {}
+    place = {SESSION: sample.id, TURN: number, TURNS: sample.n_turns}
+    return sample.model_copy(
+        update={
+            "id": turn_ids(sample)[number - 1],
+            "query": message,
+            "history": (*sample.history, *before),
+            "metadata": {**own, **of_turn, **place, **noted},
+            "turns": (),
+            "user": None,
+        }
+    )
+
+
+def turn_ids(sample: Sample) -> list[str]:
+    """The ids of a session's turns as samples; of a sample that is no session its own."""
+    if not sample.is_session:
+        return [sample.id]
+    return [f"{sample.id}#{number}" for number in range(1, sample.n_turns + 1)]
+
+
+def session_of(sample: Sample) -> str:
+    """The id of the session that a sample is a turn of; its own id if it is none."""
+    session, number = (sample.metadata.get(key) for key in (SESSION, TURN))
+    return str(session) if sample.id == f"{session}#{number}" else sample.id
 
 
 class Unanswered(Frozen):

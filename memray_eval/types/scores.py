@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from memray_eval.types.base import Frozen
 from memray_eval.types.responses import DEFAULT_MAX_TOKENS, Candidate, Response, Usage
-from memray_eval.types.samples import Sample
+from memray_eval.types.samples import Sample, turn_ids
 
 RULES = "rules"  # who scores where no model judges; its embedding model follows after a "+"
 QUESTIONS = "questions"  # before a "/" and the name of a model whose P(yes) made the score
@@ -139,6 +139,11 @@ def unit_id(sample_id: str, candidate: Candidate, suite: str, epoch: int = 1) ->
     sample = json.dumps(sample_id, ensure_ascii=False)
     identity = f"[{sample}, {_identity_of(candidate, suite)}{again}]"
     return hashlib.blake2b(identity.encode(), digest_size=8).hexdigest()
+
+
+def unit_ids(sample: Sample, candidate: Candidate, epoch: int = 1) -> list[str]:
+    """The units of a sample, a candidate and an epoch: one, or one for each turn of a session."""
+    return [unit_id(name, candidate, sample.suite, epoch) for name in turn_ids(sample)]
 
 
 @lru_cache(256)

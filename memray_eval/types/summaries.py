@@ -537,6 +537,25 @@ class EpochFigures(Frozen):
         return self.between_draws.value / whole if whole else None
 
 
+class SessionSummary(Frozen):
+    """The sessions of a candidate. Simulated ones left `n_unasked` of their most turns, and `ends`
+    counts why. From the second turn on, `later_cached_tokens` of the prompts came from the engine's
+    prefix cache (None: not measured). `user_models` wrote the users' messages, for the rest."""
+
+    candidate: str
+    n_sessions: int
+    n_turns: int
+    n_unasked: int = 0
+    ends: dict[str, int] = Field(default_factory=dict)
+    later_prompt_tokens: int = 0
+    later_cached_tokens: int | None = None
+    user_models: tuple[str, ...] = ()
+    user_calls: int = 0
+    user_input_tokens: int = 0
+    user_output_tokens: int = 0
+    user_cost_usd: float = 0.0
+
+
 class Summary(Frozen):
     """All aggregates of a run, as written to summary.json. Times are in seconds; stage times
     overlap in a streamed run.
@@ -589,3 +608,4 @@ class Summary(Frozen):
     unknown_marks: dict[str, int] = Field(default_factory=dict)
     decided: EarlyDecision | None = None
     epochs: tuple[EpochFigures, ...] = Field(default=(), exclude_if=operator.not_)
+    sessions: tuple[SessionSummary, ...] = ()

@@ -10,7 +10,7 @@ from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
 from memray_eval.analysis.adjusted.summaries import check_metrics
 from memray_eval.config.environment import require_package, server_key
 from memray_eval.config.problems import nearest
-from memray_eval.datasets.scan import Scan
+from memray_eval.datasets.scan import Scan, read_samples
 from memray_eval.errors import ConfigError
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
@@ -25,7 +25,7 @@ from memray_eval.execution.services import check_calls
 from memray_eval.judges.accounts import is_embedded, may_bill
 from memray_eval.judges.router import unpriced
 from memray_eval.metric import RULES
-from memray_eval.types import join_jurors
+from memray_eval.types import Turn, join_jurors, turn_sample
 
 ASK_USD = 10.0  # above this a run without a budget asks
 
@@ -156,6 +156,40 @@ def check_stop_rule(plan: RunPlan) -> None:
         )
 
 
+def check_sessions(plan: RunPlan) -> None:
+    """Raises ConfigError if sessions are to be stopped by a rule, simulated users have no model, or
+    the suite's prompts show no earlier turns."""
+    spec, scan = plan.spec, plan.scan
+    if not plan.has_sessions:
+        return
+    if spec.stop_rule is not None:
+        raise ConfigError(
+            f"stop_at: {spec.read.dataset} holds sessions, whose turns are not drawn one by one; "
+            "leave it out, or bound the run with limit"
+        )
+    if scan.n_simulated and not spec.user_judges:
+        raise ConfigError(
+            f"{scan.n_simulated} samples have a simulated user, and nobody plays it; name a model: "
+            "simulated_user: {model: openai/gpt-4o-mini}, or --set simulated_user.model=MODEL"
+        )
+    read = (read_samples(shard, spec.read.reader, lambda *_: None) for shard in scan.shards)
+    first = next((sample for samples in read for sample in samples if sample.n_turns > 1), None)
+    if first is None:
+        return
+    before = Turn(role="user", content=f"{first.query} (a turn before)")
+    asked = turn_sample(first, 2, first.query, [before])
+    try:
+        messages = spec.suite.prompt(asked, spec.candidates[0]).messages
+    except Exception:  # an error of its units
+        return
+    if not any(before.content in message.content for message in messages):
+        raise ConfigError(
+            f"{spec.read.dataset}: sample {first.id} is a session, and the prompts of suite "
+            f"{spec.suite.name!r} show no earlier turns; take a suite whose prompts do, such as "
+            "chat, companion or memory"
+        )
+
+
 def check_scorable(spec: RunSpec) -> None:
     """Raises ConfigError if every metric needs a judge and none has one."""
     names = {metric.name for metric in spec.metrics}
@@ -199,7 +233,7 @@ def check_device(spec: RunSpec) -> None:
 
 def decide_phases(spec: RunSpec, scan: Scan, capacity: Capacity, state: ResumeState) -> PhaseChoice:
     """The order of the phases, by what earlier sessions left to do."""
-    units = max(1, spec.units_of(scan.n_samples))
+    units = max(1, spec.units_of(scan.n_asked) - state.n_unasked)
     n_scored, n_generated = len(state.finished), len(state.finished) + len(state.generated)
 
     def seconds_left() -> StageSeconds:

@@ -25,6 +25,7 @@ from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
+from memray_eval.execution.session_stage import USER
 from memray_eval.execution.stopping import parse_stop_rule
 from memray_eval.extensions import OwnSource, find_source
 from memray_eval.judges.accounts import check_judge
@@ -88,6 +89,7 @@ def resolve(
         metric_options=options,
         judges=assign_judges(metrics, request, table, suite.tasks, day, kept),
         affect_judges=_affect_judges(config, judging, table, day),
+        user_judges=_user_judges(config, judging, table, day),
         fallback_successions=tuple(gone for _, successions in stand_ins for gone in successions),
         judge_table=table,
         engine=config.engine,
@@ -235,13 +237,28 @@ def _affect_judges(
             "affect.judge: `judge` reads emotion or traits; name it, such as openai/gpt-4o-mini or "
             "embedded"
         )
+    why = "reads emotion or traits"
+    return {AFFECT: _assign_one(AFFECT, affect.judge, why, Roster(judging, table, today))}
+
+
+def _user_judges(
+    config: RunConfig, judging: JudgingConfig, table: JudgeTable, today: date
+) -> dict[str, JudgeAssignment]:
+    """The model that plays simulated users, if one is named. Raises ConfigError if it cannot be
+    asked."""
+    user = config.simulated_user
+    if user is None or config.candidates[0].backend == EXISTING:
+        return {}
     roster = Roster(judging, table, today)
-    judge, gone = roster.stand_in(affect.judge)
-    check_judge(judge, judging)
-    why, heirs = "reads emotion or traits", {judge: roster.heirs_of(judge)}
-    return {
-        AFFECT: JudgeAssignment(metric=AFFECT, judge=judge, why=why, successions=gone, heirs=heirs)
-    }
+    return {USER: _assign_one(USER, user.model, "plays simulated users", roster)}
+
+
+def _assign_one(key: str, model: str, why: str, roster: Roster) -> JudgeAssignment:
+    """The assignment of a model that is asked for something else than a score."""
+    judge, gone = roster.stand_in(model)
+    check_judge(judge, roster.config)
+    heirs = {judge: roster.heirs_of(judge)}
+    return JudgeAssignment(metric=key, judge=judge, why=why, successions=gone, heirs=heirs)
 
 
 def check_affect(spec: RunSpec) -> None:

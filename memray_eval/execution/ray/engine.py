@@ -39,6 +39,7 @@ from memray_eval.execution.ray.ray_compat import (
     map_batches_placed,
     worker_output_path,
 )
+from memray_eval.execution.session_stage import SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.models.embedded_model import resolve_model
 from memray_eval.results.run_folder import RunFolder
@@ -59,11 +60,12 @@ def add_engines(
     blocks: float = math.inf,
     is_on_cluster: bool = True,
     label_selector: Mapping[str, str] | None = None,
+    sessions: SessionSpec | None = None,
 ) -> Dataset:
     """Adds the stage that has vLLM answer: rows with TOKENS and SAMPLING (ENGINE_SCHEMA in
     execution/prompt_stage.py), in so many `blocks`, have ANSWER in their place, null where there
-    are no tokens. Its engines are in the groups of `placement`: `at_first` of them, where
-    `config.replicas` is a range (None: the least).
+    are no tokens; or sessions become records. Its engines are in the groups of `placement`:
+    `at_first` of them, where `config.replicas` is a range (None: the least).
 
     Ray Data's own actors are clients (EngineClient), kept off the nodes that `label_selector`
     excludes: an actor whose node is lost waits for another of the kind, and Ray Data would leave it
@@ -97,7 +99,7 @@ def add_engines(
         dataset,
         EngineClient,
         partial(placement.next_client, start),
-        fn_constructor_args=(model, least, context, load_stored),
+        fn_constructor_args=(model, least, context, load_stored, sessions),
         batch_format="pyarrow",
         batch_size=config.batch_size,
         zero_copy_batch=True,
@@ -308,5 +310,5 @@ def load_stored(context: StageContext | None) -> Callable[[pa.Table], pa.Table] 
     if context is None or not is_restarted_actor():
         return None
     # What this actor is to make again was written before it was started
-    index = RunFolder(context.folder).index_responses()
+    index = RunFolder(context.folder).index_units()
     return partial(take_stored, context=context, index=index)

@@ -4,6 +4,7 @@ engine and the engine's node."""
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import random
@@ -18,6 +19,7 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 
 from memray_eval.errors import GenerationError
+from memray_eval.execution.block_stages import collect_engine_answers
 from memray_eval.execution.prompt_stage import (
     ANSWER,
     ANSWER_TYPE,
@@ -29,9 +31,10 @@ from memray_eval.execution.prompt_stage import (
 from memray_eval.execution.ray.lost_rows import EngineReserved, PersistentAsker
 from memray_eval.execution.ray.placement_groups import engine_name, pipeline_of
 from memray_eval.execution.ray.ray_compat import is_lost
+from memray_eval.execution.session_stage import Sessions, SessionSpec
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.stages.generate import engine_response
-from memray_eval.types import RETRIED
+from memray_eval.types import RETRIED, SESSION
 from memray_eval.types.json_text import candidate_from_json
 
 READY_S = 1.0  # in which an engine that is up says so
@@ -48,7 +51,9 @@ class EngineClient:
 
     Ray starts a dead engine anew where there is room for it. One that fails to start for good is
     done without as long as `least` others are up, else GenerationError says why. `add_stored` gives
-    rows the responses that the run's folder has, where Ray started this actor anew."""
+    rows the responses that the run's folder has, where Ray started this actor anew. With
+    `sessions` it asks whole ones: their turns go to the engine that holds their prefix, and to
+    another, the same for all of a session, while that one is not up."""
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class EngineClient:
         least: int,
         context: StageContext | None,
         load_stored: Callable[[StageContext | None], Callable[[pa.Table], pa.Table] | None],
+        sessions: SessionSpec | None = None,
     ) -> None:
         self._model, self._least, self._context = model, least, context
         name = str(ray.get_runtime_context().get_actor_name())
@@ -66,6 +72,7 @@ class EngineClient:
         self._died_alone: Any = None  # the last engine that was lost with rows that it had alone
         self._asker = PersistentAsker(self._ask, model)
         self._add_stored = load_stored(context)
+        self._sessions = None if sessions is None else Sessions(sessions)
         self._failure: GenerationError | None = None
         try:
             if self._add_stored is None:
@@ -76,10 +83,20 @@ class EngineClient:
     async def __call__(self, table: pa.Table) -> AsyncIterator[pa.Table]:
         if self._failure is not None:
             raise self._failure
+        if self._sessions is not None:
+            async for records in self._sessions.answer(table, self._answer_turn):
+                yield records
+            return
         if self._add_stored is not None:
             table = await asyncio.to_thread(self._add_stored, table)
         answered = await self._asker.answer(table)
         yield await ask_again(table, answered, self._asker.answer)
+
+    async def _answer_turn(self, table: pa.Table) -> pa.Table:
+        """The record of a session's turn with its response."""
+        assert self._context is not None
+        answered = await ask_again(table, await self._asker.answer(table), self._asker.answer)
+        return collect_engine_answers(answered, self._context)
 
     async def _ask(self, table: pa.Table, is_alone: bool) -> pa.Table | None:
         """The answers of an engine; None if it was lost while it was asked this."""
@@ -90,7 +107,7 @@ class EngineClient:
             self._died_alone = engine if answered is None else self._died_alone
             return answered
         while True:
-            engine = self._own or await self._any_engine()
+            engine = self._own or await self._any_engine(_session_of(table))
             try:
                 answered = await self._call(engine, engine.answer, table)
                 return answered
@@ -142,14 +159,17 @@ class EngineClient:
                 "of itself when it is up again."
             )
 
-    async def _any_engine(self) -> Any:
+    async def _any_engine(self, session: str = "") -> Any:
+        """This client's engine, or one that is up; the same for all turns of a session."""
         async with self._look:
             while self._own is None:
                 if not self._up or time.monotonic() - self._looked_at >= LOOK_S:
                     await asyncio.to_thread(self._find_engines)
                 if self._up:
                     break
-        return self._own or random.choice(self._up)
+        if self._own is not None or not session:
+            return self._own or random.choice(self._up)
+        return max(self._up, key=lambda engine: _weight(session, engine))
 
     def _wait_for_own(self) -> None:
         """Waits until this client's engine is up, which may have to wait for its node first."""
@@ -210,6 +230,19 @@ class EngineClient:
     def _say(self, line: str) -> None:
         if self._context is not None:
             self._context.counter.add_line(line)
+
+
+def _session_of(table: pa.Table) -> str:
+    """The session of a row that asks alone; "" of other rows."""
+    text = table.column("metadata")[0].as_py() if table.num_rows == 1 else ""
+    return str(json.loads(text or "{}").get(SESSION, ""))
+
+
+def _weight(session: str, engine: Any) -> bytes:
+    """The highest decides who answers a session (rendezvous hashing): a lost engine moves only its
+    own."""
+    text = f"{session}\n{engine}".encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).digest()
 
 
 async def ask_again(

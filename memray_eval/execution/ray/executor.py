@@ -238,7 +238,7 @@ class RayExecutor:
             if not setup.context.is_stopping():
                 generate_responses(self._with_engine(shared, group), group, on_engine_end)
 
-        model = self.spec.embedded_judge if self.spec.embedded_affect_judge else None
+        model = self.spec.embedded_judge if self.spec.asks_embedded_first else None
         with self._serve(setup, model) as served:
             self._run_waves(served, waves, generate_group, scores=False)
 

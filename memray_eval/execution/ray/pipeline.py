@@ -58,6 +58,12 @@ from memray_eval.execution.ray.ray_compat import (
 )
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.services import JudgeServices
+from memray_eval.execution.session_stage import (
+    AskSessions,
+    SessionSpec,
+    session_spec,
+    sessions_to_ask,
+)
 from memray_eval.execution.stage_context import StageContext
 from memray_eval.results.run_folder import RECORDS, RESPONSES, Kind
 from memray_eval.types import EXISTING, Candidate
@@ -144,7 +150,7 @@ def run_pipeline(
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
-        dataset = add_generation(requests, setup, candidates[0], placement)
+        dataset = add_generation(requests, setup, candidates, placement)
         return _finish(add_scoring(dataset, setup), setup, candidates[0].model)
 
 
@@ -163,7 +169,7 @@ def generate_responses(
     group = group_of_engine(setup.engine, setup.device)
     with EnginePlacement(group, setup.reservation, on_engine_end) as placement:
         requests = add_prompts(setup, candidates)
-        dataset = add_generation(requests, setup, candidates[0], placement)
+        dataset = add_generation(requests, setup, candidates, placement)
         kept = dataset.map_batches(finish_ungenerated, fn_kwargs=failed, **task_options(setup))
         return _run_to_end(kept, setup, candidates[0].model)
 
@@ -302,8 +308,8 @@ def repartition_rows(dataset: Dataset, setup: PipelineSetup) -> Dataset:
     return dataset
 
 
-def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
-    asking = PromptSpec(
+def _asking(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> PromptSpec:
+    return PromptSpec(
         reading=setup.plan.spec.read.reader,
         suite=setup.plan.spec.suite_source,
         candidates=candidates,
@@ -314,7 +320,23 @@ def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Data
         rows=setup.engine.batch_size,
         is_repeated=is_repeated_task,
     )
-    read = prompts_for_engine if candidates[0].backend == "vllm" else prompts_for_servers
+
+
+def _sessions(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> SessionSpec | None:
+    """How the sessions of a run are asked; None if it has none."""
+    if not setup.plan.has_sessions:
+        return None
+    asking = _asking(setup, candidates)
+    return session_spec(setup.plan, asking, setup.services, setup.embedded_url)
+
+
+def add_prompts(setup: PipelineSetup, candidates: tuple[Candidate, ...]) -> Dataset:
+    """Shards as rows that ask, or as sessions."""
+    asking, read = _asking(setup, candidates), prompts_for_servers
+    if setup.plan.has_sessions:
+        read = sessions_to_ask
+    elif candidates[0].backend == "vllm":
+        read = prompts_for_engine
     source = (
         add_affect(shard_dataset(setup.plan.scan.shards), setup, candidates)
         if setup.plan.spec.adds_affect
@@ -374,15 +396,23 @@ def score_where_read(setup: PipelineSetup) -> Dataset:
 
 
 def add_generation(
-    dataset: Dataset, setup: PipelineSetup, candidate: Candidate, placement: EnginePlacement
+    dataset: Dataset,
+    setup: PipelineSetup,
+    candidates: tuple[Candidate, ...],
+    placement: EnginePlacement,
 ) -> Dataset:
-    """Records with their responses; engines are in the groups of `placement`."""
-    server = setup.plan.spec.server
+    """Records with their responses, which are kept; engines are in the groups of `placement`."""
+    server, candidate, sessions = (
+        setup.plan.spec.server,
+        candidates[0],
+        _sessions(setup, candidates),
+    )
     if candidate.is_served:
         pool = ActorPoolStrategy(size=min(server.actors, setup.blocks))
+        arguments = server, setup.context, is_restarted_actor
         answered = dataset.map_batches(
-            AskServers,
-            fn_constructor_args=(server, setup.context, is_restarted_actor),
+            AskServers if sessions is None else AskSessions,
+            fn_constructor_args=arguments if sessions is None else (sessions, server),
             compute=pool,
             **setup.actor_options(STAGE_CPUS, ACTOR_GIB),
         )
@@ -401,11 +431,14 @@ def add_generation(
             blocks=setup.blocks,
             is_on_cluster=bool(setup.plan.capacity.nodes),
             label_selector=setup.label_selector,
+            sessions=sessions,
         )
+        if sessions is not None:
+            return answers
         answered = answers.map_batches(
             collect_engine_answers, fn_kwargs={"context": setup.context}, **task_options(setup)
         )
-    return write_parts(answered, setup, RESPONSES)
+    return answered if sessions is not None else write_parts(answered, setup, RESPONSES)
 
 
 def add_scoring(dataset: Dataset, setup: PipelineSetup, inputs: int = 0) -> Dataset:

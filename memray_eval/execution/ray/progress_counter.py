@@ -25,8 +25,8 @@ from memray_eval.provider_http.parameters import Standing, Step
 ANSWER_S = 10.0
 # The methods of a counter that return nothing
 REPORTS = (
-    "count", "add", "add_carried", "record_answers", "record_failure", "record_failed_unit",
-    "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
+    "count", "add", "add_carried", "add_unasked", "record_answers", "record_failure",
+    "record_failed_unit", "record_scores", "record_logs", "add_line", "stop", "restore_parameters",
 )  # fmt: skip
 
 

@@ -100,6 +100,7 @@ class _Session(_Read):
 
 class _Dataset(_Read):
     n_samples: int | None = None
+    n_asked: int | None = None  # more than the samples, if some are sessions
 
 
 class _Calls(_Read):
@@ -255,11 +256,9 @@ class RunReader:
     ) -> dict[str, Any]:
         self._so_far.refresh(is_resumed=len(manifest.sessions) > 1, until=until)
         done = self._so_far.n_done
-        n_units = (
-            manifest.dataset.n_samples * len(config.candidates) * config.epochs
-            if manifest.dataset.n_samples is not None and config.candidates
-            else None
-        )
+        n_asked = manifest.dataset.n_asked or manifest.dataset.n_samples
+        n_units = n_asked * len(config.candidates) * config.epochs if n_asked else None
+        n_units = n_units or None
         rate = self._rate(done) if status == "running" else None
         # The manifest names judges by metric, in the run's order, and by metric/task
         metrics = [name for name in manifest.judges if "/" not in name]

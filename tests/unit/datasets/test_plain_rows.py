@@ -91,7 +91,8 @@ def test_json_is_what_pydantic_makes(
 ) -> None:
     scores = [build_score("m", None)] if is_scored else []
     record = build_record(sample, response, *scores, candidate="ü")
-    assert sample_to_json(sample) == dumps(sample.model_dump(mode="json"))
+    plain = sample.model_dump(mode="json", exclude={"turns", "user"})
+    assert sample_to_json(sample) == dumps(plain)
     again = Record.model_validate(json.loads(record_to_json(record)))
     assert dumps(again.model_dump(mode="json")) == dumps(record.model_dump(mode="json"))
     if response is not None:

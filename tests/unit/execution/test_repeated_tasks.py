@@ -136,7 +136,7 @@ def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
     asks = {TOKENS: b"1234", SAMPLING: json.dumps({"temperature": 0.0})}
     rows = to_table(units).to_pylist(maps_as_pydicts="strict")
     batch = pa.Table.from_pylist([row | asks for row in rows], schema=ENGINE_SCHEMA)
-    index = RunFolder(str(tmp_path)).index_responses()
+    index = RunFolder(str(tmp_path)).index_units()
     batch = take_stored(batch, context_of(tmp_path), index)
     assert batch.schema == ENGINE_SCHEMA
     assert batch.column(TOKENS).to_pylist() == [b"1234", None, None, b"1234", None, b"1234"]
@@ -147,13 +147,13 @@ def test_a_restarted_engine_has_nothing_to_ask_where_a_response_is_stored(
 def test_only_the_wanted_units_are_found(tmp_path: Path, units: list[Record]) -> None:
     folder = RunFolder(str(tmp_path))
     folder.create()
-    assert folder.find_responses(["ab" * 8]).num_rows == 0
+    assert folder.find_units(["ab" * 8]).num_rows == 0
     for unit in units:
         folder.write_part(to_table([unit]), RESPONSES)
     folder.write_part(to_table(units), RESPONSES)  # a block that was written twice, in other parts
     wanted = [units[0].unit_id, units[3].unit_id, "ab" * 8]
-    assert sorted(folder.find_responses(wanted).column("unit_id").to_pylist()) == sorted(wanted[:2])
-    index = folder.index_responses()
+    assert sorted(folder.find_units(wanted).column("unit_id").to_pylist()) == sorted(wanted[:2])
+    index = folder.index_units()
     folder.write_part(to_table([units[0].model_copy(update={"unit_id": "ab" * 8})]), RESPONSES)
-    units_found = folder.find_responses(wanted, index).column("unit_id").to_pylist()
+    units_found = folder.find_units(wanted, index).column("unit_id").to_pylist()
     assert sorted(units_found) == sorted(wanted[:2])  # what came after the index is not in it

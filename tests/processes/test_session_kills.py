@@ -1,0 +1,88 @@
+"""kill -9 of a run over sessions, at half of its turns: no turn that was kept is asked again."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from memray_eval.config.schema import RunConfig
+from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
+from memray_eval.results.schema import from_table
+from memray_eval.types import Record
+from tests.build import write_lines
+from tests.processes.killing import evaluating, gone, run_folder, wait_for
+from tests.servers.process import serving_process
+
+IN_FLIGHT = 16
+
+
+def kept(folder: RunFolder) -> dict[str, Record]:
+    """The answered turns that a run's folder has, by unit."""
+    tables = [
+        table
+        for kind in (RESPONSES, RECORDS)
+        for table in folder.read_parts(folder.parts(kind), kind)
+    ]
+    records = (record for table in tables for record in from_table(table))
+    return {r.unit_id: r for r in records if r.response and not r.response.error}
+
+
+@pytest.mark.parametrize(
+    ("n_sessions", "n_turns"), [(20, 4), pytest.param(200, 10, marks=pytest.mark.night)]
+)
+def test_no_kept_turn_is_asked_again(tmp_path: Path, n_sessions: int, n_turns: int) -> None:
+    rows = [
+        {"id": f"s{n}", "turns": [f"Message {k} of session {n}" for k in range(n_turns)]}
+        for n in range(n_sessions)
+    ]
+    with serving_process(latency_s=0.1) as server:
+        job = RunConfig.model_validate(
+            {
+                "suite": "chat",
+                "dataset": str(write_lines(tmp_path / "sessions.jsonl", rows)),
+                "candidates": [
+                    {"name": "c", "model": "m", "backend": "openai", "base_url": server.base_url}
+                ],
+                "metrics": ["length_appropriateness"],
+                "judge": "rules",
+                "server": {"max_in_flight": IN_FLIGHT},
+                "judging": {"cache": str(tmp_path / "calls.sqlite")},
+                "out": str(tmp_path / "out"),
+                "executor": "local",
+            }
+        )
+        config = tmp_path / "job.json"
+        config.write_text(job.model_dump_json())
+        with evaluating(config, tmp_path / "log") as process:
+            wait_for(server, n_sessions * n_turns // 2, process)
+            children = psutil.Process(process.pid).children(recursive=True)
+            process.kill()
+        gone(children, limit_s=10)
+        before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
+        with evaluating(config, tmp_path / "log") as process:
+            assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]
+        stats = server.stats()
+    after = kept(run_folder(tmp_path))
+    print(
+        f"\n{n_sessions} sessions of {n_turns} turns: killed with {len(before)} of {answered} "
+        f"answered turns kept, {stats['paid_again']} asked again",
+        file=sys.__stdout__,
+    )
+    assert len(after) == n_sessions * n_turns
+    assert {unit: after[unit].response for unit in before} == {
+        unit: record.response for unit, record in before.items()
+    }
+    # What was asked again had been in flight: answered, and not kept yet
+    assert stats["paid_again"] <= answered - len(before) <= n_sessions
+    assert stats["n_answered"] == n_sessions * n_turns + stats["paid_again"]
+    for record in after.values():
+        notes, history = record.sample.metadata, record.sample.history
+        assert len(history) == 2 * (notes["turn"] - 1)
+        said = {r.sample.query: r for r in after.values()}
+        for user, assistant in zip(history[::2], history[1::2], strict=True):
+            answer = said[user.content].response
+            assert answer is not None
+            assert answer.text == assistant.content
