@@ -24,7 +24,8 @@ SUITE = "suite"  # and of its template
 CANDIDATES = "candidates"  # and of their prompts and functions
 SINKS = "sinks"  # and of their folders
 CALIBRATION = "calibration"  # a list of paths
-CODE = ("judge", "judging", "affect", "servers", "reader")  # may name users' code
+# May name users' code
+CODE = ("judge", "judging", "affect", "simulated_user", "servers", "reader")
 
 
 def load_config(

@@ -161,8 +161,8 @@ def find_columns(
     if rows and may_guess:
         guessed = _guess(columns, by_job, has_responses, rows)
         named = {*columns, *by_job, *guessed}
-        if named & {"turns", "user"}:  # a session has its first query there
-            named.add("query")
+        if by_job.keys() & {"turns", "user"} or any(map(_is_session, rows)):
+            named.add("query")  # its first message
         for name in needed:
             # An error stands in the place of a response
             if name not in named and not (name == RESPONSE and "error" in named):
@@ -236,6 +236,13 @@ def _guess(
 
 def _listed(value: object) -> Sequence[object]:
     return value if isinstance(value, list | tuple) else ()
+
+
+def _is_session(row: Mapping[str, Any]) -> bool:
+    """Whether a row has turns or a simulated user, as objects or as JSON text."""
+    return str(row.get("turns") or "").lstrip()[:1] in ("[", "(") or (
+        str(row.get("user") or "").lstrip()[:1] == "{"
+    )
 
 
 def _explain_lack(dataset: str, columns: Iterable[str], name: str, wanted: str | None) -> str:

@@ -94,6 +94,9 @@ def test_a_slip_of_turns_is_told_with_a_mapping_that_works(tmp_path: Path) -> No
     path = str(write_lines(tmp_path / "a.jsonl", [{"truns": ["Hi.", "Bye."]}]))
     with pytest.raises(DataError, match=r"did you mean 'turns'.*\n  --map turns=truns\n"):
         find_columns(path, {}, False, True)
+    ids = str(write_lines(tmp_path / "b.jsonl", [{"user": "u1", "said": "Hi."}]))
+    with pytest.raises(DataError, match="--map query=said"):
+        find_columns(ids, {}, False, True)
     assert find_columns(path, {"turns": ColumnSource({"from": "truns"})}, False, True).map
 
 
