@@ -14,7 +14,7 @@ from textwrap import dedent, wrap
 from pydantic import TypeAdapter
 
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metric import JudgedMetric, Level, Metric
 from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Frozen, Response, Sample
 
@@ -28,6 +28,13 @@ _KINDS = {
     "judged": "judged by a model",
     "embedded": "computed from embeddings",
     "computed": "computed",
+}
+
+
+_LEVELS: dict[Level, str] = {
+    "turn": "turn: each reply of a session",
+    "last_turn": "last turn: the last reply of a session",
+    "session": "session: a whole conversation, at its last turn",
 }
 
 
@@ -97,7 +104,7 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
             yield from ([] if family is None else [""])
             family = metric.family
             yield f"{family}:"
-        yield f"  {metric.name}  ({scale_of(metric)}; {judge_of(metric)})"
+        yield f"  {metric.name}  ({scale_of(metric)}; {level_of(metric)}; {judge_of(metric)})"
         yield from _wrapped(metric.about, "    ")
         if estimate := estimate_of(metric):
             yield from _wrapped(f"estimate by rules: {estimate}", "    ")
@@ -113,6 +120,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("scale", f"{scale_of(metric)}, higher is better"),
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
+        ("level", _LEVELS[metric.level]),
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
@@ -144,18 +152,24 @@ def page_lines(metric: Metric) -> Iterator[str]:
 def markdown_table(metrics: Iterable[Metric]) -> str:
     """A row a metric."""
     rows = [
-        "| metric | what it measures | scale | by | estimate without a judge |",
-        "|---|---|---|---|---|",
+        "| metric | what it measures | scale | level | by | estimate without a judge |",
+        "|---|---|---|---|---|---|",
     ]
     for metric in metrics:
         estimate = estimate_of(metric)
-        cells = (f"`{metric.name}`", metric.about, scale_of(metric), judge_of(metric), estimate)
+        scale, level = scale_of(metric), level_of(metric)
+        cells = (f"`{metric.name}`", metric.about, scale, level, judge_of(metric), estimate)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def scale_of(metric: Metric) -> str:
     return f"{metric.scale[0]:g} to {metric.scale[1]:g}"
+
+
+def level_of(metric: Metric) -> str:
+    """What of a session the metric scores."""
+    return metric.level.replace("_", " ")
 
 
 def judge_of(metric: Metric) -> str:

@@ -4,7 +4,8 @@ Pair, two answers to one question, as a sample's metadata carries them."""
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -21,8 +22,11 @@ EXPECTS = (
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 
+SESSION = "session"  # the key of a turn's metadata that names its conversation
+
 # Metadata keys that group samples; the first that a run has is used.
 CLUSTER_KEYS = (
+    SESSION,
     "user",
     "user_id",
     "context",
@@ -116,6 +120,23 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
     if sample.emotion and abs(total - 1.0) > EMOTION_SUM_TOLERANCE:
         conflicts["emotion"] = f"probabilities sum to {total:.4f}, not 1"
     return conflicts
+
+
+class SessionTurn(NamedTuple):
+    """Which turn of a session a sample asks, counted from 1, and if the session ends with it."""
+
+    session: str
+    turn: int
+    is_last: bool
+
+
+def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
+    """The turn that a sample's metadata names; None of a single question."""
+    session, turn, turns = (metadata.get(key) for key in (SESSION, "turn", "turns"))
+    if not isinstance(session, str) or type(turn) is not int or turn < 1:
+        return None
+    is_last = turn == turns or bool(metadata.get("session_end"))
+    return SessionTurn(session, turn, is_last)
 
 
 class Unanswered(Frozen):
