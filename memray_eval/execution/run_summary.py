@@ -23,6 +23,7 @@ from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
+from memray_eval.analysis.sessions import summarise_sessions
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import BASELINE
@@ -111,6 +112,7 @@ def _summarise_records(
         )
         if spec.suite.has_arms and spec.metrics
         else (),
+        sessions=summarise_sessions(records, spec.metrics),
         batches=batches,
         notes=(
             *_served_notes(served, marks),

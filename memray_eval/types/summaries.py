@@ -396,6 +396,42 @@ class CategoryFigure(Frozen):
     high: float | None = None
 
 
+class SessionFigure(Frozen):
+    """A figure over `n` sessions (or conversations), with its 95 % interval; no ends if they do not
+    determine one."""
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+class SessionSummary(Frozen):
+    """One metric over the turns of a candidate's sessions, of one task or (None) of all. `n_turns`
+    have a value, `n_unscored` should have and have none: they are in no figure.
+
+    `mean` is over turns, `worst` and `last` are means over sessions of their lowest and last
+    turn. `trend` is the slope of the value a turn within sessions (fixed effects). All intervals
+    take a session as one cluster. `over` "turns_before" is of questions asked again after so many
+    turns of one conversation; they have no worst and last turn. Of the values `estimates` are
+    offline estimates, and `fallbacks` a rule's because the judge failed."""
+
+    candidate: str
+    metric: str
+    scale: tuple[float, float]
+    task: str | None = None
+    over: Literal["turn", "turns_before"] = "turn"
+    n_sessions: int
+    n_turns: int
+    n_unscored: int = 0
+    mean: SessionFigure
+    worst: SessionFigure | None = None
+    last: SessionFigure | None = None
+    trend: SessionFigure | None = None
+    estimates: int = 0
+    fallbacks: int = 0
+
+
 class ErrataFigure(Frozen):
     """A metric with and without the questions whose right answer is wrong: over all `n` scored and
     over the other `n_without`. `ceiling` is the score of a system that answers everything rightly:
@@ -530,6 +566,7 @@ class Summary(Frozen):
     recommendation: Recommendation | None = None
     differences: tuple[QualityPair, ...] = ()
     arms: tuple[ArmSummary, ...] = ()
+    sessions: tuple[SessionSummary, ...] = ()
     intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()

@@ -27,6 +27,7 @@ from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.why import find_reasons
 from memray_eval.report.sections import Section
+from memray_eval.report.sessions_sections import session_sections
 from memray_eval.report.tables import generation_sections, heat_sections, served_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
@@ -132,7 +133,11 @@ def _render(
             "timelines": list(timelines(manifest)),
             "calls": calls(manifest),
             "intervals": intervals.in_words(),
-            "text": [*served_sections(shown.served_models), *decision_sections(shown)],
+            "text": [
+                *session_sections(shown.sessions),
+                *served_sections(shown.served_models),
+                *decision_sections(shown),
+            ],
             "adjusted": Section("", list(adjusted_lines(shown))),
         },
         embedded=embedded,

@@ -387,7 +387,9 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
     )
     assert found({"user": "u"}, {"user": "u"}) is None
     assert found({"user": "u"}, {"user": "v"}) is None
-    assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
+    assert found({"bed": "u"}, {"bed": "u"}, {"bed": "v"}) is None
+    assert found({"session": "s", "user": "u"}, {"session": "s", "user": "v"}) == "session"
+    assert found({"session": "s"}, {"session": "t"}) is None
     assert found({}, {}) is None
 
 
