@@ -48,6 +48,7 @@ from memray_eval.types import (
     ServedModel,
     Summary,
     is_estimate,
+    session_turn,
     split_jurors,
 )
 
@@ -299,13 +300,17 @@ def inapplicable_metrics(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
     """Each metric that the job names and that applied to no response, with the reason of the
-    first."""
+    first, of sessions of the first last turn."""
     for name in spec.named_metrics:
         rows = [metric for metric in metrics if metric.metric == name]
         n = sum(metric.n for metric in rows)
         if n and sum(metric.n_not_applicable for metric in rows) == n:
             scores = (
-                score for record in folder.each() for score in record.scores if score.metric == name
+                score
+                for record in folder.each()
+                if (turn := session_turn(record.sample.metadata)) is None or turn.is_last
+                for score in record.scores
+                if score.metric == name
             )
             why = next((score.error for score in scores if score.error), "it does not fit")
             yield f"{name} applied to none of {n:,} responses ({why})"

@@ -12,14 +12,14 @@ from memray_eval.types import SessionFigure, SessionSummary
 _NAMES = ("sessions", "turns", "not scored", "mean", "", "worst turn", "", "last turn", "",
           "trend a turn", "")  # fmt: skip
 _LEGEND = (
-    "worst, last turn: the mean over sessions of each one's lowest and last. trend: the slope",
-    "within sessions (fixed effects). [95 % interval]: a session is one cluster in each. A figure",
-    "that the sessions do not determine is left out: a trend needs two scored turns of one.",
+    "worst, last turn: the mean over sessions of each one's lowest and last.",
+    "trend: the slope within sessions (fixed effects); it needs two scored turns.",
+    "[95 % interval]: a session is one cluster in each; none if there is but one.",
 )
 _LEGEND_BEFORE = (
-    "trend: the slope a turn before the question, within conversations (fixed effects). n: of the",
-    "conversations. [95 % interval], clustered by question. Higher values are better: if risk",
-    "grows, the trend is below 0.",
+    "trend: the slope a turn before the question, within conversations (fixed",
+    "effects), of which there are n. [95 % interval], clustered by question. Higher",
+    "values are better: if risk grows, the trend is below 0.",
 )
 
 
