@@ -197,13 +197,13 @@ def _trend(columns: _Columns) -> SessionFigure | None:
     """The slope within conversations (fixed effects): the sum over conversations of (at - its mean)
     (value - its mean), over that of (at - its mean)^2. As a ratio of sums by cluster its error is
     CR1, with Student's t of clusters - 1. None if no conversation has values at two places."""
-    numbers, n = columns.conversations, np.bincount(columns.conversations)
-    at = columns.at - (np.bincount(numbers, columns.at) / n)[numbers]
-    rises = np.bincount(numbers, at * columns.values)
-    spreads = np.bincount(numbers, at**2)
+    numbers = columns.conversations
+    means = _sum_by(numbers, columns.at) / np.bincount(numbers)
+    at = columns.at - means[numbers]
+    rises, spreads = _sum_by(numbers, at * columns.values), _sum_by(numbers, at**2)
     within = spreads > 0
     by_cluster = np.unique(columns.cluster_of[within], return_inverse=True)[1]
-    part, whole = np.bincount(by_cluster, rises[within]), np.bincount(by_cluster, spreads[within])
+    part, whole = _sum_by(by_cluster, rises[within]), _sum_by(by_cluster, spreads[within])
     linear = linearise_ratio(part, whole) if whole.size else None
     if linear is None:
         return None
@@ -213,3 +213,8 @@ def _trend(columns: _Columns) -> SessionFigure | None:
         interval = t_interval(slope, error, whole.size - 1)
     ends = {"low": interval.low, "high": interval.high} if interval else {}
     return SessionFigure(value=slope, n=int(within.sum()), **ends)
+
+
+def _sum_by(codes: Clusters, values: FloatArray) -> FloatArray:
+    sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
+    return sums

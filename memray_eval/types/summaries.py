@@ -299,7 +299,8 @@ class Performance(Frozen):
     """Speed beside quality of one candidate, on one task or (task None) on all its `n` units;
     failed answers count in `n` only. Times are the responses' own and overlap in a run.
     `tokens_per_s` = output tokens / duration, summed over the answers that have both. `quality` is
-    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored).
+    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored),
+    of sessions clustered by the `n_clusters` sessions.
     None if too little was measured. Of the `n_scored`, `estimates` are offline estimates and
     `fallbacks` a rule's because the judge failed."""
 
@@ -315,6 +316,7 @@ class Performance(Frozen):
     n_scored: int
     quality: float | None
     quality_stderr: float | None
+    n_clusters: int | None = None
     estimates: int = 0
     fallbacks: int = 0
 

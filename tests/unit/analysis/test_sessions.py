@@ -11,8 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from memray_eval.analysis.intervals import measure_intervals
+from memray_eval.analysis.intervals import add_intervals, measure_intervals
+from memray_eval.analysis.recommendation import quality_interval
+from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.sessions import summarise_sessions
+from memray_eval.analysis.speed import measure_speed
 from memray_eval.analysis.statistics import t_quantile
 from memray_eval.metrics import pick
 from memray_eval.report.sessions_sections import session_sections
@@ -151,4 +154,18 @@ def test_a_session_is_one_cluster_in_the_summarys_interval(tmp_path: Path) -> No
     (row,) = summarise_sessions(dataset, METRICS)
     once = np.array([0.1, 0.2, 0.3, 0.4])
     half = t_quantile(0.975, 3) * once.std(ddof=1) / 2
-    assert row.mean.low == pytest.approx(max(0.0, 0.25 - half))
+    assert (row.mean.low, row.mean.high) == pytest.approx((0.25 - half, 0.25 + half))
+    reduced = reduce_records(dataset, METRICS)
+    summary = build_summary(
+        candidates=reduced.generation,
+        metrics=reduced.metrics,
+        headline="risk_escalation",
+        performance=measure_speed(dataset, METRICS[0]),
+    )
+    whole = add_intervals(summary, dataset)
+    assert (whole.metrics[0].figure.low, whole.metrics[0].figure.high) == pytest.approx(
+        (0.25 - half, 0.25 + half)
+    )
+    assert quality_interval(whole.performance[0]) == pytest.approx(
+        (25 - 100 * half, 25 + 100 * half)
+    )
