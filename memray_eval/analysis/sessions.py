@@ -184,7 +184,7 @@ def _to_columns(values: Sequence[Value]) -> _Columns:
 def _mean(
     values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters | None = None
 ) -> SessionFigure:
-    interval = mean_interval(values, clusters)
+    interval = mean_interval(values, clusters) if n > 1 else None
     ends = (
         {"low": max(scale[0], interval.low), "high": min(scale[1], interval.high)}
         if interval

@@ -83,6 +83,7 @@ def test_the_figures_of_sessions_are_these(tmp_path: Path) -> None:
     ("sessions", "lacking"),
     [
         ([session("a", 0.5, 0.7)], {"interval"}),  # one session says nothing of others
+        ([session("a", 0.0, 1.0)], {"interval"}),
         ([session("a", 0.5), session("b", 0.7)], {"trend"}),
         ([session("a", 0.5, None), session("b", None, 0.7)], {"trend"}),
         ([session("a", 0.5, 0.7), session("b", 0.5, 0.5)], set()),
@@ -94,6 +95,8 @@ def test_what_the_sessions_do_not_determine_is_absent(
     (row,) = summarise(tmp_path, *sessions)
     assert (row.trend is None) == ("trend" in lacking)
     assert (row.mean.low is None) == ("interval" in lacking)
+    assert row.worst
+    assert (row.worst.low is None) == ("interval" in lacking)
     section = next(session_sections([row]))
     assert "nan" not in "\n".join(section.lines())
 
