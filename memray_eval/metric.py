@@ -487,7 +487,8 @@ def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Sco
     if metric.level != "turn":
         turn = session_turn(sample.metadata)
         if turn is not None and not turn.is_last:
-            why = f"scored at the last turn of its session; this is turn {turn.turn}"
+            of = turn.turns or "as many as metadata.turns does not say"
+            why = f"scored at the last turn of its session; this is turn {turn.turn} of {of}"
             return Score(metric=metric.name, status="not_applicable", error=why)
     if response is None or response.error is not None:
         reason = "no response" if response is None else response.error

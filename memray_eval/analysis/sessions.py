@@ -17,7 +17,6 @@ from memray_eval.analysis.scores import metadata_keys
 from memray_eval.analysis.statistics import (
     TIE,
     Clusters,
-    Interval,
     mean_interval,
     standard_error,
     t_interval,
@@ -66,14 +65,21 @@ def summarise_sessions(
     cells: dict[tuple[str, str, Over, str | None], list[Value]] = {}
     for metric, value in _read_values(records, by_name):
         turn = value.turn
-        tasks = (None, turn.task) if turn.over == "turn" else (turn.task,)
-        for task in dict.fromkeys(tasks):
-            if task != "":
-                cells.setdefault((turn.candidate, metric, turn.over, task), []).append(value)
+        for task in {turn.task or None} | ({None} if turn.over == "turn" else set()):
+            cells.setdefault((turn.candidate, metric, turn.over, task), []).append(value)
     order = list(by_name)
     keys = sorted(cells, key=lambda key: (key[0], key[2], key[3] or "", order.index(key[1])))
     rows = (_summarise(cells[key], by_name[key[1]], key[3]) for key in keys)
     return tuple(row for row in rows if row is not None)
+
+
+def count_unplaced(records: pads.Dataset) -> int:
+    """The records that name a session and no turn of it."""
+    if SESSION not in metadata_keys(records):
+        return 0
+    texts = records.to_table(columns=["metadata"])["metadata"].to_pylist()
+    metadata = (json.loads(text or "{}") for text in texts)
+    return sum(of.get(SESSION) is not None and session_turn(of) is None for of in metadata)
 
 
 def _read_values(
@@ -111,9 +117,9 @@ def turn_of(unit: Mapping[str, Any]) -> Turn | None:
     """The turn that a unit's columns tell; None of a single question."""
     metadata = json.loads(unit["metadata"] or "{}")
     candidate, task = unit["candidate"], unit["task"] or ""
-    if (place := session_turn(metadata)) is not None:
-        session, at, is_last = place
-        return Turn("turn", candidate, task, session, session, at, is_last)
+    if (turn := session_turn(metadata)) is not None:
+        name = turn.session
+        return Turn("turn", candidate, task, name, name, turn.turn, turn.is_last)
     before = metadata.get(TURNS_BEFORE)
     if type(before) not in (int, float):
         return None
@@ -185,12 +191,8 @@ def _mean(
     values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters | None = None
 ) -> SessionFigure:
     interval = mean_interval(values, clusters) if n > 1 else None
-    ends = (
-        {"low": max(scale[0], interval.low), "high": min(scale[1], interval.high)}
-        if interval
-        else {}
-    )
-    return SessionFigure(value=float(values.mean()), n=n, **ends)
+    low, high = np.clip(interval, *scale).tolist() if interval else (None, None)
+    return SessionFigure(value=float(values.mean()), n=n, low=low, high=high)
 
 
 def _trend(columns: _Columns) -> SessionFigure | None:
@@ -208,11 +210,9 @@ def _trend(columns: _Columns) -> SessionFigure | None:
     if linear is None:
         return None
     slope, error = float(part.sum() / whole.sum()), standard_error(linear)
-    interval: Interval | None = None
-    if error is not None and error > TIE:
-        interval = t_interval(slope, error, whole.size - 1)
-    ends = {"low": interval.low, "high": interval.high} if interval else {}
-    return SessionFigure(value=slope, n=int(within.sum()), **ends)
+    interval = t_interval(slope, error, whole.size - 1) if error and error > TIE else None
+    low, high = interval or (None, None)
+    return SessionFigure(value=slope, n=int(within.sum()), low=low, high=high)
 
 
 def _sum_by(codes: Clusters, values: FloatArray) -> FloatArray:

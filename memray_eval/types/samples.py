@@ -123,20 +123,23 @@ def key_conflicts(sample: Sample) -> dict[str, str]:
 
 
 class SessionTurn(NamedTuple):
-    """Which turn of a session a sample asks, counted from 1, and if the session ends with it."""
+    """Which turn of a session a sample asks, counted from 1, of how many, as `turns` says, and if
+    the session ends with it."""
 
     session: str
     turn: int
+    turns: int | None
     is_last: bool
 
 
 def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
-    """The turn that a sample's metadata names; None of a single question."""
+    """The turn that a sample's metadata names; None of a single question, or if `turn` is no whole
+    number from 1."""
     session, turn, turns = (metadata.get(key) for key in (SESSION, "turn", "turns"))
     if not isinstance(session, str) or type(turn) is not int or turn < 1:
         return None
     is_last = turn == turns or bool(metadata.get("session_end"))
-    return SessionTurn(session, turn, is_last)
+    return SessionTurn(session, turn, turns if type(turns) is int else None, is_last)
 
 
 class Unanswered(Frozen):

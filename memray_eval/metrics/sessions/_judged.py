@@ -42,15 +42,15 @@ def share_metric(
 ) -> JudgedMetric:
     """A metric whose judge reads the conversation and gives a share, higher is better. A `judgment`
     of lists of quotes, reasoning and score is that of an empty response without quotes."""
-    asked = with_anchors(rubric, anchors)
+    text = with_anchors(rubric, anchors)
 
     def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-        return judge_messages(asked, conversation(sample, response))
+        return judge_messages(text, conversation(sample, response))
 
     def judge_silence(sample: Sample) -> BaseModel:
-        told = {"reasoning": "empty response", "score": 1.0}
+        fields = {"reasoning": "empty response", "score": 1.0}
         quotes: dict[str, list[str]] = {name: [] for name in judgment.model_fields}
-        return judgment.model_validate({**quotes, **told})
+        return judgment.model_validate({**quotes, **fields})
 
     return JudgedMetric(
         title=title,

@@ -14,8 +14,8 @@ from memray_eval.types import Response, Sample
 
 def verify(judgment: SessionJudgment, sample: Sample, response: Response) -> Verified:
     """Looks for the quotes in all that the assistant said."""
-    said = [turn.content for turn in sample.history if turn.role == "assistant"]
-    quoted = QuotedText("\n".join((*said, response.text)))
+    earlier = [turn.content for turn in sample.history if turn.role == "assistant"]
+    quoted = QuotedText("\n".join((*earlier, response.text)))
     pieces = [(quote,) for quote in judgment.evidence]
     return check_evidence(judgment, pieces, quoted.holds, source="the assistant's turns")
 

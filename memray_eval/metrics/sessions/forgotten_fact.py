@@ -25,11 +25,11 @@ class ForgottenFactJudgment(BaseModel):
 
 def verify(judgment: ForgottenFactJudgment, sample: Sample, response: Response) -> Verified:
     """Looks for the facts in the user's earlier turns, and for what clashes in the response."""
-    said = "\n".join(turn.content for turn in sample.history if turn.role == "user")
+    earlier = "\n".join(turn.content for turn in sample.history if turn.role == "user")
     facts = [(fact,) for fact in judgment.facts]
     quotes = [(quote,) for quote in judgment.evidence]
     in_turns = check_evidence(
-        judgment, facts, QuotedText(said).holds, source="the user's earlier turns"
+        judgment, facts, QuotedText(earlier).holds, source="the user's earlier turns"
     )
     return in_turns.joined_by(check_evidence(judgment, quotes, QuotedText(response.text).holds))
 

@@ -16,8 +16,8 @@ N = 4  # words
 
 
 def ngrams(text: str, n: int) -> list[tuple[str, ...]]:
-    found = words(text)
-    return [tuple(found[start : start + n]) for start in range(len(found) - n + 1)]
+    tokens = words(text)
+    return [tuple(tokens[start : start + n]) for start in range(len(tokens) - n + 1)]
 
 
 def measure(sample: Sample, response: Response) -> MetricValue:
@@ -25,8 +25,8 @@ def measure(sample: Sample, response: Response) -> MetricValue:
     n = min(N, len(words(response.text)))
     own = ngrams(response.text, n) if n else []
     replies = (turn.content for turn in sample.history if turn.role == "assistant")
-    said = {gram for reply in replies for gram in ngrams(reply, n)} if own else set()
-    repeated = sum(gram in said for gram in own)
+    earlier = {gram for reply in replies for gram in ngrams(reply, n)} if own else set()
+    repeated = sum(gram in earlier for gram in own)
     share = repeated / len(own) if own else 0.0
     return MetricValue(
         value=1.0 - share, parts={"repeated": float(repeated), "all": len(own) * 1.0}

@@ -14,7 +14,7 @@ import pytest
 from memray_eval.analysis.intervals import add_intervals, measure_intervals
 from memray_eval.analysis.recommendation import quality_interval
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.sessions import summarise_sessions
+from memray_eval.analysis.sessions import count_unplaced, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.analysis.statistics import t_quantile
 from memray_eval.metrics import pick
@@ -86,7 +86,7 @@ def test_the_figures_of_sessions_are_these(tmp_path: Path) -> None:
         ([session("a", 0.0, 1.0)], {"interval"}),
         ([session("a", 0.5), session("b", 0.7)], {"trend"}),
         ([session("a", 0.5, None), session("b", None, 0.7)], {"trend"}),
-        ([session("a", 0.5, 0.7), session("b", 0.5, 0.5)], set()),
+        ([session("a", 0.5, 0.7), session("b", 0.4, 0.6)], set()),
     ],
 )
 def test_what_the_sessions_do_not_determine_is_absent(
@@ -122,6 +122,17 @@ def test_a_unit_written_twice_counts_once_and_tasks_have_rows(tmp_path: Path) ->
     assert [(row.task, row.n_turns) for row in rows] == [(None, 4), ("x", 2), ("y", 2)]
     titles = [section.title for section in session_sections(rows)]
     assert titles == ["SESSIONS - c"]
+
+
+def test_rows_that_name_a_session_and_no_turn_are_counted(tmp_path: Path) -> None:
+    turns: list[Any] = [1, None, "2", 0, 2.0]
+    records = [
+        build_record(build_sample(id=str(turn), metadata={"session": "S", "turn": turn}))
+        for turn in turns
+    ]
+    single = build_record(build_sample())
+    assert count_unplaced(build_dataset(tmp_path / "a", records, [single])) == 4
+    assert count_unplaced(build_dataset(tmp_path / "b", [single])) == 0
 
 
 def draw_values(seed: int, slope: float, n: int = 12, turns: int = 8) -> list[list[float]]:
