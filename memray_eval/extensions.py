@@ -27,6 +27,7 @@ from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
 from memray_eval.errors import ConfigError, describe_error
+from memray_eval.own_code import errors_of_own_code, own_code
 
 ENTRY_POINTS = "memray_eval"
 _MODULE = "memray_eval_own_"
@@ -122,10 +123,17 @@ def find_source(source: str) -> OwnSource:
 
 async def call_own(fn: Callable[..., Any], *arguments: Any) -> Any:
     """What a user's function returns: an async one on this loop, any other in a thread."""
+
+    def call() -> Any:
+        with own_code():
+            return fn(*arguments)
+
     if inspect.iscoroutinefunction(fn):
-        return await fn(*arguments)
-    reply = await asyncio.get_running_loop().run_in_executor(_THREADS, fn, *arguments)
-    return await reply if inspect.isawaitable(reply) else reply
+        reply = call()
+    else:
+        reply = await asyncio.get_running_loop().run_in_executor(_THREADS, call)
+    with errors_of_own_code():
+        return await reply if inspect.isawaitable(reply) else reply
 
 
 def split_reference(name: str) -> tuple[str, str] | None:
@@ -225,7 +233,8 @@ def load_own_file(file: OwnFile) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     sys.modules[module.__name__] = module
     try:
-        spec.loader.exec_module(module)
+        with own_code():
+            spec.loader.exec_module(module)
     except Exception as error:
         sys.modules.pop(module.__name__, None)
         raise ConfigError(
@@ -287,7 +296,8 @@ def attribute_of(module: ModuleType, name: str, source: str) -> Any:
 def load_package_module(name: str) -> ModuleType:
     """A module of an installed package. Raises ConfigError that says why it cannot be imported."""
     try:
-        return importlib.import_module(name)
+        with own_code():
+            return importlib.import_module(name)
     except Exception as error:
         raise ConfigError(f"{name} cannot be imported: {describe_error(error)}") from error
 

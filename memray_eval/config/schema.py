@@ -31,6 +31,7 @@ from memray_eval.config.sections import (
     NamedServer,
     OnNoAnswer,
     PairsConfig,
+    Positive,
     Provider,
     RubricMetric,
     ServerConfig,
@@ -114,6 +115,8 @@ class RunConfig(Frozen):
     on_no_answer: OnNoAnswer = "exclude"
     """What a response without an answer scores: `exclude` (nothing, it is in no mean), `zero` (the
     lowest score), or `score` (what the metric makes of an empty text)."""
+    metric_timeout_s: Positive = 60.0
+    """The longest that a metric of your own may work on one response."""
     affect: AffectConfig = AffectConfig()
     """How the user's emotion and traits are found where a sample gives none."""
     engine: EngineConfig = EngineConfig()

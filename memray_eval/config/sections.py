@@ -778,6 +778,7 @@ class MetricOptions(Frozen):
     transitions: WordList = "strict"
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False  # by the suite
+    metric_timeout_s: Positive = 60.0
     own: tuple[OwnMetric, ...] = ()
     questions: dict[str, FittedQuestions] = Field(default_factory=dict)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from memray_eval.errors import ConfigError, DataError, EvalError, describe_error
 from memray_eval.extensions import find_own_object
+from memray_eval.own_code import own_code
 from memray_eval.storage.paths import is_object_store, locate, whole_file
 
 FOLDER = "data"  # below a run's `out`
@@ -30,7 +31,8 @@ def read_by(reader: str, dataset: str, out: str) -> str:
         raise ConfigError(f"reader: {own.attribute} of {own.source.place} is no function")
 
     def rows() -> Iterator[Any]:
-        yield from read(dataset)
+        with own_code():
+            yield from read(dataset)
 
     return write_rows(_each(rows(), f"reader: {reader}", f" of {dataset}"), out)
 

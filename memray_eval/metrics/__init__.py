@@ -43,7 +43,9 @@ def all_metrics() -> dict[str, Metric]:
 def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metric, ...]:
     """The named metrics, in the order given, with these options. Raises ConfigError that lists the
     known ones, or says what is wrong with an option."""
-    available = {own.name: load_own_metric(own) for own in options.own} | (
+    available = {
+        own.name: load_own_metric(own, options.metric_timeout_s) for own in options.own
+    } | (
         all_metrics()
         if options == DEFAULTS
         else all_metrics() | {m.name: m for m in _with_options(options)}

@@ -12,7 +12,7 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -31,6 +31,7 @@ from memray_eval.extensions import (
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.metrics._shared.pairs import other_text, pairwise_metric
+from memray_eval.own_code import guarded_metric, to_number
 from memray_eval.text_processing.sample_text import history_lines, memory_lines
 from memray_eval.types import Message, Response, Sample
 
@@ -60,12 +61,10 @@ def computed_metric(
     low, high = _checked_scale(named or "computed_metric", scale)
 
     def measure(sample: Sample, response: Response) -> MetricValue:
-        value = fn(sample, response)
-        if not isinstance(value, int | float):
-            raise TypeError(f"returned {value!r:.80}, which is neither a number nor a bool")
+        value = to_number(fn(sample, response))
         if not low <= value <= high:
             raise ValueError(f"returned {value:g}, outside its scale of {low:g} to {high:g}")
-        return MetricValue(float(value))
+        return MetricValue(value)
 
     return ComputedMetric(
         name=named,
@@ -268,13 +267,19 @@ def _metrics_of_file(source: OwnSource) -> list[OwnMetric]:
     return [_own_metric(OwnObject(source, name)) for name in defined]
 
 
-def load_own_metric(own: OwnMetric) -> Metric:
-    """The metric, in this process. Raises ConfigError."""
+def load_own_metric(own: OwnMetric, timeout_s: float = math.inf) -> Metric:
+    """The metric, in this process. What its functions do wrong is an error of their unit, and so is
+    one that takes longer than `timeout_s` seconds. Raises ConfigError."""
     if own.rubric is not None:
         return metric_by_rubric(own.rubric)
     assert own.code is not None
     metric = _to_metric(own.code.load(), own.code.attribute, own.code.source.place)
-    return replace(metric, name=own.name)
+    functions: dict[str, Any] = {
+        field.name: guarded_metric(value, own.name, timeout_s)
+        for field in fields(metric)
+        if inspect.isroutine(value := getattr(metric, field.name)) and value is not field.default
+    }
+    return replace(metric, name=own.name, **functions)
 
 
 def _to_metric(value: Any, attribute: str, source: str) -> Metric:
