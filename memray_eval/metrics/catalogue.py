@@ -104,7 +104,8 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
             yield from ([] if family is None else [""])
             family = metric.family
             yield f"{family}:"
-        yield f"  {metric.name}  ({scale_of(metric)}; {level_of(metric)}; {judge_of(metric)})"
+        level = "" if metric.level == "turn" else f"{level_of(metric)}; "
+        yield f"  {metric.name}  ({scale_of(metric)}; {level}{judge_of(metric)})"
         yield from _wrapped(metric.about, "    ")
         if estimate := estimate_of(metric):
             yield from _wrapped(f"estimate by rules: {estimate}", "    ")
