@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from memray_eval.report.console import render
-from memray_eval.results.run_folder import RunFolder
 from tests.build import finish, judging_job, write_lines
 from tests.servers.judgments import judgment_reply, message_texts
 from tests.servers.provider import serving
@@ -92,6 +91,4 @@ def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: 
     assert "SESSIONS - given" in lines
     (trend,) = (line for line in lines if line.startswith("trend a turn"))
     assert trend.split()[3] == "-0.1000"
-    stored = json.loads((Path(result.path) / "summary.json").read_text())
-    assert len(stored["sessions"]) == 3
-    assert RunFolder(result.path).read_summary() == summary
+    assert result.folder.read_summary().sessions == summary.sessions
