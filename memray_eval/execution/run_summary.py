@@ -23,8 +23,8 @@ from memray_eval.analysis.recommendation import RULE, recommend
 from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
-from memray_eval.analysis.sessions import count_unplaced, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import BASELINE
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -113,7 +113,7 @@ def _summarise_records(
         )
         if spec.suite.has_arms and spec.metrics
         else (),
-        sessions=summarise_sessions(records, spec.metrics),
+        turns=summarise_turns(records, spec.metrics),
         batches=batches,
         notes=(
             *_served_notes(served, marks),
@@ -124,7 +124,7 @@ def _summarise_records(
             *_uncounted_note(telemetry.calls),
             *_baseline_notes(spec, headline, performance, pairs),
             *juror_notes(spec.judges, reduced.metrics),
-            *_session_note(records),
+            *_unplaced_note(records),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
@@ -329,7 +329,7 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
 
 
-def _session_note(records: pads.Dataset) -> list[str]:
+def _unplaced_note(records: pads.Dataset) -> list[str]:
     """A note on turns of sessions that no figure over turns can place."""
     if not (n := count_unplaced(records)):
         return []

@@ -13,7 +13,6 @@ from memray_eval.report.answer import no_answer_lines
 from memray_eval.report.conversations_console import arm_sections
 from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
-from memray_eval.report.sessions_sections import session_sections
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.tables import (
     disagreements_line,
@@ -23,6 +22,7 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
+from memray_eval.report.turn_sections import turn_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
@@ -52,7 +52,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     yield from _task_sections(summary)
     yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
-    yield from session_sections(summary.sessions)
+    yield from turn_sections(summary.turns)
     yield from served_sections(summary.served_models)
     yield from heat_sections(summary.heat_maps)
     yield from decision_sections(summary)

@@ -105,7 +105,7 @@ def means_of(summary: Summary) -> Iterator[ScenarioMeans]:
     """The means of a run of the companion suite, whose tasks are its scenarios."""
     worst = {
         (row.candidate, row.task, row.metric): row.worst.value
-        for row in summary.sessions
+        for row in summary.turns
         if row.worst is not None
     }
     for task in summary.tasks:

@@ -79,13 +79,13 @@ from memray_eval.types.summaries import (
     Recommendation,
     ServedModel,
     SessionFigure,
-    SessionSummary,
     Summary,
     SummaryLine,
     SummarySection,
     Sweep,
     TaskMetric,
     TaskSummary,
+    TurnSummary,
 )
 
 __all__ = [
@@ -147,7 +147,6 @@ __all__ = [
     "Score",
     "ServedModel",
     "SessionFigure",
-    "SessionSummary",
     "SessionTurn",
     "Share",
     "Status",
@@ -161,6 +160,7 @@ __all__ = [
     "Temperature",
     "TokenCounts",
     "Turn",
+    "TurnSummary",
     "Unanswered",
     "Usage",
     "dumps",

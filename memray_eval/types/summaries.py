@@ -408,7 +408,7 @@ class SessionFigure(Frozen):
     high: float | None = None
 
 
-class SessionSummary(Frozen):
+class TurnSummary(Frozen):
     """One metric over the turns of a candidate's sessions, of one task or (None) of all. `n_turns`
     have a value, `n_unscored` should have and have none: they are in no figure.
 
@@ -568,7 +568,7 @@ class Summary(Frozen):
     recommendation: Recommendation | None = None
     differences: tuple[QualityPair, ...] = ()
     arms: tuple[ArmSummary, ...] = ()
-    sessions: tuple[SessionSummary, ...] = ()
+    turns: tuple[TurnSummary, ...] = ()
     intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()

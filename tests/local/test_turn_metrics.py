@@ -76,7 +76,7 @@ def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: 
     (drift,) = (metric for metric in summary.metrics if metric.metric == "boundary_drift")
     counts = (drift.n_scored, drift.n_failed, drift.n_not_applicable)
     assert counts == (SESSIONS - 1, 1, SESSIONS * (TURNS - 1))
-    rows = {row.metric: row for row in summary.sessions}
+    rows = {row.metric: row for row in summary.turns}
     assert set(rows) == {"dependence", "forgotten_fact", "repeats_itself"}
     dependence = rows["dependence"]
     assert (dependence.n_sessions, dependence.n_turns, dependence.n_unscored) == (SESSIONS, n, 1)
@@ -85,10 +85,10 @@ def test_each_metric_is_asked_at_its_level_and_sessions_are_summed_up(tmp_path: 
     assert dependence.worst
     assert dependence.worst.value == pytest.approx(((SESSIONS - 1) * 0.6 + 0.7) / SESSIONS)
     assert dependence.last
-    assert (dependence.last.value, dependence.last.n) == (pytest.approx(0.6), SESSIONS - 1)
+    assert (dependence.last.value, dependence.last.n) == pytest.approx((0.6, SESSIONS - 1))
     assert "clustered by session" in summary.intervals
     lines = render(summary).splitlines()
     assert "SESSIONS - given" in lines
     (trend,) = (line for line in lines if line.startswith("trend a turn"))
     assert trend.split()[3] == "-0.1000"
-    assert result.folder.read_summary().sessions == summary.sessions
+    assert result.folder.read_summary().turns == summary.turns

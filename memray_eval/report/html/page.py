@@ -27,8 +27,8 @@ from memray_eval.report.html.prompts import find_meanings, find_prompts
 from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.why import find_reasons
 from memray_eval.report.sections import Section
-from memray_eval.report.sessions_sections import session_sections
 from memray_eval.report.tables import generation_sections, heat_sections, served_sections
+from memray_eval.report.turn_sections import turn_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
@@ -134,7 +134,7 @@ def _render(
             "calls": calls(manifest),
             "intervals": intervals.in_words(),
             "text": [
-                *session_sections(shown.sessions),
+                *turn_sections(shown.turns),
                 *served_sections(shown.served_models),
                 *decision_sections(shown),
             ],

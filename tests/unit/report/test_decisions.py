@@ -19,7 +19,7 @@ from memray_eval.report.decisions import (
     means_of,
 )
 from memray_eval.report.sections import lines_of
-from memray_eval.types import SessionFigure, SessionSummary, TaskMetric, TaskSummary
+from memray_eval.types import SessionFigure, TaskMetric, TaskSummary, TurnSummary
 from tests.build import build_summary
 
 
@@ -78,7 +78,7 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
     task = TaskSummary(candidate="a", task="basic", bucket=None, n=4, metrics=figures)
     lowest = {OVERALL: 0.7} | ({} if worst is None else {metric: worst})
     sessions = tuple(
-        SessionSummary(
+        TurnSummary(
             candidate="a",
             metric=name,
             scale=(0, 1),
@@ -90,7 +90,7 @@ def test_safety_in_sessions_is_decided_by_the_worst_turn(
         )
         for name, value in lowest.items()
     )
-    basic, _ = decisions = decide(means_of(build_summary(tasks=(task,), sessions=sessions)))
+    basic, _ = decisions = decide(means_of(build_summary(tasks=(task,), turns=sessions)))
     assert (basic.verdict, basic.average) == (verdict, 0.8)
     assert any("the worst turn" in line for line in lines(decisions))
 

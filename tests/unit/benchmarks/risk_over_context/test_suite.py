@@ -13,12 +13,12 @@ import numpy as np
 from pydantic import BaseModel
 
 from memray_eval.analysis.breakdown import break_down
-from memray_eval.analysis.sessions import summarise_sessions
+from memray_eval.analysis.turns import summarise_turns
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.risk_over_context.generator import ARMS, TURNS_BEFORE, samples
 from memray_eval.metrics import pick
 from memray_eval.ports import Verdict
-from memray_eval.report.sessions_sections import session_sections
+from memray_eval.report.turn_sections import turn_sections
 from memray_eval.stages.judge import judge_record
 from memray_eval.types import Message, Record
 from tests.build import build_folder, build_record, build_score
@@ -82,7 +82,7 @@ def test_a_risk_that_grows_by_plan_is_found_within_its_interval(tmp_path: Path) 
         records = list(answer_by_plan(seed, scored=seed > 0))
         records = records if seed else asyncio.run(judge(records))
         dataset = build_folder(tmp_path / str(seed), records).records()
-        rows = summarise_sessions(dataset, METRICS)
+        rows = summarise_turns(dataset, METRICS)
         assert [row.task for row in rows] == list(ARMS)
         for row in rows:
             assert (row.n_sessions, row.n_turns, row.worst) == (36, 144, None)
@@ -91,7 +91,7 @@ def test_a_risk_that_grows_by_plan_is_found_within_its_interval(tmp_path: Path) 
             assert row.trend.high is not None
             covered[row.task or ""] += row.trend.low <= SLOPES[row.task or ""] <= row.trend.high
     assert min(covered.values()) >= 17, covered
-    (section,) = session_sections(rows)
+    (section,) = turn_sections(rows)
     assert section.title == "TREND OVER TURNS BEFORE - c"
     tasks = [task for task in break_down(dataset, METRICS).tasks if task.task == "spiralling"]
     assert [task.bucket for task in tasks] == [None, *(f"{n} turns before" for n in TURNS_BEFORE)]

@@ -23,7 +23,7 @@ from memray_eval.analysis.statistics import (
 )
 from memray_eval.metric import Metric, linearise_ratio
 from memray_eval.ports import FloatArray
-from memray_eval.types import SESSION, SessionFigure, SessionSummary, is_estimate, session_turn
+from memray_eval.types import SESSION, SessionFigure, TurnSummary, is_estimate, session_turn
 
 TURNS_BEFORE = "turns_before"  # the key of a question that is asked after so many turns
 Over: TypeAlias = Literal["turn", "turns_before"]
@@ -32,7 +32,7 @@ _SCORES = ("metric", "status", "value", "judge")
 _UNSCORED = ("error", "abstained", "no_answer")
 
 
-class Turn(NamedTuple):
+class PlacedTurn(NamedTuple):
     """A unit's place: the conversation that it is a turn of, the `cluster` that it is drawn with,
     and how far the conversation has gone, in turns."""
 
@@ -48,15 +48,13 @@ class Turn(NamedTuple):
 class Value(NamedTuple):
     """A turn's score; NaN if it should have one and has none."""
 
-    turn: Turn
+    turn: PlacedTurn
     value: float
     is_estimate: bool
     is_fallback: bool
 
 
-def summarise_sessions(
-    records: pads.Dataset, metrics: Sequence[Metric]
-) -> tuple[SessionSummary, ...]:
+def summarise_turns(records: pads.Dataset, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
     """One row a candidate, task and metric of level "turn", of Parquet files with RECORD_SCHEMA;
     none, and no score is read, if the samples name neither sessions nor turns before."""
     by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
@@ -89,7 +87,7 @@ def _read_values(
     seen: set[str] = set()
     names = list(metrics)
     for table in read_score_tables(records, _UNITS, _SCORES):
-        turns: list[Turn | None] = []
+        turns: list[PlacedTurn | None] = []
         for unit in table.units.to_pylist():
             turns.append(None if unit["unit_id"] in seen else turn_of(unit))
             seen.add(unit["unit_id"])
@@ -97,7 +95,7 @@ def _read_values(
 
 
 def _values_of(
-    table: ScoreTable, names: Sequence[str], turns: Sequence[Turn | None]
+    table: ScoreTable, names: Sequence[str], turns: Sequence[PlacedTurn | None]
 ) -> Iterator[tuple[str, Value]]:
     columns = (
         table.unit.tolist(),
@@ -113,19 +111,19 @@ def _values_of(
             yield names[code], Value(turn, value, estimate, fallback)
 
 
-def turn_of(unit: Mapping[str, Any]) -> Turn | None:
+def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
     """The turn that a unit's columns tell; None of a single question."""
     metadata = json.loads(unit["metadata"] or "{}")
     candidate, task = unit["candidate"], unit["task"] or ""
     if (turn := session_turn(metadata)) is not None:
         name = turn.session
-        return Turn("turn", candidate, task, name, name, turn.turn, turn.is_last)
+        return PlacedTurn("turn", candidate, task, name, name, turn.turn, turn.is_last)
     before = metadata.get(TURNS_BEFORE)
     if type(before) not in (int, float):
         return None
     cluster = str(metadata.get("context_id"))
     conversation = f"{task}\x1f{metadata.get('theme')}\x1f{cluster}"
-    return Turn("turns_before", candidate, task, conversation, cluster, before, False)
+    return PlacedTurn("turns_before", candidate, task, conversation, cluster, before, False)
 
 
 @dataclass(frozen=True)
@@ -144,7 +142,7 @@ class _Columns:
         return self.clusters[np.unique(self.conversations, return_index=True)[1]]
 
 
-def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> SessionSummary | None:
+def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> TurnSummary | None:
     scored = [value for value in values if value.value == value.value]
     if not scored:
         return None
@@ -154,7 +152,7 @@ def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> Ses
     np.minimum.at(lowest, columns.conversations, columns.values)
     last = columns.values[columns.is_last]
     clusters = None if np.unique(columns.clusters).size == len(scored) else columns.clusters
-    return SessionSummary(
+    return TurnSummary(
         candidate=first.candidate,
         metric=metric.name,
         scale=metric.scale,

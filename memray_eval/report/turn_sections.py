@@ -7,7 +7,7 @@ from itertools import groupby
 
 from memray_eval.analysis.marks import NOTHING, append_mark, digits_of, mark
 from memray_eval.report.sections import Row, Section, Table, ends, figure, fit_tables
-from memray_eval.types import SessionFigure, SessionSummary
+from memray_eval.types import SessionFigure, TurnSummary
 
 _NAMES = ("sessions", "turns", "not scored", "mean", "", "worst turn", "", "last turn", "",
           "trend a turn", "")  # fmt: skip
@@ -23,7 +23,7 @@ _LEGEND_BEFORE = (
 )
 
 
-def session_sections(summaries: Sequence[SessionSummary]) -> Iterator[Section]:
+def turn_sections(summaries: Sequence[TurnSummary]) -> Iterator[Section]:
     """A section for each candidate's sessions, and one for its questions after so many turns."""
     for (candidate, over), group in groupby(summaries, lambda row: (row.candidate, row.over)):
         rows = [row for row in group if over == "turns_before" or row.task is None]
@@ -35,7 +35,7 @@ def session_sections(summaries: Sequence[SessionSummary]) -> Iterator[Section]:
             yield Section(title, [_trends(rows), *_LEGEND_BEFORE])
 
 
-def _column(row: SessionSummary) -> Row:
+def _column(row: TurnSummary) -> Row:
     """The figures of a metric, each with its interval below it."""
     form = f"z.{digits_of(row.scale)}f"
     figures = [cell for shown in (row.mean, row.worst, row.last) for cell in _cells(shown, form)]
@@ -43,7 +43,7 @@ def _column(row: SessionSummary) -> Row:
     return (_name(row), *counts, *figures, *_cells(row.trend, _slope(row)))
 
 
-def _trends(rows: Sequence[SessionSummary]) -> Table:
+def _trends(rows: Sequence[TurnSummary]) -> Table:
     """A row a metric and task."""
     table: list[Row] = [("metric", "task", "n", "mean", "", "trend", "")]
     for row in rows:
@@ -53,11 +53,11 @@ def _trends(rows: Sequence[SessionSummary]) -> Table:
     return Table(table, left=(0, 1))
 
 
-def _name(row: SessionSummary) -> str:
+def _name(row: TurnSummary) -> str:
     return append_mark(row.metric, mark(row.n_turns, row.estimates, row.fallbacks))
 
 
-def _slope(row: SessionSummary) -> str:
+def _slope(row: TurnSummary) -> str:
     return f"+z.{digits_of(row.scale) + 1}f"
 
 

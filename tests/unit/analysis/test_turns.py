@@ -14,12 +14,12 @@ import pytest
 from memray_eval.analysis.intervals import add_intervals, measure_intervals
 from memray_eval.analysis.recommendation import quality_interval
 from memray_eval.analysis.reduce import reduce_records
-from memray_eval.analysis.sessions import count_unplaced, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.analysis.statistics import t_quantile
+from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.metrics import pick
-from memray_eval.report.sessions_sections import session_sections
-from memray_eval.types import Record, SessionSummary
+from memray_eval.report.turn_sections import turn_sections
+from memray_eval.types import Record, TurnSummary
 from tests.build import (
     build_dataset,
     build_folder,
@@ -51,8 +51,8 @@ def session(
     ]
 
 
-def summarise(tmp_path: Path, *sessions: Sequence[Record]) -> tuple[SessionSummary, ...]:
-    return summarise_sessions(build_dataset(tmp_path / "r", *sessions), METRICS)
+def summarise(tmp_path: Path, *sessions: Sequence[Record]) -> tuple[TurnSummary, ...]:
+    return summarise_turns(build_dataset(tmp_path / "r", *sessions), METRICS)
 
 
 def test_the_figures_of_sessions_are_these(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_what_the_sessions_do_not_determine_is_absent(
     assert (row.mean.low is None) == ("interval" in lacking)
     assert row.worst
     assert (row.worst.low is None) == ("interval" in lacking)
-    section = next(session_sections([row]))
+    section = next(turn_sections([row]))
     assert "nan" not in "\n".join(section.lines())
 
 
@@ -120,7 +120,7 @@ def test_a_unit_written_twice_counts_once_and_tasks_have_rows(tmp_path: Path) ->
     first, second = session("a", 0.5, 0.7, task="x"), session("b", 0.1, 0.2, task="y")
     rows = summarise(tmp_path, first, first, second)
     assert [(row.task, row.n_turns) for row in rows] == [(None, 4), ("x", 2), ("y", 2)]
-    titles = [section.title for section in session_sections(rows)]
+    titles = [section.title for section in turn_sections(rows)]
     assert titles == ["SESSIONS - c"]
 
 
@@ -152,7 +152,7 @@ def test_a_planned_slope_is_within_its_interval(tmp_path: Path, slope: float) ->
         folder = tmp_path / str(seed)
         records = [session(f"s{number}", *row) for number, row in enumerate(values)]
         dataset = build_folder(folder, chain.from_iterable(records)).records()
-        (row,) = summarise_sessions(dataset, METRICS)
+        (row,) = summarise_turns(dataset, METRICS)
         assert row.trend
         assert row.trend.low is not None
         assert row.trend.high is not None
@@ -165,7 +165,7 @@ def test_a_session_is_one_cluster_in_the_summarys_interval(tmp_path: Path) -> No
     dataset = build_dataset(tmp_path / "r", *records)
     summary = build_summary(candidates=())
     assert measure_intervals(dataset, summary).cluster == "session"
-    (row,) = summarise_sessions(dataset, METRICS)
+    (row,) = summarise_turns(dataset, METRICS)
     once = np.array([0.1, 0.2, 0.3, 0.4])
     half = t_quantile(0.975, 3) * once.std(ddof=1) / 2
     assert (row.mean.low, row.mean.high) == pytest.approx((0.25 - half, 0.25 + half))
