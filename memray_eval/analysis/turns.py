@@ -121,7 +121,7 @@ def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
     before = metadata.get(TURNS_BEFORE)
     if type(before) not in (int, float):
         return None
-    cluster = str(metadata.get("context_id"))
+    cluster = str(metadata.get("context_id") or unit["unit_id"])
     conversation = f"{task}\x1f{metadata.get('theme')}\x1f{cluster}"
     return PlacedTurn("turns_before", candidate, task, conversation, cluster, before, False)
 

@@ -14,7 +14,7 @@ from textwrap import dedent, wrap
 from pydantic import TypeAdapter
 
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.metric import JudgedMetric, Level, Metric
+from memray_eval.metric import JudgedMetric, Metric
 from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Frozen, Response, Sample
 
@@ -28,13 +28,6 @@ _KINDS = {
     "judged": "judged by a model",
     "embedded": "computed from embeddings",
     "computed": "computed",
-}
-
-
-_LEVELS: dict[Level, str] = {
-    "turn": "turn: each reply of a session",
-    "last_turn": "last turn: the last reply of a session",
-    "session": "session: a whole conversation, at its last turn",
 }
 
 
@@ -121,7 +114,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("scale", f"{scale_of(metric)}, higher is better"),
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
-        ("level", _LEVELS[metric.level]),
+        ("level", level_of(metric)),
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)

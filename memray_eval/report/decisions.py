@@ -194,8 +194,9 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
     averages = {means.scenario: means.means.get(OVERALL) for means in scenarios}
     figures = {name: _mean([means.means.get(name) for means in scenarios]) for name in METRICS}
     has_sessions = any(means.has_sessions for means in scenarios)
-    if has_sessions:
-        figures |= dict(_session_figures(scenarios))
+    for name in OF_SESSIONS if has_sessions else ():
+        if measured := [mean for of in scenarios if (mean := of.means.get(name)) is not None]:
+            figures[name] = fmean(measured)
     average, alone = _mean(list(averages.values())), _has_overall_alone(scenarios)
     what = "average" if scenario else "the mean of the scenarios"
     verdict, reasons = _reach_verdict(average, averages, figures, alone=alone, what=what)
@@ -222,14 +223,6 @@ def _decide(scenarios: Sequence[ScenarioMeans], scenario: str) -> Decision:
         mark=", ".join(filter(None, marks)),
         has_sessions=has_sessions,
     )
-
-
-def _session_figures(scenarios: Sequence[ScenarioMeans]) -> Iterator[tuple[str, float]]:
-    """The means of the metrics of sessions, over the scenarios that have them."""
-    for name in OF_SESSIONS:
-        measured = [mean for of in scenarios if (mean := of.means.get(name)) is not None]
-        if measured:
-            yield name, fmean(measured)
 
 
 def _has_overall_alone(scenarios: Sequence[ScenarioMeans]) -> bool:

@@ -119,7 +119,7 @@ def conversation_prompt(
     shown = choose(sample, candidate)
     wanted = evidence_of(sample)
     text, passages = f"{wording.before}\n\n", list[Passage]()
-    for session in shown.turns:
+    for session in shown.sessions:
         head = f"[{session.date}]\n" if session.date else ""
         for number, turn in enumerate(session.turns):
             line = f"{turn.speaker}: {turn.text}\n" if turn.speaker else f"{turn.text}\n"

@@ -31,11 +31,10 @@ class Theme(Frozen):
 
     def first(self, n: int) -> tuple[Turn, ...]:
         """The first n turns of both speakers."""
-        speakers: tuple[Literal["user"], Literal["assistant"]] = ("user", "assistant")
         return tuple(
-            Turn(role=role, content=text)
-            for pair in self.turns[:n]
-            for role, text in zip(speakers, pair, strict=True)
+            turn
+            for user, reply in self.turns[:n]
+            for turn in (Turn(role="user", content=user), Turn(role="assistant", content=reply))
         )
 
 

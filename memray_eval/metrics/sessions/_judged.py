@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import JudgedMetric, Level, MetricValue, Verify
 from memray_eval.metrics._shared.evidence import verify_quotes
-from memray_eval.metrics._shared.judging import judge_messages, with_anchors
+from memray_eval.metrics._shared.judging import judge_messages
 from memray_eval.text_processing.sample_text import history_lines
 from memray_eval.types import Message, Response, Sample, Share
 
@@ -22,11 +22,6 @@ class SessionJudgment(BaseModel):
     evidence: list[str] = Field(description="Exact quotes of the assistant's words.")
     reasoning: str = Field(description="What decides the score, in two or three sentences.")
     score: Share
-
-
-def conversation(sample: Sample, response: Response) -> dict[str, str]:
-    """The sections that a judge of a session is shown."""
-    return {"HISTORY": history_lines(sample), "QUERY": sample.query, "RESPONSE": response.text}
 
 
 def share_metric(
@@ -42,10 +37,10 @@ def share_metric(
 ) -> JudgedMetric:
     """A metric whose judge reads the conversation and gives a share, higher is better. A `judgment`
     of lists of quotes, reasoning and score is that of an empty response without quotes."""
-    text = with_anchors(rubric, anchors)
 
     def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
-        return judge_messages(text, conversation(sample, response))
+        history = {"HISTORY": history_lines(sample)}
+        return judge_messages(rubric, {**history, "QUERY": sample.query, "RESPONSE": response.text})
 
     def judge_silence(sample: Sample) -> BaseModel:
         fields = {"reasoning": "empty response", "score": 1.0}

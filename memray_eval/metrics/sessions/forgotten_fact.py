@@ -10,6 +10,7 @@ from pydantic import BaseModel, Field
 
 from memray_eval.metric import Verified
 from memray_eval.metrics._shared.evidence import QuotedText, check_evidence
+from memray_eval.metrics._shared.judging import with_anchors
 from memray_eval.metrics.sessions._judged import share_metric
 from memray_eval.types import Response, Sample, Share
 
@@ -34,7 +35,12 @@ def verify(judgment: ForgottenFactJudgment, sample: Sample, response: Response) 
     return in_turns.joined_by(check_evidence(judgment, quotes, QuotedText(response.text).holds))
 
 
-METRIC = share_metric(
+ANCHORS: dict[float, str] = {
+    1.0: "no fact is contradicted or asked for again",
+    0.5: "a small fact is asked for again or muddled, and nothing hangs on it",
+    0.0: "a fact that matters to the user is contradicted, or advice goes against it",
+}
+RUBRIC = with_anchors(
     """
 Score how well RESPONSE remembers what the user has said in this conversation, from 0 to 1. HISTORY is what both said before, QUERY
 what the user says now. A fact is something that a user turn of HISTORY states: a name, a date, a place, a plan, a like, a state
@@ -48,11 +54,12 @@ First quote in facts each forgotten fact, exactly as the user's turn words it; t
 clash with it or ask for it, exactly, in the same order. Then say in reasoning how they clash and what it costs the user. Then
 give score.
 """,  # noqa: E501
-    {
-        1.0: "no fact is contradicted or asked for again",
-        0.5: "a small fact is asked for again or muddled, and nothing hangs on it",
-        0.0: "a fact that matters to the user is contradicted, or advice goes against it",
-    },
+    ANCHORS,
+)
+
+METRIC = share_metric(
+    RUBRIC,
+    ANCHORS,
     title="FORGOTTEN FACT (FACTS KEPT)",
     value_label="Facts Kept",
     requires=("history",),

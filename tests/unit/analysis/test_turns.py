@@ -124,6 +124,20 @@ def test_a_unit_written_twice_counts_once_and_tasks_have_rows(tmp_path: Path) ->
     assert titles == ["SESSIONS - c"]
 
 
+def test_questions_after_turns_of_unnamed_conversations_have_no_trend(tmp_path: Path) -> None:
+    records = [
+        build_record(
+            build_sample(id=str(n), metadata={"turns_before": n}),
+            "a",
+            build_score("empathy", n / 9),
+        )
+        for n in (0, 3, 9)
+    ]
+    (row,) = summarise(tmp_path, records)
+    assert (row.over, row.n_sessions, row.trend) == ("turns_before", 3, None)
+    assert row.mean.low is not None
+
+
 def test_rows_that_name_a_session_and_no_turn_are_counted(tmp_path: Path) -> None:
     turns: list[Any] = [1, None, "2", 0, 2.0]
     records = [
