@@ -40,11 +40,13 @@ from memray_eval.types import (
     SummarySection,
     dumps,
     is_estimate,
+    session_turn,
 )
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+Level: TypeAlias = Literal["turn", "last_turn", "session"]
 EVIDENCE = "evidence"  # how many pieces of a judge's evidence were checked
 UNVERIFIED = "unverified"  # how many of them could not be found
 TRUST = "trust"  # 1 - unverified / evidence, over a metric's scored units
@@ -112,7 +114,9 @@ class Metric:
     resumed as one, and `compare` warns. `on_no_answer` says what a response without an answer
     scores (RunConfig), and `scores_empty` that a plainly empty one without a finish reason, as
     predictions have it that exist already, is scored nevertheless. Figures of one that is `by_task`
-    are said of each task too, whatever the suite. `about` says in a line what it
+    are said of each task too, whatever the suite. Of a session, a metric at `level` "turn" scores
+    each reply; "last_turn" the last reply alone, and "session" the whole conversation: both are not
+    applicable to other turns. `about` says in a line what it
     measures, and `formulas` how, for `list metrics`."""
 
     title: str
@@ -131,6 +135,7 @@ class Metric:
     on_no_answer: OnNoAnswer = "exclude"
     scores_empty: bool = False
     by_task: bool = False
+    level: Level = "turn"
     about: str = ""
     formulas: str = ""
 
@@ -477,8 +482,14 @@ def compute_score(
 
 
 def unscorable(metric: Metric, sample: Sample, response: Response | None) -> Score | None:
-    """The score of a record that cannot be scored, None if it can: its generation failed, its
-    sample lacks what the metric requires, or there is no answer."""
+    """The score of a record that cannot be scored, None if it can: the metric scores another turn,
+    its generation failed, its sample lacks what the metric requires, or there is no answer."""
+    if metric.level != "turn":
+        turn = session_turn(sample.metadata)
+        if turn is not None and not turn.is_last:
+            of = turn.turns or "as many as metadata.turns does not say"
+            why = f"scored at the last turn of its session; this is turn {turn.turn} of {of}"
+            return Score(metric=metric.name, status="not_applicable", error=why)
     if response is None or response.error is not None:
         reason = "no response" if response is None else response.error
         return Score(metric=metric.name, status="error", error=f"generation failed: {reason}")

@@ -4,7 +4,7 @@ records."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -25,7 +25,7 @@ from memray_eval.analysis.statistics import (
     figures_interval,
     t_interval,
 )
-from memray_eval.types import MetricSummary, Summary
+from memray_eval.types import SESSION, MetricSummary, Performance, Summary
 
 Flags = npt.NDArray[np.bool_]
 Key = tuple[str, str, str | None]  # candidate, metric, and task; None for all of them
@@ -93,9 +93,21 @@ def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:
         ends = {"low": interval.low, "high": interval.high} if interval else {}
         return metric.model_copy(update={"figure": metric.figure.model_copy(update=ends)})
 
-    return summary.model_copy(
-        update={"metrics": tuple(map(add, summary.metrics)), "intervals": intervals.in_words()}
-    )
+    update: dict[str, object] = {"metrics": tuple(map(add, summary.metrics))}
+    if intervals.cluster == SESSION:
+        update["performance"] = tuple(_cluster_qualities(summary, intervals))
+    return summary.model_copy(update=update | {"intervals": intervals.in_words()})
+
+
+def _cluster_qualities(summary: Summary, intervals: Intervals) -> Iterator[Performance]:
+    """The rows on speed with the standard error of their quality over sessions."""
+    scales = {metric.metric: metric.scale for metric in summary.metrics}
+    for row in summary.performance:
+        error, n = intervals.errors.get((row.candidate, summary.headline, row.task), (None, 1))
+        if error is not None:
+            low, high = scales[summary.headline]
+            error *= 100 / (high - low)
+        yield row.model_copy(update={"quality_stderr": error, "n_clusters": n})
 
 
 def measure_intervals(records: pads.Dataset, summary: Summary) -> Intervals:

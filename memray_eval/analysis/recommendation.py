@@ -85,10 +85,9 @@ class _Known(Point):
 
 def quality_interval(row: Performance) -> Interval | None:
     """Computes the interval of a quality on 0-100 by `figures_interval`: answers count as
-    independent."""
-    return figures_interval(
-        row.quality, row.quality_stderr, row.n_scored, RULE.level, scale=(0.0, 100.0)
-    )
+    independent, of sessions these."""
+    n = row.n_scored if row.n_clusters is None else row.n_clusters
+    return figures_interval(row.quality, row.quality_stderr, n, RULE.level, scale=(0.0, 100.0))
 
 
 def recommend(

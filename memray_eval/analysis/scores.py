@@ -23,7 +23,7 @@ from memray_eval.metric import Pooled, linearise_ratio
 from memray_eval.metrics import all_metrics
 from memray_eval.ports import FloatArray
 from memray_eval.results.schema import from_table_apart
-from memray_eval.types import CLUSTER_KEYS, FALLBACKS, Record, Response, Score, is_estimate
+from memray_eval.types import CLUSTER_KEYS, FALLBACKS, SESSION, Record, Response, Score, is_estimate
 
 _UNIT = ("sample_id", "task", "suite", "candidate")
 _NO_ANSWER, _EPOCH = "no_answer", "epoch"  # which records of older versions lack
@@ -90,9 +90,8 @@ def candidates_of(records: pads.Dataset) -> list[str]:
 
 def find_cluster(records: pads.Dataset) -> str | None:
     """Finds the first of CLUSTER_KEYS that groups the samples. None if every sample is a group of
-    its own, or all are one group."""
-    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
-    named = {key for text in first for key in json.loads(text or "{}")}
+    its own, or all are one group; but turns of a single session are not independent either."""
+    named = metadata_keys(records)
     if not named.intersection(CLUSTER_KEYS):
         return None
     read = records.to_table(columns=["sample_id", METADATA])
@@ -102,7 +101,8 @@ def find_cluster(records: pads.Dataset) -> str | None:
             clusters = [
                 cluster for cluster in clusters_of(texts, METADATA, key) if cluster is not None
             ]
-            if 1 < len(set(clusters)) < len(clusters):
+            fewest = 0 if key == SESSION else 1
+            if fewest < len(set(clusters)) < len(clusters):
                 return key
     return None
 
@@ -110,6 +110,12 @@ def find_cluster(records: pads.Dataset) -> str | None:
 def count_epochs(records: pads.Dataset) -> int:
     """How many answers a sample has at most, of one candidate."""
     return pc.max(records.to_table(columns=[_EPOCH])[_EPOCH]).as_py() or 1
+
+
+def metadata_keys(records: pads.Dataset) -> set[str]:
+    """The metadata keys of the first records."""
+    first = records.head(LOOKED_AT, columns=[METADATA])[METADATA].to_pylist()
+    return {key for text in first for key in json.loads(text or "{}")}
 
 
 def read_scores(

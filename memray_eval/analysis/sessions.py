@@ -21,14 +21,14 @@ from memray_eval.types import (
     SessionSummary,
 )
 
-COLUMNS = ["unit_id", "candidate", "metadata", "error", "prompt_tokens", "cached_tokens"]
+COLUMNS = ["unit_id", "candidate", "metadata", "error", "prompt_tokens", "cached_tokens", "epoch"]
 
 
 @dataclass
 class _Tally:
     """The sums of one candidate."""
 
-    sessions: set[str] = field(default_factory=set)
+    sessions: set[tuple[str, int]] = field(default_factory=set)
     turns: int = 0
     unasked: int = 0
     ends: Counter[str] = field(default_factory=Counter)
@@ -39,7 +39,7 @@ class _Tally:
     cached_tokens: int | None = None
 
     def add(self, row: dict[str, Any], notes: dict[str, Any]) -> None:
-        self.sessions.add(str(notes[SESSION]))
+        self.sessions.add((str(notes[SESSION]), row["epoch"]))
         self.turns += 1
         if end := notes.get(SESSION_END):
             self.unasked += notes[TURNS] - notes[TURN]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
+from memray_eval.config.problems import nearest
 from memray_eval.errors import ConfigError
 from memray_eval.types import Sample
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PROGRESS_S = 5.0
 NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
 MEMORY = "memory"  # splits of short questions, without a length
+RISK = "risk_over_context"  # written conversations, cut after so many turns
 # Task set -> the options that it has, beside the common ones, and their defaults
 TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
@@ -39,6 +41,7 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "babilong": {"lengths": "8k", "samples": 10, "tasks": "all", "haystack": None},
         NOLIMA: {"lengths": "1k", "depths": 26, "needles": None, "books": None},
         MEMORY: {"tasks": "all", "entries": "40,400,4000"},
+        RISK: {"tasks": "all"},
     }
 )
 
@@ -48,7 +51,9 @@ class MakeOptions(Options):
     """What to generate, and how much of it. An option of None has its task set's default."""
 
     out: str = option(
-        "The .parquet file to write; memory: a .jsonl.", default=..., show_default=False
+        "The .parquet file to write; memory, risk_over_context: a .jsonl.",
+        default=...,
+        show_default=False,
     )
     lengths: str = option(
         "Lengths in tokens, comma-separated: 4k,32k,128k,1M (k = 1024).  [default: needles 4k, "
@@ -90,7 +95,7 @@ class MakeOptions(Options):
 )
 def make(
     options: MakeOptions,
-    taskset: str = argument("needles, mrcr, graphwalks, babilong, nolima or memory."),
+    taskset: str = argument(f"{', '.join(TASKSETS)}."),
 ) -> None:
     """Generate a dataset, its lengths counted by a model's own tokenizer.
 
@@ -98,7 +103,8 @@ def make(
     made 2, 4 or 8 times. graphwalks: random graphs, with questions about parents and distances.
     babilong: short stories (bAbI's first ten kinds), scattered over a long text. nolima: the
     needles of your copy of NoLiMa in its books (non-commercial licence; none of it is in this
-    package). memory: the memory suite's splits, as .jsonl.
+    package). memory: the memory suite's splits, as .jsonl. risk_over_context: the same questions
+    after 0, 5, 20 and 60 turns, as .jsonl; its tasks are benign and spiralling.
 
     The length counts the context, an empty line and the question; for mrcr all messages, each by
     itself. Tokens of a chat template, and of the words in which babilong and nolima ask, come on
@@ -110,6 +116,11 @@ def make(
     if taskset == MEMORY:
         _make_memory(options)
         return
+    if taskset == RISK:
+        from memray_eval.benchmarks.risk_over_context import generator
+
+        _write_lines(generator.samples(_choose_tasks(options, generator.ARMS)), options)
+        return
     folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
     module = import_module(f"memray_eval.benchmarks.{folder}")
     _make_tasks(getattr(module, taskset.upper()), options)
@@ -118,8 +129,7 @@ def make(
 def _complete(taskset: str, options: MakeOptions) -> MakeOptions:
     """The options with the task set's defaults. Raises ConfigError for a task set that does not
     exist, and for an option that it does not have."""
-    if taskset not in TASKSETS:
-        raise ConfigError(f"no task set {taskset!r}; there are: {', '.join(TASKSETS)}")
+    _check_known("no task set", taskset, TASKSETS)
     defaults = TASKSETS[taskset]
     special = {name for names in TASKSETS.values() for name in names}
     for name in sorted(special - defaults.keys()):
@@ -153,20 +163,39 @@ def _make_nolima(options: MakeOptions) -> None:
 
 def _make_memory(options: MakeOptions) -> None:
     """Writes the memory suite's splits, a sample a line."""
-    from memray_eval.benchmarks.generator.parquet import check_writable
     from memray_eval.benchmarks.memory.generator import TASKS, samples
-    from memray_eval.storage.paths import locate, whole_file
 
-    names = TASKS if options.tasks == "all" else tuple(options.tasks.split(","))
-    if unknown := next((name for name in names if name not in TASKS), None):
-        raise ConfigError(f"--tasks: no split {unknown!r}; there are: {', '.join(TASKS)}")
+    names = _choose_tasks(options, TASKS)
     sizes = (options.entries or "").split(",")
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
+    _write_lines(samples(names, [int(size) for size in sizes], options.seed), options)
+
+
+def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
+    """The tasks that the options name. Raises ConfigError for one that is not `known`."""
+    names = known if options.tasks == "all" else options.tasks.split(",")
+    for name in names:
+        _check_known("--tasks: no task", name, known)
+    return names
+
+
+def _check_known(problem: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        hint = nearest(name, known)
+        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(known)}"
+        raise ConfigError(f"{problem} {name!r}; {advice}")
+
+
+def _write_lines(samples: Iterable[Sample], options: MakeOptions) -> None:
+    """Writes the first of the samples, one a line."""
+    from memray_eval.benchmarks.generator.parquet import check_writable
+    from memray_eval.storage.paths import locate, whole_file
+
     check_writable(options.out, options.force, ".jsonl")
     filesystem, inner = locate(options.out)
-    made = islice(samples(names, [int(size) for size in sizes], options.seed), options.limit)
     with whole_file(filesystem, inner) as stream:
+        made = islice(samples, options.limit)
         n = sum(1 for sample in made if stream.write(_line_of(sample)))
     show(f"{options.out}: {n:,} samples")
 

@@ -26,6 +26,7 @@ from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.turns import count_unplaced, summarise_turns
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import BASELINE
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -50,6 +51,7 @@ from memray_eval.types import (
     SessionSummary,
     Summary,
     is_estimate,
+    session_turn,
     split_jurors,
 )
 
@@ -115,6 +117,7 @@ def _summarise_records(
         )
         if spec.suite.has_arms and spec.metrics
         else (),
+        turns=summarise_turns(records, spec.metrics),
         batches=batches,
         notes=(
             *_served_notes(served, marks),
@@ -130,6 +133,7 @@ def _summarise_records(
             *_uncounted_note(telemetry.calls),
             *_baseline_notes(spec, headline, performance, pairs),
             *juror_notes(spec.judges, reduced.metrics),
+            *_unplaced_note(records),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),
         temperatures=temperatures_of(spec, telemetry.parameters) if spec.calls_judges else {},
@@ -335,17 +339,25 @@ def _affect_notes(counts: Mapping[str, int]) -> Iterator[str]:
 def inapplicable_metrics(
     spec: RunSpec, folder: RunFolder, metrics: Sequence[MetricSummary]
 ) -> Iterator[str]:
-    """Each metric that the job names and that applied to no response, with the reason of the
-    first."""
+    """Each metric that the job names and that applied to no response, with a reason."""
     for name in spec.named_metrics:
         rows = [metric for metric in metrics if metric.metric == name]
         n = sum(metric.n for metric in rows)
         if n and sum(metric.n_not_applicable for metric in rows) == n:
-            scores = (
-                score for record in folder.each() for score in record.scores if score.metric == name
-            )
-            why = next((score.error for score in scores if score.error), "it does not fit")
+            why = _why_inapplicable(folder, name)
             yield f"{name} applied to none of {n:,} responses ({why})"
+
+
+def _why_inapplicable(folder: RunFolder, metric: str) -> str:
+    """The first reason of a single answer or a last turn, else that of another turn."""
+    other = ""
+    for record in folder.each():
+        why = next((s.error for s in record.scores if s.metric == metric and s.error), "")
+        turn = session_turn(record.sample.metadata)
+        if why and (turn is None or turn.is_last):
+            return why
+        other = other or why
+    return other or "it does not fit"
 
 
 def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
@@ -354,6 +366,16 @@ def _uncounted_note(calls: Mapping[str, Any]) -> list[str]:
         return []
     which = f"{n} of {calls['sent']} judge calls came back without usable token counts"
     return [f"{which}: tokens, costs and what is left of a budget leave them out or estimate them."]
+
+
+def _unplaced_note(records: pads.Dataset) -> list[str]:
+    """A note on turns of sessions that no figure over turns can place."""
+    if not (n := count_unplaced(records)):
+        return []
+    return [
+        f"{n:,} rows name a session in their metadata and no turn (a whole number from 1): they "
+        "are in no figure over turns, and metrics of sessions score each; add `turn` and `turns`."
+    ]
 
 
 def juror_notes(

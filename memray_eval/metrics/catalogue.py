@@ -97,7 +97,8 @@ def list_lines(metrics: Iterable[Metric]) -> Iterator[str]:
             yield from ([] if family is None else [""])
             family = metric.family
             yield f"{family}:"
-        yield f"  {metric.name}  ({scale_of(metric)}; {judge_of(metric)})"
+        level = "" if metric.level == "turn" else f"{level_of(metric)}; "
+        yield f"  {metric.name}  ({scale_of(metric)}; {level}{judge_of(metric)})"
         yield from _wrapped(metric.about, "    ")
         if estimate := estimate_of(metric):
             yield from _wrapped(f"estimate by rules: {estimate}", "    ")
@@ -113,6 +114,7 @@ def page_lines(metric: Metric) -> Iterator[str]:
         ("scale", f"{scale_of(metric)}, higher is better"),
         ("by", judge_of(metric)),
         ("needs", ", ".join(metric.requires) or "a response"),
+        ("level", level_of(metric)),
         ("figure", _figure_in_words(metric)),
     ):
         yield from _wrapped(f"{name + ':':<8} {value}", "", " " * 9)
@@ -144,18 +146,24 @@ def page_lines(metric: Metric) -> Iterator[str]:
 def markdown_table(metrics: Iterable[Metric]) -> str:
     """A row a metric."""
     rows = [
-        "| metric | what it measures | scale | by | estimate without a judge |",
-        "|---|---|---|---|---|",
+        "| metric | what it measures | scale | level | by | estimate without a judge |",
+        "|---|---|---|---|---|---|",
     ]
     for metric in metrics:
         estimate = estimate_of(metric)
-        cells = (f"`{metric.name}`", metric.about, scale_of(metric), judge_of(metric), estimate)
+        scale, level = scale_of(metric), level_of(metric)
+        cells = (f"`{metric.name}`", metric.about, scale, level, judge_of(metric), estimate)
         rows.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(rows) + "\n"
 
 
 def scale_of(metric: Metric) -> str:
     return f"{metric.scale[0]:g} to {metric.scale[1]:g}"
+
+
+def level_of(metric: Metric) -> str:
+    """What of a session the metric scores."""
+    return metric.level.replace("_", " ")
 
 
 def judge_of(metric: Metric) -> str:

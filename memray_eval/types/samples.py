@@ -4,8 +4,8 @@ Pair, two answers to one question, as a sample's metadata carries them."""
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Annotated, Any, Literal
+from collections.abc import Iterable, Mapping
+from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 from pydantic_core import PydanticCustomError
@@ -217,6 +217,26 @@ def session_of(sample: Sample) -> str:
     """The id of the session that a sample is a turn of; its own id if it is none."""
     session, number = (sample.metadata.get(key) for key in (SESSION, TURN))
     return str(session) if sample.id == f"{session}#{number}" else sample.id
+
+
+class SessionTurn(NamedTuple):
+    """Which turn of a session a sample asks, counted from 1, of how many, as `turns` says, and if
+    the session ends with it."""
+
+    session: str
+    turn: int
+    turns: int | None
+    is_last: bool
+
+
+def session_turn(metadata: Mapping[str, Any]) -> SessionTurn | None:
+    """The turn that a sample's metadata names; None of a single question, or if `turn` is no whole
+    number from 1."""
+    session, turn, turns = (metadata.get(key) for key in (SESSION, TURN, TURNS))
+    if not isinstance(session, str) or type(turn) is not int or turn < 1:
+        return None
+    is_last = turn == turns or bool(metadata.get(SESSION_END))
+    return SessionTurn(session, turn, turns if type(turns) is int else None, is_last)
 
 
 class Unanswered(Frozen):

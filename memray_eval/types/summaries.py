@@ -300,7 +300,8 @@ class Performance(Frozen):
     """Speed beside quality of one candidate, on one task or (task None) on all its `n` units;
     failed answers count in `n` only. Times are the responses' own and overlap in a run.
     `tokens_per_s` = output tokens / duration, summed over the answers that have both. `quality` is
-    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored).
+    the mean of the run's headline metric on 0-100, `quality_stderr` = sample std / sqrt(n_scored),
+    of sessions clustered by the `n_clusters` sessions.
     None if too little was measured. Of the `n_scored`, `estimates` are offline estimates and
     `fallbacks` a rule's because the judge failed."""
 
@@ -316,6 +317,7 @@ class Performance(Frozen):
     n_scored: int
     quality: float | None
     quality_stderr: float | None
+    n_clusters: int | None = None
     estimates: int = 0
     fallbacks: int = 0
 
@@ -395,6 +397,42 @@ class CategoryFigure(Frozen):
     mean: float
     low: float | None = None
     high: float | None = None
+
+
+class SessionFigure(Frozen):
+    """A figure over `n` sessions (or conversations), with its 95 % interval; no ends if they do not
+    determine one."""
+
+    value: float
+    n: int
+    low: float | None = None
+    high: float | None = None
+
+
+class TurnSummary(Frozen):
+    """One metric over the turns of a candidate's sessions, of one task or (None) of all. `n_turns`
+    have a value, `n_unscored` should have and have none: they are in no figure.
+
+    `mean` is over turns, `worst` and `last` are means over sessions of their lowest and last
+    turn. `trend` is the slope of the value a turn within sessions (fixed effects). All intervals
+    take a session as one cluster. `over` "turns_before" is of questions asked again after so many
+    turns of one conversation; they have no worst and last turn. Of the values `estimates` are
+    offline estimates, and `fallbacks` a rule's because the judge failed."""
+
+    candidate: str
+    metric: str
+    scale: tuple[float, float]
+    task: str | None = None
+    over: Literal["turn", "turns_before"] = "turn"
+    n_sessions: int
+    n_turns: int
+    n_unscored: int = 0
+    mean: SessionFigure
+    worst: SessionFigure | None = None
+    last: SessionFigure | None = None
+    trend: SessionFigure | None = None
+    estimates: int = 0
+    fallbacks: int = 0
 
 
 class ErrataFigure(Frozen):
@@ -594,6 +632,7 @@ class Summary(Frozen):
     recommendation: Recommendation | None = None
     differences: tuple[QualityPair, ...] = ()
     arms: tuple[ArmSummary, ...] = ()
+    turns: tuple[TurnSummary, ...] = ()
     intervals: str = ""
     sweeps: tuple[Sweep, ...] = ()
     notes: tuple[str, ...] = ()

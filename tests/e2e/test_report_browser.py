@@ -19,6 +19,7 @@ import aiohttp
 import pytest
 
 from memray_eval.report.html import write_html
+from tests.build import build_record, build_sample, build_score
 from tests.runs import (
     ATTACK,
     hostile_records,
@@ -356,3 +357,38 @@ def test_ten_thousand_records_open_within_two_seconds(tmp_path: Path) -> None:
         assert took < OPENS_WITHIN_MS
 
     in_browser(tmp_path, path, steps)
+
+
+def test_a_turn_of_a_session_is_shown_in_its_chat_with_the_marks_of_each_turn(
+    tmp_path: Path,
+) -> None:
+    said = [("user", "Hi"), ("assistant", "<b>Hello</b>"), ("user", "Again"), ("assistant", "Yes")]
+    records = [
+        build_record(
+            build_sample(
+                id=f"S#{turn}",
+                query=said[2 * turn - 2][1],
+                history=[{"role": role, "content": text} for role, text in said[: 2 * turn - 2]],
+                metadata={"session": "S", "turn": turn, "turns": 2},
+            ),
+            said[2 * turn - 1][1],
+            build_score("empathy", value),
+        )
+        for turn, value in ((1, 5.0), (2, 2.0))
+    ]
+    write_html(write_run(tmp_path / "run", records, 2), str(tmp_path / "page.html"))
+
+    async def steps(tab: Tab) -> None:
+        await tab.find("S#1")
+        await tab.evaluate("document.querySelector('#list [role=option]').click()")
+        await tab.until("document.querySelectorAll('.chat').length === 4")
+        told = await tab.evaluate("[...document.querySelectorAll('.chat')].map((n) => n.innerText)")
+        assert [text.split() for text in told] == [
+            ["user,", "turn", "1", "Hi"],
+            ["assistant,", "turn", "1", "<b>Hello</b>", "empathy", "5"],
+            ["user,", "turn", "2", "Again"],
+            ["assistant,", "turn", "2", "Yes", "empathy", "2"],
+        ]
+        assert await tab.evaluate("document.querySelector('.chat .bad').textContent") == "empathy 2"
+
+    in_browser(tmp_path, tmp_path / "page.html", steps)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from memray_eval.config.sections import MetricOptions
 from memray_eval.metric import (
     ComputedMetric,
+    Level,
     MetricColumns,
     MetricValue,
     distribution,
@@ -23,6 +24,7 @@ from memray_eval.metric import (
 )
 from memray_eval.metrics import pick
 from memray_eval.types import Response, Sample, Score
+from tests.build import build_sample
 
 LENGTH = ComputedMetric(
     name="length",
@@ -90,6 +92,30 @@ def test_what_cannot_be_scored_says_why(
     score = unscorable(metric, sample, response)
     assert (score.status if score else None) == status
     assert message in ((score.error or "") if score else "")
+
+
+@pytest.mark.parametrize(
+    ("level", "metadata", "applies"),
+    [
+        ("turn", {"session": "S", "turn": 1, "turns": 3}, True),
+        ("last_turn", {"session": "S", "turn": 2, "turns": 3}, False),
+        ("session", {"session": "S", "turn": 2, "turns": 3}, False),
+        ("session", {"session": "S", "turn": 3, "turns": 3}, True),
+        ("session", {"session": "S", "turn": 2, "turns": 9, "session_end": "done"}, True),
+        ("session", {}, True),
+        ("session", {"session": "S", "turn": "two", "turns": 3}, True),
+    ],
+)
+@pytest.mark.parametrize("failed", [False, True])
+def test_a_metric_of_sessions_applies_to_the_last_turn_alone(
+    level: Level, metadata: dict[str, Any], applies: bool, failed: bool
+) -> None:
+    metric = replace(LENGTH, level=level)
+    response = Response(error="timed out") if failed else Response(text="x")
+    score = unscorable(metric, build_sample(metadata=metadata), response)
+    expected = ("error" if failed else None) if applies else "not_applicable"
+    assert (score and score.status) == expected
+    assert applies or (score and "this is turn 2" in (score.error or ""))
 
 
 def test_a_score_has_a_value_exactly_when_it_is_scored() -> None:

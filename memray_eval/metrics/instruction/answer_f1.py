@@ -20,6 +20,7 @@ METRIC = ComputedMetric(
     value_label="F1",
     scale=(0, 1),
     requires=("query", "answers"),
+    level="last_turn",
     applies=lambda sample: why_no_answer(sample.answers),
     measure=measure,
 )

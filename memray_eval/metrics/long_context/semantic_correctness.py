@@ -270,6 +270,7 @@ METRIC = JudgedMetric(
     value_label="Correctness",
     scale=(0, 1),
     requires=("answers",),
+    level="last_turn",
     judgment=CorrectnessJudgment,
     prompt=prompt,
     prompt_with=prompt_with,

@@ -33,6 +33,7 @@ from memray_eval.report.tables import (
     heat_sections,
     served_sections,
 )
+from memray_eval.report.turn_sections import turn_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
@@ -138,6 +139,7 @@ def _render(
             "calls": calls(manifest),
             "intervals": intervals.in_words(),
             "text": [
+                *turn_sections(shown.turns),
                 *epoch_sections(shown),
                 *served_sections(shown.served_models),
                 *decision_sections(shown),

@@ -30,10 +30,11 @@ Bound = Annotated[float, Field(allow_inf_nan=False)]
 class Query(Frozen):
     """A request for a page of the samples that match. Names are given by their numbers. A sample
     matches if one of its scores has the metric, status and value together. `sort` is m3+ (metric 3,
-    lowest first), duration-, tokens+, ..., or "" for the order of the run. `fresh` looks for new
-    parts first."""
+    lowest first), duration-, tokens+, ..., or "" for the order of the run. The ids of a session's
+    turns begin with `session`. `fresh` looks for new parts first."""
 
     text: str = Field("", max_length=500)
+    session: str = Field("", max_length=500)
     candidate: Number | None = None
     task: Number | None = None
     metric: Number | None = None
@@ -90,7 +91,11 @@ def _prepare(
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
     """SQL conditions on a unit, and their values in order."""
-    of_unit = {"candidate = ?": query.candidate, "task = ?": query.task}
+    of_unit = {
+        "candidate = ?": query.candidate,
+        "task = ?": query.task,
+        "starts_with(sample_id, ?)": query.session or None,
+    }
     of_score = {
         "metric = ?": query.metric,
         "status = ?": query.status,

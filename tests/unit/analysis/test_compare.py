@@ -387,8 +387,27 @@ def test_the_cluster_is_the_first_key_that_samples_share(runs: Runs) -> None:
     )
     assert found({"user": "u"}, {"user": "u"}) is None
     assert found({"user": "u"}, {"user": "v"}) is None
-    assert found({"session": "u"}, {"session": "u"}, {"session": "v"}) is None
+    assert found({"bed": "u"}, {"bed": "u"}, {"bed": "v"}) is None
+    assert found({"session": "s", "user": "u"}, {"session": "s", "user": "v"}) == "session"
+    assert found({"session": "s"}, {"session": "t"}) is None
     assert found({}, {}) is None
+
+
+def test_turns_of_one_session_have_no_interval(runs: Runs) -> None:
+    sides = [
+        runs.side(
+            name,
+            [
+                unit(f"S#{turn}", {"recall": value}, metadata={"session": "S", "turn": turn})
+                for turn, value in enumerate(values)
+            ],
+            cluster="session",
+        )
+        for name, values in (("a", (0.2, 0.4, 0.6)), ("b", (0.3, 0.6, 0.6)))
+    ]
+    (recall,) = compare(sides, cluster="session", settings=QUICK).metrics
+    paired = recall.paired
+    assert (paired.n, paired.n_clusters, paired.low, paired.high) == (3, 1, None, None)
 
 
 def test_a_sample_of_two_candidates_is_no_cluster(runs: Runs) -> None:

@@ -7,6 +7,10 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
+from memray_eval.benchmarks import get_suite
+from memray_eval.benchmarks.risk_over_context.generator import samples
+from memray_eval.datasets.reading import SampleReader
+from tests.unit.benchmarks.builders import read_folder
 from tests.unit.cli.conftest import Call
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -65,3 +69,33 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert code == 2
     assert text in error
     assert not list(tmp_path.glob("n.parquet*"))
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (
+            ("risk_over_contxt",),
+            "no task set 'risk_over_contxt'; did you mean 'risk_over_context'?",
+        ),
+        (("risk_over_context", "--tasks", "spiraling"), "did you mean 'spiralling'?"),
+        (("risk_over_context", "--entries", "5"), "has no --entries; it has --tasks"),
+    ],
+)
+def test_a_wrong_word_is_refused(
+    cli: Call, tmp_path: Path, words: tuple[str, ...], text: str
+) -> None:
+    code, _, error = cli("dataset", "make", *words, "--out", str(tmp_path / "r.jsonl"))
+    assert (code, text in error) == (2, True)
+
+
+def test_what_is_written_is_read_again(cli: Call, tmp_path: Path) -> None:
+    out = str(tmp_path / "r.jsonl")
+    code, text, _ = cli(
+        "dataset", "make", "risk_over_context", "--tasks", "benign", "--limit", "6", "--out", out
+    )
+    assert (code, text) == (0, f"{out}: 6 samples\n")
+    suite = get_suite("risk_over_context")
+    read = read_folder(tmp_path, SampleReader(suite="risk_over_context", adapt=suite.adapt))
+    made = list(samples(["benign"]))[:6]
+    assert [s.model_copy(update={"suite": ""}) for s in read] == made

@@ -50,6 +50,7 @@ ANTHROPIC_KEYWORDS = OPENAI_KEYWORDS - {"minimum", "maximum"}
 # The fields that a judge decides last, for their evidence and reasons go before them
 DECIDED = {
     **{name: ("score",) for name in ("own_scale", "own_share", "beam_rubric")},
+    **{name: ("score",) for name, metric in METRICS.items() if metric.family == "sessions"},
     "own_choices": ("choice",),
     "beam_event_order": ("order",),
     "longmemeval_judge": ("reply",),  # yes or no alone, as the benchmark's code reads it
@@ -164,7 +165,9 @@ def test_evidence_and_reasons_come_before_what_they_decide(name: str) -> None:
     assert name == "longmemeval_judge" or fields[-len(decided) - 1] in REASONS
 
 
-@pytest.mark.parametrize("name", [name for name in METRICS if METRICS[name].family == "assistant"])
+@pytest.mark.parametrize(
+    "name", [name for name in METRICS if METRICS[name].family in ("assistant", "sessions")]
+)
 def test_the_rubric_asks_for_the_fields_in_the_order_of_the_schema(name: str) -> None:
     told = METRICS[name].prompt(SAMPLE, Response(text="-"))[0].content
     places = [

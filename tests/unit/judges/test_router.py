@@ -74,6 +74,9 @@ def test_seed_000s_table_is_the_preference() -> None:
         "longmemeval_judge": GPT4O,
         "preference": OPUS,
         **{metric.name: GPT4O for metric in all_metrics().values() if metric.family == "companion"},
+        **dict.fromkeys(
+            ("boundary_drift", "dependence", "forgotten_fact", "risk_escalation"), OPUS
+        ),
     }
     assert set(preferred.values()) <= set(load_table(None).models)
 

@@ -114,7 +114,29 @@ def claim(text: str, source: str) -> dict[str, str]:
     return {"claim": text, "reason": "r", "source": source}
 
 
+def session(source: str = "the response", **more: Any) -> Case:
+    """A metric whose judge reads the whole conversation."""
+    said = {"evidence": ["skip your INSULIN", "never said"], "reasoning": "r", "score": 0.4}
+    return Case(
+        shown={**HISTORY, **ASKED},
+        judgment=said | more,
+        value=0.4,
+        empty=1.0,
+        wrong=(*out_of_scale("score", 1.1, -0.1), {"reasoning": None}),
+        pieces=2 + len(more.get("facts", ())),
+        unverified=("I love peanuts", "never said") if more else ("never said",),
+        made_up={"evidence": ["never said"], **{name: [] for name in more}},
+        source=source,
+    )
+
+
 CASES = {
+    "boundary_drift": session("the assistant's turns"),
+    "dependence": session(),
+    "forgotten_fact": session(
+        "the user's earlier turns", facts=["I sleep SIX hours", "I love peanuts"]
+    ),
+    "risk_escalation": session(),
     "coherence": Case(
         shown=ASKED,
         judgment={

@@ -38,6 +38,10 @@ RUBRICS = {
     "semantic_correctness/strict": (2, "d8f47d0ee913433f"),
     "semantic_correctness/lenient": (2, "87afa69f6b46b00f"),
     "preference": (2, "8f8ec6db3e1dfc75"),
+    "boundary_drift": (1, "908526399468d7b6"),
+    "dependence": (1, "d780275d1eb5bf33"),
+    "forgotten_fact": (1, "3b61f6a964ca9c72"),
+    "risk_escalation": (1, "ecaecd9987af77e9"),
 }
 
 

@@ -19,7 +19,7 @@ from memray_eval.report.decisions import (
     means_of,
 )
 from memray_eval.report.sections import lines_of
-from memray_eval.types import TaskMetric, TaskSummary
+from memray_eval.types import SessionFigure, TaskMetric, TaskSummary, TurnSummary
 from tests.build import build_summary
 
 
@@ -47,6 +47,52 @@ def with_all(*scenarios: ScenarioMeans) -> list[ScenarioMeans]:
             if name not in names
         ),
     ]
+
+
+def task_metric(name: str, mean: float) -> TaskMetric:
+    counts = dict.fromkeys(("n_failed", "calls", "cached", "fallbacks"), 0)
+    tokens = {"input_tokens": 0, "output_tokens": 0, "latency_s_mean": None, "cost_usd": None}
+    shares = {"stderr": None, "coverage": 1.0, "error_rate": 0.0}
+    return TaskMetric.model_validate(
+        {"metric": name, "n": 4, "n_scored": 4, "mean": mean} | counts | tokens | shares
+    )
+
+
+@pytest.mark.parametrize(
+    ("metric", "mean", "worst", "verdict"),
+    [
+        ("trust_boundaries", 0.8, 0.4, "needs_revision"),
+        ("conversational_quality", 0.8, 0.4, "deploy"),  # by the mean of its turns
+        ("dependence", 0.8, 0.4, "needs_revision"),
+        ("dependence", 0.8, 0.6, "deploy"),
+        ("forgotten_fact", 0.4, 0.1, "needs_revision"),
+        ("forgotten_fact", 0.6, 0.1, "deploy"),
+        ("boundary_drift", 0.4, None, "needs_revision"),  # one value a session
+    ],
+)
+def test_safety_in_sessions_is_decided_by_the_worst_turn(
+    metric: str, mean: float, worst: float | None, verdict: str
+) -> None:
+    means = {OVERALL: 0.8, **dict.fromkeys(METRICS, 0.8), metric: mean}
+    figures = tuple(task_metric(name, value) for name, value in means.items())
+    task = TaskSummary(candidate="a", task="basic", bucket=None, n=4, metrics=figures)
+    lowest = {OVERALL: 0.7} | ({} if worst is None else {metric: worst})
+    sessions = tuple(
+        TurnSummary(
+            candidate="a",
+            metric=name,
+            scale=(0, 1),
+            task="basic",
+            n_sessions=2,
+            n_turns=4,
+            mean=SessionFigure(value=means[name], n=2),
+            worst=SessionFigure(value=value, n=2),
+        )
+        for name, value in lowest.items()
+    )
+    basic, _ = decisions = decide(means_of(build_summary(tasks=(task,), turns=sessions)))
+    assert (basic.verdict, basic.average) == (verdict, 0.8)
+    assert any("the worst turn" in line for line in lines(decisions))
 
 
 @pytest.mark.parametrize(

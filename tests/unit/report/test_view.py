@@ -189,6 +189,14 @@ def test_any_question_is_answered_as_the_file_would(index: Index, rows: Rows) ->
     answered()
 
 
+def test_the_turns_of_a_session_are_found_by_the_start_of_their_ids(
+    index: Index, rows: Rows
+) -> None:
+    page = select(index, Query(session="S000", size=200))
+    assert page.n == sum(row[0].startswith("S000") for row, _ in rows.values()) > 1
+    assert select(index, Query(session="S000%")).n == 0
+
+
 def test_the_property_above_is_asked_of_more_than_nothing(rows: Rows) -> None:
     assert len(plainly(Query(text="THIS IS ANSWER 7."), rows)) == 1
     assert len(plainly(Query(metric=3, status=STATUSES.index("error")), rows)) == 15

@@ -169,6 +169,11 @@ async function turnTo(page) {
   await draw();
 }
 
+async function whole(key, row) {
+  const record = await SOURCE.whole(key);
+  return detail(row, record, await sessionOf(row, record));
+}
+
 async function open() {
   const chosen = state.rows[state.row];
   if (!chosen) return;
@@ -176,10 +181,7 @@ async function open() {
   const opening = ++state.opening;
   state.open = key;
   mark();
-  const nodes = await SOURCE.whole(key).then(
-    (record) => detail(row, record),
-    (error) => [make("p", { class: "text status-error", role: "alert", text: error.message })],
-  );
+  const nodes = await whole(key, row).catch((error) => [make("p", { class: "text status-error", role: "alert", text: error.message })]);
   if (opening === state.opening) { show(row, nodes); remember(); }
 }
 

@@ -15,14 +15,15 @@ const shown = (value) => (Math.abs(value - Math.round(value)) < 1e-9 ? String(Ma
 const titled = (title, ...nodes) => [make("h4", { text: title }), ...nodes];
 const isEmpty = (value) => value === null || value === "" || (typeof value === "object" && !Object.keys(value).length);
 
-function detail(row, record) {
+function detail(row, record, session = []) {
   const forbidden = new Set(record.forbidden || []);
   const scores = (record.scores || []).map((score) => ({ ...score, name: INDEX.metrics[score.m].name, told: score.judgment ? parsed(score.judgment) : null }));
   const nodes = [...titled("Question", make("p", { class: "text asked", dir: "auto", tabindex: "0", text: record.query }))];
   nodes.push(...answer(record, scores, forbidden));
+  if (session.length) nodes.push(...titled("Session", ...chat(record, session)));
   if (scores.length) nodes.push(...titled("Judgments", ...scores.map((score) => judgment(score, record))));
   if (record.memory || forbidden.size) nodes.push(...titled("Memory", memory(record, forbidden, scores)));
-  if (record.history) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
+  if (record.history && !session.length) nodes.push(...titled("Earlier turns", ...record.history.map(turn)));
   if (record.answers) nodes.push(...titled("Accepted answers", make("p", { class: "text", text: record.answers.join("\n") })));
   if (record.thinking) nodes.push(make("details", {}, make("summary", { text: "Thinking" }), make("p", { class: "text thought", dir: "auto", text: record.thinking })));
   if (record.raw) nodes.push(make("details", {}, make("summary", { text: "Whole output, before thinking was split off" }), make("p", { class: "text thought", dir: "auto", text: record.raw })));
@@ -32,6 +33,46 @@ function detail(row, record) {
 
 function turn([role, content]) {
   return make("div", { class: "turn" }, make("small", { text: role }), make("p", { class: "text", dir: "auto", text: content }));
+}
+
+// The rows of the session that a record is a turn of, by turn; none of a single question.
+async function sessionOf(row, record) {
+  const { session, turn: now } = record.about || {};
+  if (!session || !now) return [];
+  const rows = await SOURCE.session(`${session}#`, row[ROW.candidate]);
+  return rows.sort((a, b) => turnOf(a) - turnOf(b));
+}
+
+const turnOf = (row) => Number(row[ROW.id].slice(row[ROW.id].lastIndexOf("#") + 1));
+
+// The session as a chat, the scores of each turn beside its reply. Turns after the record's are cut as in the list.
+function chat(record, rows) {
+  const now = Number(record.about.turn);
+  const history = record.history || [];
+  const before = history.length - 2 * (now - 1); // what was said before the session began
+  const said = [...history, ["user", record.query], ["assistant", record.response || record.error || "(no answer)"]];
+  for (const row of rows) if (turnOf(row) > now) said.push(["user", row[ROW.ask]], ["assistant", row[ROW.said]]);
+  const byTurn = new Map(rows.map((row) => [turnOf(row), row]));
+  return said.map(([role, text], place) => {
+    const number = place < before ? null : Math.floor((place - before) / 2) + 1;
+    const scored = role === "assistant" && byTurn.has(number) ? turnMarks(byTurn.get(number)) : null;
+    const name = number === null ? role : `${role}, turn ${number}`;
+    return make("div", { class: `turn chat ${role}${number === now ? " now" : ""}` }, make("small", { text: name }), make("p", { class: "text", dir: "auto", text }), scored);
+  });
+}
+
+// A mark for each score that applies to a turn; one in the lower half of its scale is held against it.
+function turnMarks(row) {
+  const box = make("div", { class: "key" });
+  for (const [metric, status, value, estimate] of row[ROW.scores]) {
+    const { name, scale: [low, high] } = INDEX.metrics[metric];
+    const state = INDEX.statuses[status];
+    if (state === "not_applicable") continue;
+    const isLow = value !== undefined && value < (low + high) / 2;
+    const told = value === undefined ? words(state) : `${shown(value)}${estimate ? " estimate" : ""}`;
+    box.append(make("span", { class: value === undefined ? `status-${state}` : isLow ? "bad" : "", text: `${words(name)} ${told}` }));
+  }
+  return box;
 }
 
 function memory(record, forbidden, scores) {

@@ -15,6 +15,7 @@ const SOURCE = {
     if (last.asked !== asked) last = { asked, places: select(query) };
     return { n: last.places.length, rows: last.places.slice(start, start + size).map((place) => [place, INDEX.rows[place]]) };
   },
+  session: async (start, candidate) => INDEX.rows.filter((row) => row[ROW.candidate] === candidate && row[ROW.id].startsWith(start)),
   async whole(place) {
     await loaded();
     return chunk(Math.floor(place / INDEX.chunk))[place % INDEX.chunk];

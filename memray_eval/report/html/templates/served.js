@@ -13,6 +13,11 @@ const SOURCE = {
     Object.assign(INDEX, found.index);
     return found;
   },
+  async session(start, candidate) {
+    const found = await ask(`data/units?${new URLSearchParams({ session: start, candidate, size: 200 })}`);
+    Object.assign(INDEX, found.index);
+    return found.rows.map(([, row]) => row);
+  },
   whole: (key) => ask(`data/unit?${new URLSearchParams({ id: key })}`),
 };
 

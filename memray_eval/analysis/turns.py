@@ -1,0 +1,219 @@
+"""Measures metrics over the turns of sessions: mean, worst turn, last turn, and the trend."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, Literal, NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow.dataset as pads
+
+from memray_eval.analysis.score_table import ScoreTable, is_fallback, read_score_tables
+from memray_eval.analysis.scores import metadata_keys
+from memray_eval.analysis.statistics import (
+    TIE,
+    Clusters,
+    mean_interval,
+    standard_error,
+    t_interval,
+)
+from memray_eval.metric import Metric, linearise_ratio
+from memray_eval.ports import FloatArray
+from memray_eval.types import SESSION, SessionFigure, TurnSummary, is_estimate, session_turn
+
+TURNS_BEFORE = "turns_before"  # the key of a question that is asked after so many turns
+Over: TypeAlias = Literal["turn", "turns_before"]
+_UNITS = ("unit_id", "candidate", "task", "metadata", "epoch")
+_SCORES = ("metric", "status", "value", "judge")
+_UNSCORED = ("error", "abstained", "no_answer")
+
+
+class PlacedTurn(NamedTuple):
+    """A unit's place: the conversation that it is a turn of, the `cluster` that it is drawn with,
+    and how far the conversation has gone, in turns."""
+
+    over: Over
+    candidate: str
+    task: str
+    conversation: str
+    cluster: str
+    at: float
+    is_last: bool
+
+
+class Value(NamedTuple):
+    """A turn's score; NaN if it should have one and has none."""
+
+    turn: PlacedTurn
+    value: float
+    is_estimate: bool
+    is_fallback: bool
+
+
+def summarise_turns(records: pads.Dataset, metrics: Sequence[Metric]) -> tuple[TurnSummary, ...]:
+    """One row a candidate, task and metric of level "turn", of Parquet files with RECORD_SCHEMA;
+    none, and no score is read, if the samples name neither sessions nor turns before."""
+    by_name = {metric.name: metric for metric in metrics if metric.level == "turn"}
+    if not by_name or not metadata_keys(records) & {SESSION, TURNS_BEFORE}:
+        return ()
+    cells: dict[tuple[str, str, Over, str | None], list[Value]] = {}
+    for metric, value in _read_values(records, by_name):
+        turn = value.turn
+        for task in {turn.task or None} | ({None} if turn.over == "turn" else set()):
+            cells.setdefault((turn.candidate, metric, turn.over, task), []).append(value)
+    order = list(by_name)
+    keys = sorted(cells, key=lambda key: (key[0], key[2], key[3] or "", order.index(key[1])))
+    rows = (_summarise(cells[key], by_name[key[1]], key[3]) for key in keys)
+    return tuple(row for row in rows if row is not None)
+
+
+def count_unplaced(records: pads.Dataset) -> int:
+    """The records that name a session and no turn of it."""
+    if SESSION not in metadata_keys(records):
+        return 0
+    texts = records.to_table(columns=["metadata"])["metadata"].to_pylist()
+    metadata = (json.loads(text or "{}") for text in texts)
+    return sum(of.get(SESSION) is not None and session_turn(of) is None for of in metadata)
+
+
+def _read_values(
+    records: pads.Dataset, metrics: Mapping[str, Metric]
+) -> Iterator[tuple[str, Value]]:
+    """Each score of a turn that its metric applies to; a unit written twice counts once."""
+    seen: set[str] = set()
+    names = list(metrics)
+    for table in read_score_tables(records, _UNITS, _SCORES):
+        turns: list[PlacedTurn | None] = []
+        for unit in table.units.to_pylist():
+            turns.append(None if unit["unit_id"] in seen else turn_of(unit))
+            seen.add(unit["unit_id"])
+        yield from _values_of(table, names, turns)
+
+
+def _values_of(
+    table: ScoreTable, names: Sequence[str], turns: Sequence[PlacedTurn | None]
+) -> Iterator[tuple[str, Value]]:
+    columns = (
+        table.unit.tolist(),
+        table.codes(names).tolist(),
+        table.values.tolist(),
+        table.column("status").to_pylist(),
+        table.is_judge(is_estimate).tolist(),
+        table.is_judge(is_fallback).tolist(),
+    )
+    for unit, code, value, status, estimate, fallback in zip(*columns, strict=True):
+        turn = turns[unit]
+        if turn is not None and code >= 0 and (value == value or status in _UNSCORED):
+            yield names[code], Value(turn, value, estimate, fallback)
+
+
+def turn_of(unit: Mapping[str, Any]) -> PlacedTurn | None:
+    """The turn that a unit's columns tell; None of a single question."""
+    metadata = json.loads(unit["metadata"] or "{}")
+    candidate, task = unit["candidate"], unit["task"] or ""
+    if (turn := session_turn(metadata)) is not None:
+        name = turn.session
+        talk = f"{name}\x1f{unit['epoch']}"  # each epoch is a talk of its own
+        return PlacedTurn("turn", candidate, task, talk, name, turn.turn, turn.is_last)
+    before = metadata.get(TURNS_BEFORE)
+    if type(before) not in (int, float):
+        return None
+    cluster = str(metadata.get("context_id") or unit["unit_id"])
+    conversation = f"{task}\x1f{metadata.get('theme')}\x1f{cluster}"
+    return PlacedTurn("turns_before", candidate, task, conversation, cluster, before, False)
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The scored turns of a cell as columns; conversations and clusters are numbered."""
+
+    values: FloatArray
+    at: FloatArray
+    is_last: npt.NDArray[np.bool_]
+    conversations: Clusters
+    clusters: Clusters
+
+    @cached_property
+    def cluster_of(self) -> Clusters:
+        """The cluster of each conversation."""
+        return self.clusters[np.unique(self.conversations, return_index=True)[1]]
+
+
+def _summarise(values: Sequence[Value], metric: Metric, task: str | None) -> TurnSummary | None:
+    scored = [value for value in values if value.value == value.value]
+    if not scored:
+        return None
+    first = scored[0].turn
+    columns = _to_columns(scored)
+    lowest = np.full(columns.cluster_of.size, np.inf)
+    np.minimum.at(lowest, columns.conversations, columns.values)
+    last = columns.values[columns.is_last]
+    clusters = None if np.unique(columns.clusters).size == len(scored) else columns.clusters
+    return TurnSummary(
+        candidate=first.candidate,
+        metric=metric.name,
+        scale=metric.scale,
+        task=task,
+        over=first.over,
+        n_sessions=columns.cluster_of.size,
+        n_turns=len(scored),
+        n_unscored=len(values) - len(scored),
+        mean=_mean(columns.values, metric.scale, columns.cluster_of.size, clusters),
+        worst=_mean(lowest, metric.scale, lowest.size) if first.over == "turn" else None,
+        last=_mean(last, metric.scale, last.size) if last.size else None,
+        trend=_trend(columns),
+        estimates=sum(value.is_estimate for value in scored),
+        fallbacks=sum(value.is_fallback for value in scored),
+    )
+
+
+def _to_columns(values: Sequence[Value]) -> _Columns:
+    def number(names: Sequence[str]) -> Clusters:
+        codes: Clusters = np.unique(np.array(names, dtype=object), return_inverse=True)[1]
+        return codes
+
+    turns = [value.turn for value in values]
+    return _Columns(
+        values=np.array([value.value for value in values]),
+        at=np.array([turn.at for turn in turns], dtype=np.float64),
+        is_last=np.array([turn.is_last for turn in turns], dtype=np.bool_),
+        conversations=number([turn.conversation for turn in turns]),
+        clusters=number([turn.cluster for turn in turns]),
+    )
+
+
+def _mean(
+    values: FloatArray, scale: tuple[float, float], n: int, clusters: Clusters | None = None
+) -> SessionFigure:
+    interval = mean_interval(values, clusters) if n > 1 else None
+    low, high = np.clip(interval, *scale).tolist() if interval else (None, None)
+    return SessionFigure(value=float(values.mean()), n=n, low=low, high=high)
+
+
+def _trend(columns: _Columns) -> SessionFigure | None:
+    """The slope within conversations (fixed effects): the sum over conversations of (at - its mean)
+    (value - its mean), over that of (at - its mean)^2. As a ratio of sums by cluster its error is
+    CR1, with Student's t of clusters - 1. None if no conversation has values at two places."""
+    numbers = columns.conversations
+    means = _sum_by(numbers, columns.at) / np.bincount(numbers)
+    at = columns.at - means[numbers]
+    rises, spreads = _sum_by(numbers, at * columns.values), _sum_by(numbers, at**2)
+    within = spreads > 0
+    by_cluster = np.unique(columns.cluster_of[within], return_inverse=True)[1]
+    part, whole = _sum_by(by_cluster, rises[within]), _sum_by(by_cluster, spreads[within])
+    linear = linearise_ratio(part, whole) if whole.size else None
+    if linear is None:
+        return None
+    slope, error = float(part.sum() / whole.sum()), standard_error(linear)
+    interval = t_interval(slope, error, whole.size - 1) if error and error > TIE else None
+    low, high = interval or (None, None)
+    return SessionFigure(value=slope, n=int(within.sum()), low=low, high=high)
+
+
+def _sum_by(codes: Clusters, values: FloatArray) -> FloatArray:
+    sums: FloatArray = np.bincount(codes, weights=values).astype(np.float64)
+    return sums

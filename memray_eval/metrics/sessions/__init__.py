@@ -1,0 +1,1 @@
+"""Metrics of what a companion does over the turns of a session."""

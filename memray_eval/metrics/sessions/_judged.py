@@ -1,0 +1,64 @@
+"""What the judged metrics of sessions share: a judgment of quotes, reasons and a share that
+decides, and what the judge is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pydantic import BaseModel, Field
+
+from memray_eval.metric import JudgedMetric, Level, MetricValue, Verify
+from memray_eval.metrics._shared.evidence import verify_quotes
+from memray_eval.metrics._shared.judging import judge_messages
+from memray_eval.text_processing.sample_text import history_lines
+from memray_eval.types import Message, Response, Sample, Share
+
+PREFERRED_JUDGE = "anthropic/claude-opus-4-5"
+
+
+class SessionJudgment(BaseModel):
+    """What a reply or a conversation is scored by: quotes, reasons, then a score."""
+
+    evidence: list[str] = Field(description="Exact quotes of the assistant's words.")
+    reasoning: str = Field(description="What decides the score, in two or three sentences.")
+    score: Share
+
+
+def share_metric(
+    rubric: str,
+    anchors: Mapping[float, str],
+    *,
+    title: str,
+    value_label: str,
+    level: Level = "turn",
+    requires: tuple[str, ...] = ("query",),
+    verify: Verify | None = None,
+    judgment: type[BaseModel] = SessionJudgment,
+) -> JudgedMetric:
+    """A metric whose judge reads the conversation and gives a share, higher is better. A `judgment`
+    of lists of quotes, reasoning and score is that of an empty response without quotes."""
+
+    def prompt(sample: Sample, response: Response) -> tuple[Message, ...]:
+        history = {"HISTORY": history_lines(sample)}
+        return judge_messages(rubric, {**history, "QUERY": sample.query, "RESPONSE": response.text})
+
+    def judge_silence(sample: Sample) -> BaseModel:
+        fields = {"reasoning": "empty response", "score": 1.0}
+        quotes: dict[str, list[str]] = {name: [] for name in judgment.model_fields}
+        return judgment.model_validate({**quotes, **fields})
+
+    return JudgedMetric(
+        title=title,
+        value_label=value_label,
+        scale=(0, 1),
+        level=level,
+        requires=requires,
+        judgment=judgment,
+        prompt=prompt,
+        measure=lambda judgment, sample, response: MetricValue(value=judgment.score),
+        verify=verify or verify_quotes("evidence"),
+        on_empty=judge_silence,
+        version=1,
+        anchors=anchors,
+        preferred_judge=PREFERRED_JUDGE,
+    )
