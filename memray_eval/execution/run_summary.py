@@ -25,7 +25,7 @@ from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.config.sections import EMBEDDED
-from memray_eval.config.servers import BASELINE
+from memray_eval.config.servers import is_baseline
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
@@ -185,11 +185,7 @@ def _without_baselines(
 
 
 def _baselines_of(spec: RunSpec) -> set[str]:
-    return {
-        candidate.name
-        for candidate in spec.candidates
-        if candidate.model.startswith(f"{BASELINE}/")
-    }
+    return {candidate.name for candidate in spec.candidates if is_baseline(candidate)}
 
 
 def _baseline_notes(

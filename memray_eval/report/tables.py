@@ -99,7 +99,8 @@ def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
         yield "no answer", causes
     if n := generation.asked_again:
         yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
-    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    if generation.prompt_tokens or generation.output_tokens:
+        yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
     measured = (
         ("tokens unknown of", generation.uncounted or None, ",", " answers"),
         ("throughput", generation.output_tokens_per_s, ",.1f", " tokens/s"),
