@@ -15,6 +15,7 @@ from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.tables import (
+    curve_sections,
     disagreements_line,
     generation_sections,
     heat_sections,
@@ -52,6 +53,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
+    yield from curve_sections(summary.heat_maps)
     yield from heat_sections(summary.heat_maps)
     yield from decision_sections(summary)
     for candidate in summary.candidates:

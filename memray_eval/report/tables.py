@@ -6,7 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from textwrap import wrap
 
-from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.marks import (
+    ESTIMATE,
+    NOTHING,
+    append_mark,
+    digits_of,
+    mark,
+    name_figure,
+)
 from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
 from memray_eval.report.answer import causes_in_words
@@ -20,6 +27,7 @@ from memray_eval.report.sections import (
     append_column,
     cost_figure,
     count_span,
+    ends,
     figure,
     fit_tables,
 )
@@ -32,6 +40,7 @@ from memray_eval.types import (
     Agreement,
     GenerationSummary,
     HeatMap,
+    LengthPoint,
     MacroSummary,
     ServedModel,
     Summary,
@@ -44,6 +53,7 @@ from memray_eval.types import (
 
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
+MEASURES = {"tokens": "length", "entries": "entries of memory"}  # what a curve is over
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
 _JUDGE_WIDTH = 18
 _LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
@@ -150,11 +160,63 @@ def disagreements_line(summary: Summary) -> str:
     return f"{_capitalise_role(judge_label(summary))} and rule disagree on {units}{listed}"
 
 
+def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
+    """A section for each candidate with figures by length alone: a row a length, a column a
+    metric."""
+
+    def who(heat: HeatMap) -> tuple[str, str]:
+        return heat.candidate, heat.measure
+
+    curves = [heat for heat in heats if is_curve(heat)]
+    for (candidate, measure), group in groupby(sorted(curves, key=who), who):
+        yield Section(f"BY {MEASURES[measure].upper()} - {candidate}", list(_curve_parts([*group])))
+
+
+def is_curve(heat: HeatMap) -> bool:
+    """True if the samples have no depth: the figures are a curve over length."""
+    return not heat.depths and any(point.n for point in heat.points)
+
+
+def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
+    lengths = sorted({length for curve in curves for length in curve.lengths})
+    points = [{point.length: point for point in curve.points} for curve in curves]
+    up_to = " up to" * any(curve.lengths_binned for curve in curves)
+    yield "Figure [95 % interval]; n scored; tokens: mean of a prompt; cost ($): judge calls"
+    first = [f"{curves[0].measure}{up_to}", *(size_label(curves[0], each) for each in lengths)]
+    columns = [["n"], ["tokens"], ["cost"]]
+    for length in lengths:
+        of_length = [by_length[length] for by_length in points if length in by_length]
+        costs = [point.cost_usd for point in of_length if point.cost_usd is not None]
+        columns[0].append(count_span([point.n for point in of_length], ","))
+        columns[1].append(figure(of_length[0].prompt_tokens, ",.0f"))
+        columns[2].append(cost_figure(sum(costs), 0))
+    columns = [column for column in columns if set(column[1:]) != {NOTHING}]
+    for curve, by_length in zip(curves, points, strict=True):
+        marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
+        cells = (_curve_cell(by_length.get(length), curve.scale) for length in lengths)
+        columns.append([append_mark(curve.metric, marked), *cells])
+    yield from fit_tables(first, columns)
+
+
+def size_label(curve: HeatMap, length: float) -> str:
+    """A length as tokens are written, or a number of entries."""
+    return length_label(length) if curve.measure == "tokens" else f"{length:,.0f}"
+
+
+def _curve_cell(point: LengthPoint | None, scale: tuple[float, float]) -> str:
+    if point is None or point.mean is None:
+        return NOTHING
+    form = f"z.{digits_of(scale)}f"
+    return f"{point.mean:{form}} {ends(point.low, point.high, form)}".rstrip()
+
+
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map that has a score: lengths as columns, depths as rows, a cell the
-    metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    """A section for each heat map that has a score and is no curve: lengths as columns, depths as
+    rows, a cell the metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take
+    several tables."""
     for heat in heats:
-        if counts := [n for row in (*heat.n, heat.n_without_depth) for n in row if n]:
+        counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
+        if counts and not is_curve(heat):
             length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
             marked = mark(sum(counts), heat.estimates, heat.fallbacks)
             legend = (

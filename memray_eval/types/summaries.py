@@ -265,10 +265,24 @@ class MacroSummary(Frozen):
     agreement: Agreement | None = None
 
 
+class LengthPoint(Frozen):
+    """A metric's figure at one length, over `n` scored units, with its 95 % interval (clustered as
+    the run's); the mean tokens of a prompt, and what its judges cost."""
+
+    length: float = 0.0
+    mean: float | None = None
+    n: int = 0
+    low: float | None = None
+    high: float | None = None
+    prompt_tokens: float | None = None
+    cost_usd: float | None = None
+
+
 class HeatMap(Frozen):
-    """The mean of one metric by the length (tokens) and depth (percent) in the metadata of a
-    candidate's samples. `values` and `n` hold a row a depth and a figure a length; `n` counts
-    scored units. Samples without a depth are in `without_depth` and `n_without_depth`. If a grid
+    """The mean of one metric by the length (in tokens, or in `measure`) and depth (percent) in the
+    metadata of a candidate's samples. `values` and `n` hold a row a depth and a figure a length;
+    `n` counts scored units. Samples without a depth are in `without_depth`, `n_without_depth` and
+    `points`; without any depth these are a curve over length. If a grid
     would be too large, a length stands for those up to it and above half of it (`lengths_binned`),
     and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are
     offline estimates, and `fallbacks` a rule's because the judge failed."""
@@ -284,6 +298,8 @@ class HeatMap(Frozen):
     n_without_depth: tuple[int, ...] = ()
     lengths_binned: bool = False
     depths_binned: bool = False
+    measure: Literal["tokens", "entries"] = "tokens"
+    points: tuple[LengthPoint, ...] = ()
     estimates: int = 0
     fallbacks: int = 0
 
@@ -498,12 +514,12 @@ class Summary(Frozen):
     overlap in a streamed run.
 
     `tasks` and `macro` exist if samples name their tasks or a rule was compared with the judge,
-    `heat_maps` if they name length and depth, `arms` if the suite's questions are on conversations,
-    `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache` if calls used
-    them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed units are the
-    most frequent first; `replaced` are those of judges in whose place a rule scored. `headline` is
-    the metric of quality. `performance` and `recommendation` need several candidates (or a suite
-    about both); `differences` are, for each metric, the other candidates (b) against the best (a),
+    `heat_maps` if they name length and depth, or entries, `arms` if the suite's questions are on
+    conversations, `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache`
+    if calls used them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
+    units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
+    `headline` is the metric of quality. `performance` and `recommendation` need several candidates
+    (or a suite about both); `differences` are, for each metric, the other candidates (b) against the best (a),
     at one level for all together. `intervals` says how those of the figures were measured,
     `temperatures` at which one each judge was asked. `cost_usd` is that of judge calls in all
     sessions without `unpriced_calls`; None if no model judged or no price is known. `served_models`
