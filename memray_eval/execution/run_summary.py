@@ -24,6 +24,7 @@ from memray_eval.analysis.reduce import reduce_records
 from memray_eval.analysis.score_table import read_score_tables
 from memray_eval.analysis.served_models import count_unknown_marks, find_served_models, split_names
 from memray_eval.analysis.speed import measure_speed
+from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
 from memray_eval.config.servers import is_baseline
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
@@ -96,6 +97,11 @@ def _summarise_records(
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
+        twins=twin_differences(
+            records,
+            [candidate.candidate for candidate in reduced.generation],
+            [metric.name for metric in spec.metrics],
+        ),
         n_disagreements=folder.write_disagreements(disagreements(records))
         if compares(spec.metrics)
         else None,

@@ -23,6 +23,7 @@ from memray_eval.report.tables import (
     sweep_sections,
     task_table,
 )
+from memray_eval.report.twins_console import twin_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
@@ -53,6 +54,7 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     yield from generation_sections(summary)
     yield from arm_sections(summary.arms)
     yield from served_sections(summary.served_models)
+    yield from twin_sections(summary.twins)
     yield from curve_sections(summary.heat_maps)
     yield from heat_sections(summary.heat_maps)
     yield from decision_sections(summary)

@@ -82,6 +82,7 @@ from memray_eval.types.summaries import (
     Sweep,
     TaskMetric,
     TaskSummary,
+    TwinDifference,
 )
 
 __all__ = [
@@ -154,6 +155,7 @@ __all__ = [
     "Temperature",
     "TokenCounts",
     "Turn",
+    "TwinDifference",
     "Unanswered",
     "Usage",
     "dumps",

@@ -335,6 +335,29 @@ class Performance(Frozen):
     fallbacks: int = 0
 
 
+class TwinDifference(Frozen):
+    """One metric over the `n` pairs of twins of a `task` that have a score on both sides: the
+    figures of the `sides`, the second less the first, and its 95 % interval, in the metric's own
+    scale. `attribute` is what two people differ in. `reveals`: the first side must not be told what
+    the second must. Figures are None, and `why` says it, of too few pairs. Of the 2 `n` scores,
+    `estimates` are offline estimates."""
+
+    candidate: str
+    metric: str
+    task: str
+    sides: tuple[str, str]
+    n: int
+    attribute: str = ""
+    reveals: bool = False
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    estimates: int = 0
+    why: str = ""
+
+
 class QualityPair(Frozen):
     """Candidate `b` against `a` on the `n` prompts that both have a score of `metric` on.
     `difference` is that of the metric's figures, b - a, in points of 0-100, `low` and `high` its
@@ -519,12 +542,13 @@ class Summary(Frozen):
     if calls used them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
     units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
     `headline` is the metric of quality. `performance` and `recommendation` need several candidates
-    (or a suite about both); `differences` are, for each metric, the other candidates (b) against the best (a),
-    at one level for all together. `intervals` says how those of the figures were measured,
-    `temperatures` at which one each judge was asked. `cost_usd` is that of judge calls in all
-    sessions without `unpriced_calls`; None if no model judged or no price is known. `served_models`
-    answered, by their servers' names; `unknown_marks` counts answers that begin with an unknown
-    mark of thinking. `decided` exists if the run ended early by `stop_at`."""
+    (or a suite about both); `differences` are, for each metric, the other candidates (b) against
+    the best (a), at one level for all together. `twins` exist if samples are pairs of one case.
+    `intervals` says how those of the figures were measured, `temperatures` at which one each
+    judge was asked. `cost_usd` is that of judge calls in all sessions without `unpriced_calls`;
+    None if no model judged or no price is known. `served_models` answered, by their servers'
+    names; `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`
+    exists if the run ended early by `stop_at`."""
 
     run_id: str
     suite: str
@@ -540,6 +564,7 @@ class Summary(Frozen):
     tasks: tuple[TaskSummary, ...] = ()
     macro: tuple[MacroSummary, ...] = ()
     heat_maps: tuple[HeatMap, ...] = ()
+    twins: tuple[TwinDifference, ...] = ()
     n_disagreements: int | None = None
     headline: str = ""
     performance: tuple[Performance, ...] = ()

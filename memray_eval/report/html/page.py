@@ -33,6 +33,7 @@ from memray_eval.report.tables import (
     heat_sections,
     served_sections,
 )
+from memray_eval.report.twins_console import twin_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
@@ -139,7 +140,11 @@ def _render(
             "timelines": list(timelines(manifest)),
             "calls": calls(manifest),
             "intervals": intervals.in_words(),
-            "text": [*served_sections(shown.served_models), *decision_sections(shown)],
+            "text": [
+                *served_sections(shown.served_models),
+                *decision_sections(shown),
+                *twin_sections(shown.twins),
+            ],
             "adjusted": Section("", list(adjusted_lines(shown))),
         },
         embedded=embedded,
