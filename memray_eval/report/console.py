@@ -193,7 +193,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         for line in describe_adjusted(metric, metric.adjusted):
             yield from _indent(f"To people's labels: {line}")
     if metric.worth:
-        yield from _indent(f"Estimate: {metric.worth}")
+        yield from _indent(f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}")
 
 
 def _indent(text: str) -> list[str]:
