@@ -5,7 +5,9 @@ from typing import Any
 import pytest
 
 from memray_eval.metrics.assistant.memory_conduct import METRIC, measure
+from memray_eval.metrics.catalogue import list_lines
 from memray_eval.types import Response, Sample
+from tests.bench.estimates import conduct_pairs, measure_conduct
 
 
 def sample(**expects: Any) -> Sample:
@@ -55,3 +57,9 @@ def test_expectations_that_cannot_be_read(expects: dict[str, Any], message: str)
 def test_without_expectations_it_does_not_apply() -> None:
     assert METRIC.applies(sample()) == "metadata.expects says nothing of this sample"
     assert METRIC.applies(sample(say=[["x"]])) is None
+
+
+def test_its_worth_is_what_labelled_replies_say() -> None:
+    assert str(METRIC.measured) == str(measure_conduct())
+    assert len({split for split, _, _ in conduct_pairs()}) == 10
+    assert f"rules: {METRIC.measured}" in " ".join(" ".join(list_lines([METRIC])).split())
