@@ -26,7 +26,7 @@ from memray_eval.analysis.disagreements import (
     agreement,
     compares,
 )
-from memray_eval.analysis.intervals import interval_of
+from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
@@ -68,11 +68,7 @@ _TEXTS_OF_UNITS = ("unit_id", "candidate", "task", "metadata")
 _OF_UNITS = (*_TEXTS_OF_UNITS, "prompt_tokens")
 
 _UNIT_ROWS = pa.schema(
-    [
-        ("unit", pa.int64()),
-        *((name, pa.string()) for name in _TEXTS_OF_UNITS),
-        ("prompt_tokens", pa.int64()),
-    ]
+    {"unit": pa.int64(), **dict.fromkeys(_TEXTS_OF_UNITS, pa.string()), "prompt_tokens": pa.int64()}
 )
 _SCORE_ROWS = pa.schema(
     [
@@ -371,8 +367,9 @@ def _heat_maps(
         _CELLS.format(**axes)
     ).fetchall():
         mean, stderr, n, groups, tokens, cost_usd, *others = figures
-        interval = interval_of(mean, stderr, n, groups, by_name[name].scale)
         key = candidate, name, measure
+        clustered = Intervals(errors={key: (stderr or 0.0, groups)} if groups < n else {})
+        interval = clustered.of(key, mean, stderr, n, by_name[name].scale)
         low, high = interval or (None, None)
         cells[key][length, depth] = LengthPoint(
             length=length, mean=mean, n=n, low=low, high=high,

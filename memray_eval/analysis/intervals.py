@@ -44,8 +44,14 @@ class Intervals:
     ) -> Interval | None:
         """The interval of a mean in the summary, given its plain standard error over n scored units
         of a metric with this scale."""
-        error, groups = self.errors.get(key, (stderr, n))
-        return interval_of(mean, error, n, groups, scale, level)
+        if mean is None:
+            return None
+        if key in self.errors:
+            error, groups = self.errors[key]
+            interval = t_interval(mean, error, groups - 1, level) if error > 0.0 else None
+        else:
+            interval = figures_interval(mean, stderr, n, level, scale)
+        return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
 
     def of_metric(self, metric: MetricSummary) -> Interval | None:
         """The interval of the figure that stands for a metric: the one in the summary, if there."""
@@ -70,25 +76,6 @@ class Intervals:
             f"95% intervals: Student's t with standard errors clustered by {self.cluster} (CR1, up "
             f"to {most:,} clusters), because units of one cluster are not independent.{few}"
         )
-
-
-def interval_of(
-    mean: float | None,
-    stderr: float | None,
-    n: int,
-    groups: int,
-    scale: tuple[float, float] = (0.0, 1.0),
-    level: float = 0.95,
-) -> Interval | None:
-    """The interval, within the scale, of a mean of n units in so many clusters; as many as units:
-    they are independent."""
-    if mean is None:
-        return None
-    if groups == n:
-        interval = figures_interval(mean, stderr, n, level, scale)
-    else:
-        interval = t_interval(mean, stderr, groups - 1, level) if stderr and groups > 1 else None
-    return interval and Interval(max(scale[0], interval.low), min(scale[1], interval.high))
 
 
 def add_intervals(summary: Summary, records: pads.Dataset) -> Summary:

@@ -21,24 +21,22 @@ def twin_sections(twins: Sequence[TwinDifference]) -> Iterator[Section]:
 def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
     yield "The same case with one thing changed: paired differences with 95 % intervals."
     for metric, group in groupby(twins, lambda twin: twin.metric):
-        of_metric = list(group)
-        marked = mark(2 * sum(twin.n for twin in of_metric), sum(t.estimates for t in of_metric), 0)
-        yield from ("", append_mark(metric, marked), Table([_HEAD, *map(_row, of_metric)]))
-    for twin in twins:
-        if twin.reveals and twin.mean_a is not None and twin.mean_b is not None:
-            yield (
-                f"{twin.task}, by {twin.metric}: reveals where it must not {1 - twin.mean_a:.3f}, "
-                f"where it may {twin.mean_b:.3f}"
-            )
+        rows = list(group)
+        marked = mark(2 * sum(row.n for row in rows), sum(row.estimates for row in rows), 0)
+        yield from ("", append_mark(metric, marked), Table([_HEAD, *map(_row, rows)]))
+        for row in rows:
+            if row.reveals and row.mean_a is not None:
+                kept = f"reveals where it must not {1 - row.mean_a:.3f}"
+                yield f"{row.task}: {kept}, where it may {figure(row.mean_b, 'z.3f')}"
 
 
 def _row(twin: TwinDifference) -> Row:
-    difference = twin.why and f"- ({twin.why})"
+    form = "+z.3f"
+    difference = f"{figure(twin.difference, form)} {ends(twin.low, twin.high, form)}".rstrip()
     return (
         f"{twin.attribute or twin.task}: {', '.join(twin.sides)}",
         f"{twin.n:,}",
         figure(twin.mean_a, "z.3f"),
         figure(twin.mean_b, "z.3f"),
-        difference
-        or f"{figure(twin.difference, '+z.3f')} {ends(twin.low, twin.high, '+z.3f')}".rstrip(),
+        f"{difference} ({twin.why})" if twin.why else difference,
     )
