@@ -165,11 +165,12 @@ WITH clusters AS (
            sum(part) AS part, sum(whole) AS whole, count(value) AS n,
            count_if(is_estimate AND value IS NOT NULL) AS estimates,
            count_if(is_fallback AND value IS NOT NULL) AS fallbacks,
-           sum(prompt_tokens) AS tokens, count(prompt_tokens) AS counted, sum(cost_usd) AS cost_usd
+           sum(prompt_tokens) AS tokens, count(prompt_tokens) AS counted, sum(cost_usd) AS cost_usd,
+           coalesce(sum(unpriced_calls), 0) AS unpriced_calls
     FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL)
 SELECT candidate, metric, measure, cell_length, cell_depth, {MEAN}, {STDERR}, sum(n)::BIGINT,
        count(part), sum(tokens) / nullif(sum(counted), 0), sum(cost_usd),
-       sum(estimates)::BIGINT, sum(fallbacks)::BIGINT
+       sum(unpriced_calls)::BIGINT, sum(estimates)::BIGINT, sum(fallbacks)::BIGINT
 FROM clusters GROUP BY candidate, metric, measure, cell_length, cell_depth ORDER BY ALL
 """
 _LENGTH, _UNITS = re.compile(r"(\d+)([kKmM]?)"), {"": 1, "k": 2**10, "m": 2**20}
@@ -196,7 +197,9 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
         database.register(
             "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
         )
-        database.execute(_TAKE_UNITS.format(cluster=_cluster_column(find_cluster(records))))
+        key = find_cluster(records)
+        cluster = f"json_extract_string(metadata, '$.{key}')" if key else "NULL"
+        database.execute(_TAKE_UNITS.format(cluster=cluster))
         [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
@@ -218,10 +221,6 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
             bins = n_lengths > MAX_LENGTHS, n_depths > MAX_DEPTHS
             heat_maps = tuple(_heat_maps(database, metrics, *bins))
         return Breakdown(tasks=tasks, macro=macro, heat_maps=heat_maps)
-
-
-def _cluster_column(key: str | None) -> str:
-    return "NULL" if key is None else f"json_extract_string(metadata, '$.{key}')"
 
 
 def _unit_rows(files: Sequence[pads.ParquetFileFragment]) -> Iterator[pa.RecordBatch]:
@@ -366,14 +365,14 @@ def _heat_maps(
     for candidate, name, measure, length, depth, *figures in database.execute(
         _CELLS.format(**axes)
     ).fetchall():
-        mean, stderr, n, groups, tokens, cost_usd, *others = figures
+        mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
         key = candidate, name, measure
         clustered = Intervals(errors={key: (stderr or 0.0, groups)} if groups < n else {})
         interval = clustered.of(key, mean, stderr, n, by_name[name].scale)
         low, high = interval or (None, None)
         cells[key][length, depth] = LengthPoint(
             length=length, mean=mean, n=n, low=low, high=high,
-            prompt_tokens=tokens, cost_usd=cost_usd,
+            prompt_tokens=tokens, cost_usd=cost_usd, unpriced_calls=unpriced,
         )  # fmt: skip
         replaced[key] = [sum(pair) for pair in zip(replaced[key], others, strict=True)]
     for key in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key)):

@@ -252,8 +252,7 @@ def estimate(
 
 
 def _answer_tokens(records: Iterable[Record], scale: float) -> dict[str, float]:
-    """The tokens of all answers, by candidate; given responses have those that they came from, and
-    baselines none."""
+    """The tokens of all answers, by candidate; those of given responses are what they came from."""
     tokens = defaultdict[str, float](float)
     for record in records:
         if is_baseline(record.candidate):

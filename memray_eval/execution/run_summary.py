@@ -119,13 +119,13 @@ def _summarise_records(
         else (),
         batches=batches,
         notes=(
+            *_baseline_notes(spec, headline, performance, pairs),
             *_served_notes(served, marks),
             *_batch_note(batches),
             *_reading_notes(
                 plan, reduced.n_units, stopped, telemetry.counts, telemetry.decided is not None
             ),
             *_uncounted_note(telemetry.calls),
-            *_baseline_notes(spec, headline, performance, pairs),
             *juror_notes(spec.judges, reduced.metrics),
             *inapplicable_metrics(spec, folder, reduced.metrics),
         ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 
 from memray_eval.analysis.marks import (
@@ -163,12 +164,9 @@ def disagreements_line(summary: Summary) -> str:
 def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
     """A section for each candidate with figures by length alone: a row a length, a column a
     metric."""
-
-    def who(heat: HeatMap) -> tuple[str, str]:
-        return heat.candidate, heat.measure
-
-    curves = [heat for heat in heats if is_curve(heat)]
-    for (candidate, measure), group in groupby(sorted(curves, key=who), who):
+    who = attrgetter("candidate", "measure")
+    curves = sorted(filter(is_curve, heats), key=who)
+    for (candidate, measure), group in groupby(curves, who):
         yield Section(f"BY {MEASURES[measure].upper()} - {candidate}", list(_curve_parts([*group])))
 
 
@@ -186,10 +184,10 @@ def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
     columns = [["n"], ["tokens"], ["cost"]]
     for length in lengths:
         of_length = [by_length[length] for by_length in points if length in by_length]
-        costs = [point.cost_usd for point in of_length if point.cost_usd is not None]
+        costs = [point.cost_usd or 0.0 for point in of_length]
         columns[0].append(count_span([point.n for point in of_length], ","))
         columns[1].append(figure(of_length[0].prompt_tokens, ",.0f"))
-        columns[2].append(cost_figure(sum(costs), 0))
+        columns[2].append(cost_figure(sum(costs), sum(point.unpriced_calls for point in of_length)))
     columns = [column for column in columns if set(column[1:]) != {NOTHING}]
     for curve, by_length in zip(curves, points, strict=True):
         marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)

@@ -267,7 +267,7 @@ class MacroSummary(Frozen):
 
 class LengthPoint(Frozen):
     """A metric's figure at one length, over `n` scored units, with its 95 % interval (clustered as
-    the run's); the mean tokens of a prompt, and what its judges cost."""
+    the run's); the mean tokens of a prompt, and what its judges cost but for `unpriced_calls`."""
 
     length: float = 0.0
     mean: float | None = None
@@ -276,6 +276,7 @@ class LengthPoint(Frozen):
     high: float | None = None
     prompt_tokens: float | None = None
     cost_usd: float | None = None
+    unpriced_calls: int = 0
 
 
 class HeatMap(Frozen):

@@ -224,9 +224,7 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
     curves = [heat for heat in summary.heat_maps if is_curve(heat)]
     for metric, measure in dict.fromkeys((curve.metric, curve.measure) for curve in curves):
         lines, places = list[Line](), dict[float, str]()
-        for curve in curves:
-            if (curve.metric, curve.measure) != (metric, measure):
-                continue
+        for curve in (each for each in curves if (each.metric, each.measure) == (metric, measure)):
             marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
             span = count_span(curve.n_without_depth, ",")
             name = ", ".join(filter(None, (curve.candidate, f"n {span}", marked)))
