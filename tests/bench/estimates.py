@@ -167,9 +167,11 @@ def is_cited_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vect
 REPLIES = LABELS.with_name("memory_conduct_replies.jsonl")
 
 
-def conduct_pairs() -> list[tuple[str, bool, bool]]:
-    """Of each labelled reply its split, if memory_conduct takes it for right, and if it is."""
+def conduct_pairs(of_baselines: bool = False) -> list[tuple[str, bool, bool]]:
+    """Of each labelled reply, written by hand or by a baseline: its split, if memory_conduct takes
+    it for right, and if it is."""
     rows = list(map(json.loads, REPLIES.read_text("utf-8").splitlines()))
+    rows = [row for row in rows if ("writer" in row) == of_baselines]
     samples = [Sample.model_validate(row["sample"]) for row in rows]
     return [
         (sample.task, measure(sample, Response(text=row["response"])).value == 1.0, row["right"])
@@ -177,9 +179,9 @@ def conduct_pairs() -> list[tuple[str, bool, bool]]:
     ]
 
 
-def measure_conduct() -> Measured:
+def measure_conduct(of_baselines: bool = False) -> Measured:
     """Right replies that score 1 (recall), wrong ones that score 0 (specificity), and kappa."""
-    pairs = [(said, right) for _, said, right in conduct_pairs()]
+    pairs = [(said, right) for _, said, right in conduct_pairs(of_baselines)]
     found = Detection.of(pairs)
     return Measured(
         n=len(pairs),
@@ -214,7 +216,7 @@ def main() -> None:
         unique = sorted(set(texts))
         return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
 
-    print(f"memory_conduct: {measure_conduct()}")
+    print(f"memory_conduct: {measure_conduct()}; of baselines {measure_conduct(True)}")
     for split, group in groupby(conduct_pairs(), lambda pair: pair[0]):
         print(f"  {split}: {Detection.of((said, right) for _, said, right in group)}")
     print(f"labellers' kappa: {labellers_kappa():.3f}")

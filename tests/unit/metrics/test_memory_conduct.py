@@ -61,5 +61,6 @@ def test_without_expectations_it_does_not_apply() -> None:
 
 def test_its_worth_is_what_labelled_replies_say() -> None:
     assert str(METRIC.measured) == str(measure_conduct())
+    assert measure_conduct(of_baselines=True).kappa == 1.0
     assert len({split for split, _, _ in conduct_pairs()}) == 10
     assert f"rules: {METRIC.measured}" in " ".join(" ".join(list_lines([METRIC])).split())
