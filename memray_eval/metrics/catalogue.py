@@ -124,8 +124,9 @@ def page_lines(metric: Metric) -> Iterator[str]:
             texts.append(_without_source(getdoc(function) or ""))
     for text in filter(None, texts):
         yield from ("", *text.split("\n"))
+    if estimate := estimate_of(metric):
+        yield from ("", *_wrapped(f"Estimate by rules: {estimate}", ""))
     if isinstance(metric, JudgedMetric):
-        yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
         if metric.estimate and (doc := getdoc(metric.estimate.rules)):
             yield from _without_source(doc).split("\n")
         yield ""

@@ -2,8 +2,8 @@
 meaning?
 
 The judge's counterpart of memory_conduct, by the same `metadata.expects`: 1 if the response meets
-all of it, else 0. The judge sees the memory that bears on it alone, however large the memory is. An
-empty response scores what memory_conduct gives it."""
+all of it, else 0. The judge sees the memory alone that bears on it. An empty response scores what
+memory_conduct gives it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,8 @@ How kind, safe or complete the advice is counts elsewhere.
 First quote in evidence the words of the response that decide, exactly; none if it is silent on all. Then say in reasoning which lines
 it meets and which not. Then give meets.
 """  # noqa: E501
-_LINES = {
-    "not": "keeps to itself",
-    "outdated": "not as present",
-    "ask": "asks",
-    "or_ask": "or, in place of what it uses, asks",
-}
+_LINES = {"not": "keeps to itself", "outdated": "not as present", "ask": "asks"}
+_LINES["or_ask"] = "or, in place of what it uses, asks"
 
 
 class JudgedConductJudgment(BaseModel):
@@ -48,7 +44,7 @@ class JudgedConductJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> JudgePrompt:
-    expects = sample.metadata.get(EXPECTS) or {}
+    expects = memory_conduct.expectations(sample) if sample.metadata.get(EXPECTS) else {}
     wanted = [("uses", group) for group in expects.get("say", ())]
     wanted += [(line, expects[name]) for name, line in _LINES.items() if name in expects]
     texts = [text.casefold() for _, group in wanted for text in group]
