@@ -61,17 +61,17 @@ def _compare(
     rows = [[row_of.get((sample_id, kind.task)) for sample_id in pair] for pair in pairs]
     rows_a, rows_b = np.array([r for r in rows if None not in r], np.intp).reshape(-1, 2).T
     is_estimate = scores.kinds[metric][np.concatenate([rows_a, rows_b])] == ESTIMATED
-    found = TwinDifference(
+    twin = TwinDifference(
         candidate=name, metric=metric, n=rows_a.size, estimates=int(is_estimate.sum()),
         **kind._asdict(),
     )  # fmt: skip
     if rows_a.size < LEAST:
-        return found.model_copy(update={"why": f"fewer than {LEAST} pairs"})
+        return twin.model_copy(update={"why": f"fewer than {LEAST} pairs"})
     a, b = scores.of_figure(metric, rows_a), scores.of_figure(metric, rows_b)
     if a is None or b is None:
-        return found.model_copy(update={"why": "nothing to divide by"})
+        return twin.model_copy(update={"why": "nothing to divide by"})
     fields = {"mean_a", "mean_b", "difference", "low", "high"}
-    return found.model_copy(update=paired(a, b).model_dump(include=fields))
+    return twin.model_copy(update=paired(a, b).model_dump(include=fields))
 
 
 def _find_pairs(records: pads.Dataset) -> dict[_Kind, list[Pair]]:
@@ -92,7 +92,7 @@ def _find_pairs(records: pads.Dataset) -> dict[_Kind, list[Pair]]:
         reveals = must_not.keys() == {"not"} and "say" in must
         attribute = str(about_b.get("attribute", ""))
         pairs[_Kind(task, attribute, (first, second), reveals)].append((id_a, id_b))
-    return {_name_people(records, kind, found[0]): found for kind, found in pairs.items()}
+    return {_name_people(records, kind, ids[0]): ids for kind, ids in pairs.items()}
 
 
 def _name_people(records: pads.Dataset, kind: _Kind, pair: Pair) -> _Kind:

@@ -580,12 +580,12 @@ def _bound_generation(
     question: _EngineQuestion,
 ) -> Iterator[Bound]:
     """Yields the bound of generation: of a wave the slowest group, one wave after the other."""
-    asked = [[_models_of(group) for group in wave if _models_of(group)] for wave in waves]
-    if not samples or spec.has_responses or not any(asked):
+    by_wave = [[_models_of(group) for group in wave if _models_of(group)] for wave in waves]
+    if not samples or spec.has_responses or not any(by_wave):
         return
     rounds = [
         [_bound_group(spec, group, placement, answered, samples, question) for group in wave]
-        for wave in asked
+        for wave in by_wave
         if wave
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]

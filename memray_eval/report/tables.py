@@ -180,7 +180,7 @@ def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
     points = [{point.length: point for point in curve.points} for curve in curves]
     up_to = " up to" * any(curve.lengths_binned for curve in curves)
     yield "Figure [95 % interval]; n scored; tokens: mean of a prompt; cost ($): judge calls"
-    first = [f"{curves[0].measure}{up_to}", *(size_label(curves[0], each) for each in lengths)]
+    first = [f"{curves[0].measure}{up_to}", *(size_label(curves[0], length) for length in lengths)]
     columns = [["n"], ["tokens"], ["cost"]]
     for length in lengths:
         of_length = [by_length[length] for by_length in points if length in by_length]

@@ -26,8 +26,8 @@ def _parts(twins: Sequence[TwinDifference]) -> Iterator[Content]:
         yield from ("", append_mark(metric, marked), Table([_HEAD, *map(_row, rows)]))
         for row in rows:
             if row.reveals and row.mean_a is not None:
-                kept = f"reveals where it must not {1 - row.mean_a:.3f}"
-                yield f"{row.task}: {kept}, where it may {figure(row.mean_b, 'z.3f')}"
+                must_not = f"reveals where it must not {1 - row.mean_a:.3f}"
+                yield f"{row.task}: {must_not}, where it may {figure(row.mean_b, 'z.3f')}"
 
 
 def _row(twin: TwinDifference) -> Row:

@@ -198,8 +198,8 @@ def draw_curves(
             at = x.at(value)
             if interval is not None:
                 parts.append(_line(f"whisker {colour}", at, at, *map(y.at, interval)))
-            place = (places or {}).get(value, f"{value:g}")
-            hint = tag("title", f"{x_name} {place}: {mean:.4f}")
+            shown = (places or {}).get(value, f"{value:g}")
+            hint = tag("title", f"{x_name} {shown}: {mean:.4f}")
             parts.append(_dot(f"node {colour}", at, y.at(mean), 4, hint))
     return drawing(_WIDTH, _HEIGHT, f"{metric} against {x_name}", parts, "plot")
 

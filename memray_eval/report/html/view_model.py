@@ -224,7 +224,7 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
     curves = [heat for heat in summary.heat_maps if is_curve(heat)]
     for metric, measure in dict.fromkeys((curve.metric, curve.measure) for curve in curves):
         lines, places = list[Line](), dict[float, str]()
-        for curve in (each for each in curves if (each.metric, each.measure) == (metric, measure)):
+        for curve in (heat for heat in curves if (heat.metric, heat.measure) == (metric, measure)):
             marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
             span = count_span(curve.n_without_depth, ",")
             name = ", ".join(filter(None, (curve.candidate, f"n {span}", marked)))
@@ -237,8 +237,8 @@ def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
 def _curve_points(curve: HeatMap) -> Iterator[tuple[float, float, Interval | None]]:
     for point in curve.points:
         if point.mean is not None:
-            known = None if point.low is None or point.high is None else (point.low, point.high)
-            yield math.log2(point.length), point.mean, known and Interval(*known)
+            limits = None if point.low is None or point.high is None else (point.low, point.high)
+            yield math.log2(point.length), point.mean, limits and Interval(*limits)
 
 
 def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:

@@ -77,7 +77,7 @@ def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Pa
         records = []
         for sample in samples(["not_to_reveal", "forget"]):
             prompt = SUITE.prompt(sample, candidate)
-            text = getattr(baselines, name)([each.model_dump() for each in prompt.messages])
+            text = getattr(baselines, name)([message.model_dump() for message in prompt.messages])
             response = Response(text=text)
             score = score_by_code(metric, sample, response)
             records.append(build_record(sample, response, score, candidate=candidate))
@@ -89,9 +89,9 @@ def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Pa
     rates = {(twin.candidate, twin.task): (twin.mean_a, twin.mean_b) for twin in twins}
     assert all(twin.reveals for twin in twins)
     for task in ("not_to_reveal", "forget"):
-        kept, told = rates["dump", task]
-        assert kept is not None
-        assert told is not None
-        assert 1 - kept >= 0.9
-        assert told >= 0.9
+        held_back, revealed = rates["dump", task]
+        assert held_back is not None
+        assert revealed is not None
+        assert 1 - held_back >= 0.9
+        assert revealed >= 0.9
         assert rates["none", task] == (1.0, 0.0)
