@@ -64,7 +64,7 @@ _FIGURES = tuple(
     "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
 )
 _OF_SCORES = (*_NAMES, *score_columns(*_FIGURES))
-_TEXTS_OF_UNITS = ("unit_id", "candidate", "task", "metadata")
+_TEXTS_OF_UNITS = ("unit_id", "sample_id", "candidate", "task", "metadata")
 _OF_UNITS = (*_TEXTS_OF_UNITS, "prompt_tokens")
 
 _UNIT_ROWS = pa.schema(
@@ -105,7 +105,7 @@ fields AS (
     SELECT unit, unit_id, candidate, task, prompt_tokens,
            number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
            json_type(metadata, '$.depth') AS depth_type, number(metadata, '$.entries') AS entries,
-           coalesce({cluster}, unit_id) AS cluster,
+           coalesce({cluster}, concat(task, ' ', sample_id)) AS cluster,
            json_extract_string(metadata, '$.bucket') AS bucket
     FROM valid)
 SELECT unit, unit_id, candidate, task, bucket, depth, prompt_tokens, cluster,
