@@ -31,6 +31,7 @@ A failure of one row never raises past its stage: it becomes data (`Response.err
 
 from __future__ import annotations
 
+import difflib
 import re
 from collections.abc import Iterable
 
@@ -49,6 +50,11 @@ def cause_of(error: str) -> str:
     """The part of an error's text that it shares with others of its kind: without the reply's
     excerpt and what differs by unit."""
     return _VARYING.sub("N", error.partition(SAID)[0])[:LONGEST_CAUSE]
+
+
+def nearest(word: str, words: Iterable[str]) -> str | None:
+    """The one of `words` that `word` most likely misspells, if any."""
+    return next(iter(difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.7)), None)
 
 
 def describe_error(error: BaseException) -> str:

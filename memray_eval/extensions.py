@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from memray_eval.errors import ConfigError, describe_error
+from memray_eval.errors import ConfigError, describe_error, nearest
 from memray_eval.own_code import errors_of_own_code, own_code
 
 ENTRY_POINTS = "memray_eval"
@@ -290,7 +290,9 @@ def attribute_of(module: ModuleType, name: str, source: str) -> Any:
     if module.__name__.startswith("memray_eval."):
         names = [attribute for attribute in names if callable(getattr(module, attribute))]
         names = [attribute for attribute in names if attribute.islower()]
-    raise ConfigError(f"{source} defines no {name!r}; it has: {', '.join(names) or 'nothing'}")
+    hint = nearest(name, names)
+    way_out = f"did you mean {hint!r}?" if hint else f"it has: {', '.join(names) or 'nothing'}"
+    raise ConfigError(f"{source} defines no {name!r}; {way_out}")
 
 
 def load_package_module(name: str) -> ModuleType:

@@ -311,9 +311,10 @@ def computed(sample: Sample) -> str:
 @dataclass(frozen=True, kw_only=True)
 class ComputedMetric(Metric):
     """A pure function of sample and response. `scorer` names what computed it, as the score's
-    judge."""
+    judge; `measured` is how far it agrees with people."""
 
     measure: Callable[[Sample, Response], MetricValue]
+    measured: Measured | None = None
     scorer: Callable[[Sample], str] = computed
 
 
@@ -634,7 +635,9 @@ def _figure(metric: Metric, columns: Columns, described: Mapping[str, float | No
 
 
 def _describe_worth(metric: Metric, judges: Iterable[str]) -> str:
-    """What the estimates among a metric's scores are worth; "" where there are none."""
+    """What a metric's estimates, or its measured rules, are worth; "" for others."""
+    if isinstance(metric, ComputedMetric):
+        return str(metric.measured or "")
     if not isinstance(metric, JudgedMetric) or not any(map(is_estimate, judges)):
         return ""
     if metric.fit is not None:

@@ -1,5 +1,5 @@
-"""Breaks a run's results down by task, by length and depth (seed 001's monitoring), and by
-temperature.
+"""Breaks a run's results down by task, by length and depth (seed 001's monitoring) or by entries of
+memory, and by temperature.
 
 Only the columns that a figure needs are decoded (no texts, no judgments). They are streamed to
 DuckDB, which keeps one narrow row per unit and one per score. A unit written twice counts once.
@@ -26,6 +26,7 @@ from memray_eval.analysis.disagreements import (
     agreement,
     compares,
 )
+from memray_eval.analysis.intervals import Intervals
 from memray_eval.analysis.score_table import (
     MEAN,
     STDERR,
@@ -36,6 +37,7 @@ from memray_eval.analysis.score_table import (
     score_columns,
     shares,
 )
+from memray_eval.analysis.scores import find_cluster
 from memray_eval.metric import RULES, JudgedMetric, Metric
 from memray_eval.types import (
     RULE_METRIC,
@@ -43,6 +45,7 @@ from memray_eval.types import (
     Agreement,
     Candidate,
     HeatMap,
+    LengthPoint,
     MacroSummary,
     MetricSummary,
     Sweep,
@@ -61,9 +64,12 @@ _FIGURES = tuple(
     "value calls cached cost_usd unpriced_calls input_tokens output_tokens latency_s".split()
 )
 _OF_SCORES = (*_NAMES, *score_columns(*_FIGURES))
-_OF_UNITS = ("unit_id", "candidate", "task", "metadata")
+_TEXTS_OF_UNITS = ("unit_id", "sample_id", "candidate", "task", "metadata")
+_OF_UNITS = (*_TEXTS_OF_UNITS, "prompt_tokens")
 
-_UNIT_ROWS = pa.schema([("unit", pa.int64()), *((name, pa.string()) for name in _OF_UNITS)])
+_UNIT_ROWS = pa.schema(
+    {"unit": pa.int64(), **dict.fromkeys(_TEXTS_OF_UNITS, pa.string()), "prompt_tokens": pa.int64()}
+)
 _SCORE_ROWS = pa.schema(
     [
         ("unit", pa.int64()),
@@ -85,8 +91,8 @@ _SCORE_ROWS = pa.schema(
     ]
 )
 
-# A depth of null says that the task has no depth (common words). A sample whose metadata has no
-# depth at all is on no heat map.
+# A depth of null says that the task has no depth (common words). A sample whose metadata has a
+# length and no depth at all is on no heat map; one with entries has no depth.
 _TAKE_UNITS = """
 CREATE MACRO number(document, path) AS
     CASE WHEN json_type(document, path) IN ('BIGINT', 'UBIGINT', 'DOUBLE')
@@ -96,14 +102,16 @@ WITH valid AS (
     SELECT * REPLACE (CASE WHEN json_valid(metadata) THEN metadata END AS metadata)
     FROM unit_rows),
 fields AS (
-    SELECT unit, unit_id, candidate, task,
+    SELECT unit, unit_id, candidate, task, prompt_tokens,
            number(metadata, '$.length') AS length, number(metadata, '$.depth') AS depth,
-           json_type(metadata, '$.depth') AS depth_type,
+           json_type(metadata, '$.depth') AS depth_type, number(metadata, '$.entries') AS entries,
+           coalesce({cluster}, concat(task, ' ', sample_id)) AS cluster,
            json_extract_string(metadata, '$.bucket') AS bucket
     FROM valid)
-SELECT unit, unit_id, candidate, task, bucket, depth,
-       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100)
-            THEN length END AS length
+SELECT unit, unit_id, candidate, task, bucket, depth, prompt_tokens, cluster,
+       CASE WHEN length IS NULL THEN 'entries' ELSE 'tokens' END AS measure,
+       CASE WHEN length > 0 AND (depth_type = 'NULL' OR depth BETWEEN 0 AND 100) THEN length
+            WHEN length IS NULL AND entries > 0 AND depth IS NULL THEN entries END AS length
 FROM fields;
 CREATE TABLE units AS
 SELECT * EXCLUDE (unit_id) FROM every WHERE unit IN (SELECT min(unit) FROM every GROUP BY unit_id);
@@ -150,10 +158,20 @@ FROM pairs JOIN units USING (unit) WHERE judge IS NOT NULL AND rule IS NOT NULL
 GROUP BY GROUPING SETS ((candidate), (candidate, task), (candidate, task, bucket))
 HAVING grouping(bucket) = 1 OR bucket != ''
 """
+# STDERR over the sums of clusters is CR1, as statistics.clustered_error
 _CELLS = f"""
-SELECT candidate, metric, {{length}} AS cell_length, {{depth}} AS cell_depth, {MEAN}, count(value),
-       count_if(is_estimate AND value IS NOT NULL), count_if(is_fallback AND value IS NOT NULL)
-FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL ORDER BY ALL
+WITH clusters AS (
+    SELECT candidate, metric, measure, {{length}} AS cell_length, {{depth}} AS cell_depth, cluster,
+           sum(part) AS part, sum(whole) AS whole, count(value) AS n,
+           count_if(is_estimate AND value IS NOT NULL) AS estimates,
+           count_if(is_fallback AND value IS NOT NULL) AS fallbacks,
+           sum(prompt_tokens) AS tokens, count(prompt_tokens) AS counted, sum(cost_usd) AS cost_usd,
+           coalesce(sum(unpriced_calls), 0) AS unpriced_calls
+    FROM units JOIN scores USING (unit) WHERE length IS NOT NULL GROUP BY ALL)
+SELECT candidate, metric, measure, cell_length, cell_depth, {MEAN}, {STDERR}, sum(n)::BIGINT,
+       count(part), sum(tokens) / nullif(sum(counted), 0), sum(cost_usd),
+       sum(unpriced_calls)::BIGINT, sum(estimates)::BIGINT, sum(fallbacks)::BIGINT
+FROM clusters GROUP BY candidate, metric, measure, cell_length, cell_depth ORDER BY ALL
 """
 _LENGTH, _UNITS = re.compile(r"(\d+)([kKmM]?)"), {"": 1, "k": 2**10, "m": 2**20}
 _BINNED = {"length": "pow(2, ceil(log2(length)))", "depth": "round(depth / 5) * 5"}
@@ -179,7 +197,9 @@ def break_down(records: pads.Dataset, metrics: Sequence[Metric]) -> Breakdown:
         database.register(
             "unit_rows", pa.RecordBatchReader.from_batches(_UNIT_ROWS, _unit_rows(files))
         )
-        database.execute(_TAKE_UNITS)
+        key = find_cluster(records)
+        cluster = f"json_extract_string(metadata, '$.{key}')" if key else "NULL"
+        database.execute(_TAKE_UNITS.format(cluster=cluster))
         [(has_tasks, n_lengths, n_depths)] = database.execute(_CONTENTS).fetchall()
         if not (has_tasks or n_lengths or compares(metrics)):
             return Breakdown()
@@ -337,24 +357,31 @@ def _heat_maps(
         "length": _BINNED["length"] if bins_lengths else "length",
         "depth": _BINNED["depth"] if bins_depths else "depth",
     }
-    cells: defaultdict[
-        tuple[str, str], dict[tuple[float, float | None], tuple[float | None, int]]
-    ] = defaultdict(dict)
-    replaced: defaultdict[tuple[str, str], list[int]] = defaultdict(lambda: [0, 0])
-    for candidate, name, length, depth, mean, n, *others in database.execute(
+    by_name = {metric.name: metric for metric in metrics}
+    cells: defaultdict[tuple[str, str, Any], dict[tuple[float, float | None], LengthPoint]] = (
+        defaultdict(dict)
+    )
+    replaced: defaultdict[tuple[str, str, Any], list[int]] = defaultdict(lambda: [0, 0])
+    for candidate, name, measure, length, depth, *figures in database.execute(
         _CELLS.format(**axes)
     ).fetchall():
-        cells[candidate, name][length, depth] = mean, n
-        replaced[candidate, name] = [
-            sum(pair) for pair in zip(replaced[candidate, name], others, strict=True)
-        ]
-    by_name = {metric.name: metric for metric in metrics}
-    for candidate, name in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key[0])):
-        at = cells[candidate, name]
+        mean, stderr, n, groups, tokens, cost_usd, unpriced, *others = figures
+        key = candidate, name, measure
+        clustered = Intervals(errors={key: (stderr or 0.0, groups)} if groups < n else {})
+        interval = clustered.of(key, mean, stderr, n, by_name[name].scale)
+        low, high = interval or (None, None)
+        cells[key][length, depth] = LengthPoint(
+            length=length, mean=mean, n=n, low=low, high=high,
+            prompt_tokens=tokens, cost_usd=cost_usd, unpriced_calls=unpriced,
+        )  # fmt: skip
+        replaced[key] = [sum(pair) for pair in zip(replaced[key], others, strict=True)]
+    for key in sorted(cells, key=lambda key: (list(by_name).index(key[1]), key)):
+        at, (candidate, name, measure) = cells[key], key
         lengths = sorted({length for length, _ in at})
         depths = sorted({depth for _, depth in at if depth is not None})
         rows = [
-            [at.get((length, depth), (None, 0)) for length in lengths] for depth in (*depths, None)
+            [at.get((length, depth), LengthPoint(length=length)) for length in lengths]
+            for depth in (*depths, None)
         ]
         no_depth = rows.pop() if any(depth is None for _, depth in at) else rows.pop()[:0]
         yield HeatMap(
@@ -363,14 +390,16 @@ def _heat_maps(
             scale=by_name[name].scale,
             lengths=tuple(lengths),
             depths=tuple(depths),
-            values=tuple(tuple(mean for mean, _ in row) for row in rows),
-            n=tuple(tuple(n for _, n in row) for row in rows),
-            without_depth=tuple(mean for mean, _ in no_depth),
-            n_without_depth=tuple(n for _, n in no_depth),
+            values=tuple(tuple(cell.mean for cell in row) for row in rows),
+            n=tuple(tuple(cell.n for cell in row) for row in rows),
+            without_depth=tuple(cell.mean for cell in no_depth),
+            n_without_depth=tuple(cell.n for cell in no_depth),
+            points=tuple(no_depth),
+            measure=measure,
             lengths_binned=bins_lengths,
             depths_binned=bins_depths,
-            estimates=replaced[candidate, name][0],
-            fallbacks=replaced[candidate, name][1],
+            estimates=replaced[key][0],
+            fallbacks=replaced[key][1],
         )
 
 

@@ -11,9 +11,8 @@ from functools import cache, partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample

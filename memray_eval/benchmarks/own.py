@@ -15,9 +15,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import ValidationError
 
 from memray_eval.benchmarks import Suite, all_suites, get_suite
-from memray_eval.config.problems import describe, nearest
+from memray_eval.config.problems import describe
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, names_a_text_file
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.extensions import OwnObject, find_own_object, split_reference
 from memray_eval.metric import Metric
 from memray_eval.types import Candidate, Message, Prompt, Sample

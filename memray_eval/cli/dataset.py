@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from memray_eval.cli.app import dataset_app, say, show
 from memray_eval.cli.options import Options, argument, flag, option, takes
-from memray_eval.config.problems import nearest
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.types import Sample
 
 if TYPE_CHECKING:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable
 
 from pydantic import ValidationError
 
+from memray_eval.errors import nearest
 from memray_eval.types import Frozen
 
 # Keys that jobs had, and what to do instead
@@ -44,8 +44,3 @@ def known_keys(model: type[Frozen]) -> set[str]:
             if isinstance(inner, type) and issubclass(inner, Frozen) and inner is not model:
                 names |= known_keys(inner)
     return names
-
-
-def nearest(word: str, words: Iterable[str]) -> str | None:
-    """The one of `words` that `word` most likely misspells, if any."""
-    return next(iter(difflib.get_close_matches(word, sorted(words), n=1, cutoff=0.7)), None)

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BeforeValidator, Field, ValidationError, field_validator, model_validator
 
-from memray_eval.config.problems import describe, nearest
+from memray_eval.config.problems import describe
 from memray_eval.config.sections import (
     EMBEDDED,
     ENGINE_FIELDS,
@@ -42,6 +42,7 @@ from memray_eval.config.sections import (
     check_extra,
 )
 from memray_eval.config.servers import WORDS, check_pools, name_code
+from memray_eval.errors import nearest
 from memray_eval.types import EXISTING, Arm, Candidate, Frozen, Name, Sample, Sampling, Temperature
 
 DEFAULT_OUT = (

@@ -9,9 +9,10 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from memray_eval.config.problems import nearest
 from memray_eval.config.sections import EMBEDDED, NamedServer
+from memray_eval.errors import nearest
 from memray_eval.extensions import entry_points, split_reference
+from memray_eval.types import Candidate
 
 BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
@@ -62,6 +63,11 @@ def _to_baseline(entry: Mapping[str, Any], suite: str, servers: dict[str, Any]) 
         raise ValueError(f"candidates: suite {suite!r} has no baselines; memory has")
     servers[BASELINE] = {"code": module}
     return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
+
+
+def is_baseline(candidate: Candidate) -> bool:
+    """True for a suite's own candidate, which asks no model."""
+    return candidate.backend == "code" and candidate.model.startswith(f"{BASELINE}/")
 
 
 def _name_functions(value: Any, servers: dict[str, Any]) -> Any:

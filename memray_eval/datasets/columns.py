@@ -9,7 +9,6 @@ from itertools import islice
 from types import MappingProxyType
 from typing import Any
 
-from memray_eval.config.problems import nearest
 from memray_eval.config.sections import ColumnSource
 from memray_eval.datasets.answers import (
     ANSWERS_FIELDS,
@@ -23,7 +22,7 @@ from memray_eval.datasets.answers import (
 )
 from memray_eval.datasets.parsing import LISTS, Fault, InvalidSample, id_text, parse_json
 from memray_eval.datasets.sources import entries, whole
-from memray_eval.errors import DataError
+from memray_eval.errors import DataError, nearest
 from memray_eval.types import Sample
 
 LOOKED_AT = 20  # rows whose columns are those of a dataset

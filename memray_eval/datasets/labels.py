@@ -13,12 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import Field
 
-from memray_eval.config.problems import nearest
 from memray_eval.datasets.csv_files import read_csv
 from memray_eval.datasets.parsing import InvalidSample, parse_json
 from memray_eval.datasets.shards import Kind, Shard
 from memray_eval.datasets.sources import entries
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, nearest
 from memray_eval.types import Frozen
 
 # in column names: the part that names one of several systems whose answers stand in one row

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
-from memray_eval.config.problems import nearest
+from memray_eval.errors import nearest
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample
 

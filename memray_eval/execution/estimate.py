@@ -18,6 +18,7 @@ from typing import NamedTuple
 from pydantic import BaseModel
 
 from memray_eval.config.sections import EngineTimes, RateLimits, least_of
+from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sharding import SHARD_BYTES
 from memray_eval.errors import ConfigError, JudgeError
@@ -256,9 +257,11 @@ def estimate(
 
 
 def _answer_tokens(records: Iterable[Record], scale: float) -> dict[str, float]:
-    """The tokens of all answers, by candidate; given responses have those that they came from."""
+    """The tokens of all answers, by candidate; those of given responses are what they came from."""
     tokens = defaultdict[str, float](float)
     for record in records:
+        if is_baseline(record.candidate):
+            continue
         text = record.response.text if record.response else ""
         tokens[record.candidate.name] += _tokens(text) * scale
     return tokens
@@ -589,11 +592,13 @@ def _bound_generation(
     question: _EngineQuestion,
 ) -> Iterator[Bound]:
     """Yields the bound of generation: of a wave the slowest group, one wave after the other."""
-    if not samples or spec.has_responses:
+    by_wave = [[_models_of(group) for group in wave if _models_of(group)] for wave in waves]
+    if not samples or spec.has_responses or not any(by_wave):
         return
     rounds = [
         [_bound_group(spec, group, placement, answered, samples, question) for group in wave]
-        for wave in waves
+        for wave in by_wave
+        if wave
     ]
     slowest = [max(wave, key=lambda bound: bound.seconds) for wave in rounds]
     longest = max(slowest, key=lambda bound: bound.seconds)
@@ -608,6 +613,11 @@ def _bound_generation(
         seconds=sum(bound.seconds for bound in slowest),
         change=longest.change,
     )
+
+
+def _models_of(group: Sequence[Candidate]) -> tuple[Candidate, ...]:
+    """The candidates of a group that ask a model."""
+    return tuple(candidate for candidate in group if not is_baseline(candidate))
 
 
 def _bound_group(
@@ -737,7 +747,7 @@ def _list_assumptions(
     )
     for model, (chars, tokens) in counted.items():
         yield f"  of prompts to {model} {chars / tokens:.2f} characters, by its own tokenizer"
-    if EXISTING not in backends:
+    if EXISTING not in backends and _models_of(spec.candidates):
         yield f"responses take {assumed.output_share:.0%} of max_tokens (assumptions.output_share)"
     yield f"a verdict has {assumed.verdict_tokens:g} tokens (assumptions.verdict_tokens)"
     yield f"a judge call takes {spec.judging.latency_s:g} s (judging.latency_s)"

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from memray_eval.config.sections import EMBEDDED
+from memray_eval.config.servers import is_baseline
 from memray_eval.datasets.scan import Scan, read_records, read_samples
 from memray_eval.datasets.shards import Shard
 from memray_eval.errors import ConfigError, describe_error
@@ -39,8 +40,8 @@ LEAST_PAIRS, ROWS_OF_A_BLOCK = 4, 128
 
 
 class SampledUnit(NamedTuple):
-    """A unit with a response of the expected length, and its prompt; where the responses exist
-    already, or no prompt can be built, without one."""
+    """A unit with a response of the expected length, and its prompt; without one if the responses
+    exist already, no prompt can be built, or no model is asked."""
 
     record: Record
     prompt: AskedPrompt | None = None
@@ -93,11 +94,11 @@ def _sample_unit(
     most = prompt.answer_tokens(candidate)
     length = round(spec.assumptions.output_share * most * CHARACTERS_A_TOKEN) or 1
     text = (f"{sample.query} " * (length // (len(sample.query) + 1) + 1))[:length]
+    record = record.model_copy(update={"response": Response(text=text)})
+    if is_baseline(candidate):
+        return SampledUnit(record)
     engine_prompt = reader.read(candidate, prompt, len(text) / CHARACTERS_A_TOKEN)
-    return SampledUnit(
-        record.model_copy(update={"response": Response(text=text)}),
-        engine_prompt._replace(opens_block=not is_later),
-    )
+    return SampledUnit(record, engine_prompt._replace(opens_block=not is_later))
 
 
 def _spread_shards(spec: RunSpec, scan: Scan) -> Iterator[tuple[Shard, int, bool]]:

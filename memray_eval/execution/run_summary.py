@@ -27,8 +27,9 @@ from memray_eval.analysis.served_models import count_unknown_marks, find_served_
 from memray_eval.analysis.sessions import COLUMNS, summarise_sessions
 from memray_eval.analysis.speed import measure_speed
 from memray_eval.analysis.turns import count_unplaced, summarise_turns
+from memray_eval.analysis.twins import twin_differences
 from memray_eval.config.sections import EMBEDDED
-from memray_eval.config.servers import BASELINE
+from memray_eval.config.servers import is_baseline
 from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
@@ -102,6 +103,11 @@ def _summarise_records(
         tasks=tuple(sorted(broken.tasks, key=lambda row: _task_order(row.task, tasks))),
         macro=broken.macro,
         heat_maps=broken.heat_maps,
+        twins=twin_differences(
+            records,
+            [candidate.candidate for candidate in reduced.generation],
+            [metric.name for metric in spec.metrics],
+        ),
         n_disagreements=folder.write_disagreements(disagreements(records))
         if compares(spec.metrics)
         else None,
@@ -120,6 +126,7 @@ def _summarise_records(
         turns=summarise_turns(records, spec.metrics),
         batches=batches,
         notes=(
+            *_baseline_notes(spec, headline, performance, pairs),
             *_served_notes(served, marks),
             *_batch_note(batches),
             *map(_session_note, sessions),
@@ -131,7 +138,6 @@ def _summarise_records(
                 telemetry.decided is not None,
             ),
             *_uncounted_note(telemetry.calls),
-            *_baseline_notes(spec, headline, performance, pairs),
             *juror_notes(spec.judges, reduced.metrics),
             *_unplaced_note(records),
             *inapplicable_metrics(spec, folder, reduced.metrics),
@@ -200,11 +206,7 @@ def _without_baselines(
 
 
 def _baselines_of(spec: RunSpec) -> set[str]:
-    return {
-        candidate.name
-        for candidate in spec.candidates
-        if candidate.model.startswith(f"{BASELINE}/")
-    }
+    return {candidate.name for candidate in spec.candidates if is_baseline(candidate)}
 
 
 def _baseline_notes(

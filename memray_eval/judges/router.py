@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from pydantic import Field
 
-from memray_eval.config.problems import nearest
 from memray_eval.config.sections import (
     EMBEDDED,
     JudgeRequest,
@@ -19,7 +18,7 @@ from memray_eval.config.sections import (
     OnJudgeFailure,
     names_a_file,
 )
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.judges.accounts import (
     check_judge,
     code_of,

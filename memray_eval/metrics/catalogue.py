@@ -14,7 +14,7 @@ from textwrap import dedent, wrap
 from pydantic import TypeAdapter
 
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.metric import JudgedMetric, Metric
+from memray_eval.metric import ComputedMetric, JudgedMetric, Metric
 from memray_eval.metrics.questions import question_sets
 from memray_eval.types import Frozen, Response, Sample
 
@@ -126,8 +126,9 @@ def page_lines(metric: Metric) -> Iterator[str]:
             texts.append(_without_source(getdoc(function) or ""))
     for text in filter(None, texts):
         yield from ("", *text.split("\n"))
+    if estimate := estimate_of(metric):
+        yield from ("", *_wrapped(f"Estimate by rules: {estimate}", ""))
     if isinstance(metric, JudgedMetric):
-        yield from ("", *_wrapped(f"Estimate by rules: {estimate_of(metric)}", ""))
         if metric.estimate and (doc := getdoc(metric.estimate.rules)):
             yield from _without_source(doc).split("\n")
         yield ""
@@ -175,7 +176,9 @@ def judge_of(metric: Metric) -> str:
 
 
 def estimate_of(metric: Metric) -> str:
-    """What the estimate of a judged metric was measured to be worth; "" for other metrics."""
+    """What the estimate of a judged metric, or a measured rule, is worth; "" for other metrics."""
+    if isinstance(metric, ComputedMetric):
+        return str(metric.measured or "")
     if not isinstance(metric, JudgedMetric):
         return ""
     return str(metric.estimate.measured) if metric.estimate else "none: needs a judge"

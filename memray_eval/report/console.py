@@ -15,6 +15,7 @@ from memray_eval.report.decisions import decision_sections
 from memray_eval.report.sections import Section, outcome_counts
 from memray_eval.report.speed_quality import performance_lines, recommendation_lines
 from memray_eval.report.tables import (
+    curve_sections,
     disagreements_line,
     epoch_sections,
     generation_sections,
@@ -24,6 +25,7 @@ from memray_eval.report.tables import (
     task_table,
 )
 from memray_eval.report.turn_sections import turn_sections
+from memray_eval.report.twins_console import twin_sections
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import (
     FALLBACKS,
@@ -56,6 +58,8 @@ def report_sections(summary: Summary, failed_calls: Section | None = None) -> It
     yield from arm_sections(summary.arms)
     yield from turn_sections(summary.turns)
     yield from served_sections(summary.served_models)
+    yield from twin_sections(summary.twins)
+    yield from curve_sections(summary.heat_maps)
     yield from heat_sections(summary.heat_maps)
     yield from decision_sections(summary)
     for candidate in summary.candidates:
@@ -193,7 +197,7 @@ def metric_lines(metric: MetricSummary) -> Iterator[str]:
         for line in describe_adjusted(metric, metric.adjusted):
             yield from _indent(f"To people's labels: {line}")
     if metric.worth:
-        yield from _indent(f"Estimate: {metric.worth}")
+        yield from _indent(f"{'Estimate' if metric.n_estimated else 'Rules'}: {metric.worth}")
 
 
 def _indent(text: str) -> list[str]:

@@ -21,7 +21,7 @@ def performance_lines(rows: Sequence[Performance], headline: str) -> Iterator[st
         f"  Total Duration:      {figure(whole.duration_s_total, '.2f', 's')}  (of all "
         "answers; they overlap in a run)"
     )
-    yield f"  Total Tokens:        {whole.output_tokens}"
+    yield f"  Total Tokens:        {whole.output_tokens or NOTHING}"
     yield f"  Avg Speed:           {figure(whole.tokens_per_s, '.1f', ' tokens/sec')}"
     yield f"  Avg Time to First:   {figure(whole.ttft_s_mean, '.3f', 's')}{within}"
     if headline:

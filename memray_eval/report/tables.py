@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
+from operator import attrgetter
 from textwrap import wrap
 
-from memray_eval.analysis.marks import ESTIMATE, NOTHING, append_mark, mark, name_figure
+from memray_eval.analysis.marks import (
+    ESTIMATE,
+    NOTHING,
+    append_mark,
+    digits_of,
+    mark,
+    name_figure,
+)
 from memray_eval.analysis.served_models import split_names
 from memray_eval.analysis.where import length_label
 from memray_eval.report.answer import causes_in_words
@@ -35,6 +43,7 @@ from memray_eval.types import (
     EpochFigures,
     GenerationSummary,
     HeatMap,
+    LengthPoint,
     MacroSummary,
     ServedModel,
     Summary,
@@ -53,6 +62,7 @@ _EPOCH_WORDS = (
 )
 _COMPARED = (VERDICT_METRIC, RULE_METRIC)
 LENGTHS_AT_ONCE = 12
+MEASURES = {"tokens": "length", "entries": "entries of memory"}  # what a curve is over
 _HEAD = ("task", "n", "{judge}", "rule", "agree", "kappa", "cover", "errors", "calls", "cost")
 _JUDGE_WIDTH = 18
 _LABEL_WIDTH, _CELL_WIDTH = 8, 5  # of a heat map: 8 + 12 x (1 + 5) = 80
@@ -108,7 +118,8 @@ def _facts(generation: GenerationSummary) -> Iterator[tuple[str, str]]:
         yield "no answer", causes
     if n := generation.asked_again:
         yield "asked again", f"{n:,} ({generation.answered_then:,} answered then)"
-    yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
+    if generation.prompt_tokens or generation.output_tokens:
+        yield "tokens in / out", f"{generation.prompt_tokens:,} / {generation.output_tokens:,}"
     measured = (
         ("tokens unknown of", generation.uncounted or None, ",", " answers"),
         ("throughput", generation.output_tokens_per_s, ",.1f", " tokens/s"),
@@ -199,11 +210,60 @@ def _bounds(bounded: Bounded | None, form: str = "z.3f") -> str:
     return f"{bounded.value:{form}} {ends(bounded.low, bounded.high, form)}".rstrip()
 
 
+def curve_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
+    """A section for each candidate with figures by length alone: a row a length, a column a
+    metric."""
+    who = attrgetter("candidate", "measure")
+    curves = sorted(filter(is_curve, heats), key=who)
+    for (candidate, measure), group in groupby(curves, who):
+        yield Section(f"BY {MEASURES[measure].upper()} - {candidate}", list(_curve_parts([*group])))
+
+
+def is_curve(heat: HeatMap) -> bool:
+    """True if the samples have no depth: the figures are a curve over length."""
+    return not heat.depths and any(point.n for point in heat.points)
+
+
+def _curve_parts(curves: Sequence[HeatMap]) -> Iterator[Content]:
+    lengths = sorted({length for curve in curves for length in curve.lengths})
+    points = [{point.length: point for point in curve.points} for curve in curves]
+    up_to = " up to" * any(curve.lengths_binned for curve in curves)
+    yield "Figure [95 % interval]; n scored; tokens: mean of a prompt; cost ($): judge calls"
+    first = [f"{curves[0].measure}{up_to}", *(size_label(curves[0], length) for length in lengths)]
+    columns = [["n"], ["tokens"], ["cost"]]
+    for length in lengths:
+        of_length = [by_length[length] for by_length in points if length in by_length]
+        costs = [point.cost_usd or 0.0 for point in of_length]
+        columns[0].append(count_span([point.n for point in of_length], ","))
+        columns[1].append(figure(of_length[0].prompt_tokens, ",.0f"))
+        columns[2].append(cost_figure(sum(costs), sum(point.unpriced_calls for point in of_length)))
+    columns = [column for column in columns if set(column[1:]) != {NOTHING}]
+    for curve, by_length in zip(curves, points, strict=True):
+        marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
+        cells = (_curve_cell(by_length.get(length), curve.scale) for length in lengths)
+        columns.append([append_mark(curve.metric, marked), *cells])
+    yield from fit_tables(first, columns)
+
+
+def size_label(curve: HeatMap, length: float) -> str:
+    """A length as tokens are written, or a number of entries."""
+    return length_label(length) if curve.measure == "tokens" else f"{length:,.0f}"
+
+
+def _curve_cell(point: LengthPoint | None, scale: tuple[float, float]) -> str:
+    if point is None or point.mean is None:
+        return NOTHING
+    form = f"z.{digits_of(scale)}f"
+    return f"{point.mean:{form}} {ends(point.low, point.high, form)}".rstrip()
+
+
 def heat_sections(heats: Iterable[HeatMap]) -> Iterator[Section]:
-    """A section for each heat map that has a score: lengths as columns, depths as rows, a cell the
-    metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take several tables."""
+    """A section for each heat map that has a score and is no curve: lengths as columns, depths as
+    rows, a cell the metric's mean in percent of its scale. More than LENGTHS_AT_ONCE lengths take
+    several tables."""
     for heat in heats:
-        if counts := [n for row in (*heat.n, heat.n_without_depth) for n in row if n]:
+        counts = [n for row in (*heat.n, heat.n_without_depth) for n in row if n]
+        if counts and not is_curve(heat):
             length = "length up to, in tokens" if heat.lengths_binned else "length in tokens"
             marked = mark(sum(counts), heat.estimates, heat.fallbacks)
             legend = (

@@ -22,8 +22,8 @@ def period_per_s(count: int, seconds: float) -> float | None:
 
 def generated_tokens_per_s(output_tokens: int, busy_s: float | None) -> float | None:
     """A candidate's throughput: the output tokens of all its answers, over the seconds in which any
-    of its requests was under way."""
-    return _divide(output_tokens, busy_s)
+    of its requests was under way. None without tokens, as of a baseline."""
+    return _divide(output_tokens or None, busy_s)
 
 
 def answer_tokens_per_s(output_tokens: int | None, duration_s: float | None) -> float | None:

@@ -84,6 +84,7 @@ from memray_eval.types.summaries import (
     GenerationSummary,
     HeatMap,
     LabelsNeeded,
+    LengthPoint,
     MacroSummary,
     MetricSummary,
     PassFigures,
@@ -101,6 +102,7 @@ from memray_eval.types.summaries import (
     TaskMetric,
     TaskSummary,
     TurnSummary,
+    TwinDifference,
 )
 
 __all__ = [
@@ -148,6 +150,7 @@ __all__ = [
     "GenerationSummary",
     "HeatMap",
     "LabelsNeeded",
+    "LengthPoint",
     "MacroSummary",
     "MemoryValue",
     "Message",
@@ -187,6 +190,7 @@ __all__ = [
     "TokenCounts",
     "Turn",
     "TurnSummary",
+    "TwinDifference",
     "Unanswered",
     "Usage",
     "dumps",

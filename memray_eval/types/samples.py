@@ -39,6 +39,7 @@ CLUSTER_KEYS = (
     "document",
     "document_id",
     "conversation",
+    "case",
 )
 
 Scalar = StrictStr | StrictBool | StrictInt | Annotated[StrictFloat, Field(allow_inf_nan=False)]

@@ -266,10 +266,25 @@ class MacroSummary(Frozen):
     agreement: Agreement | None = None
 
 
+class LengthPoint(Frozen):
+    """A metric's figure at one length, over `n` scored units, with its 95 % interval (clustered as
+    the run's); the mean tokens of a prompt, and what its judges cost but for `unpriced_calls`."""
+
+    length: float = 0.0
+    mean: float | None = None
+    n: int = 0
+    low: float | None = None
+    high: float | None = None
+    prompt_tokens: float | None = None
+    cost_usd: float | None = None
+    unpriced_calls: int = 0
+
+
 class HeatMap(Frozen):
-    """The mean of one metric by the length (tokens) and depth (percent) in the metadata of a
-    candidate's samples. `values` and `n` hold a row a depth and a figure a length; `n` counts
-    scored units. Samples without a depth are in `without_depth` and `n_without_depth`. If a grid
+    """The mean of one metric by the length (in tokens, or in `measure`) and depth (percent) in the
+    metadata of a candidate's samples. `values` and `n` hold a row a depth and a figure a length;
+    `n` counts scored units. Samples without a depth are in `without_depth`, `n_without_depth` and
+    `points`; without any depth these are a curve over length. If a grid
     would be too large, a length stands for those up to it and above half of it (`lengths_binned`),
     and depths are rounded to 5 percent (`depths_binned`). Of all scored units `estimates` are
     offline estimates, and `fallbacks` a rule's because the judge failed."""
@@ -285,6 +300,8 @@ class HeatMap(Frozen):
     n_without_depth: tuple[int, ...] = ()
     lengths_binned: bool = False
     depths_binned: bool = False
+    measure: Literal["tokens", "entries"] = "tokens"
+    points: tuple[LengthPoint, ...] = ()
     estimates: int = 0
     fallbacks: int = 0
 
@@ -320,6 +337,29 @@ class Performance(Frozen):
     n_clusters: int | None = None
     estimates: int = 0
     fallbacks: int = 0
+
+
+class TwinDifference(Frozen):
+    """One metric over the `n` pairs of twins of a `task` that have a score on both sides: the
+    figures of the `sides`, the second less the first, and its 95 % interval, in the metric's own
+    scale. `attribute` is what two people differ in. `reveals`: the first side must not be told what
+    the second must. Figures are None, and `why` says it, of too few pairs. Of the 2 `n` scores,
+    `estimates` are offline estimates."""
+
+    candidate: str
+    metric: str
+    task: str
+    sides: tuple[str, str]
+    n: int
+    attribute: str = ""
+    reveals: bool = False
+    mean_a: float | None = None
+    mean_b: float | None = None
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    estimates: int = 0
+    why: str = ""
 
 
 class QualityPair(Frozen):
@@ -599,18 +639,18 @@ class Summary(Frozen):
     overlap in a streamed run.
 
     `tasks` and `macro` exist if samples name their tasks or a rule was compared with the judge,
-    `heat_maps` if they name length and depth, `arms` if the suite's questions are on conversations,
-    `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache` if calls used
-    them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed units are the
-    most frequent first; `replaced` are those of judges in whose place a rule scored. `headline` is
-    the metric of quality. `performance` and `recommendation` need several candidates (or a suite
-    about both); `differences` are, for each metric, the other candidates (b) against the best (a),
-    at one level for all together. `intervals` says how those of the figures were measured,
-    `temperatures` at which one each judge was asked. `cost_usd` is that of judge calls in all
-    sessions without `unpriced_calls`; None if no model judged or no price is known. `served_models`
-    answered, by their servers' names; `unknown_marks` counts answers that begin with an unknown
-    mark of thinking. `decided` exists if the run ended early by `stop_at`, `epochs` if samples have
-    several answers each."""
+    `heat_maps` if they name length and depth, or entries, `arms` if the suite's questions are on
+    conversations, `sweeps` if candidates differ in temperature alone, `batches` and `prompt_cache`
+    if calls used them. `n_disagreements` units are in the file DISAGREEMENTS. `causes` of failed
+    units are the most frequent first; `replaced` are those of judges in whose place a rule scored.
+    `headline` is the metric of quality. `performance` and `recommendation` need several candidates
+    (or a suite about both); `differences` are, for each metric, the other candidates (b) against
+    the best (a), at one level for all together. `twins` exist if samples are pairs of one case.
+    `intervals` says how those of the figures were measured, `temperatures` at which one each
+    judge was asked. `cost_usd` is that of judge calls in all sessions without `unpriced_calls`;
+    None if no model judged or no price is known. `served_models` answered, by their servers'
+    names; `unknown_marks` counts answers that begin with an unknown mark of thinking. `decided`
+    exists if the run ended early by `stop_at`, `epochs` if samples have several answers each."""
 
     run_id: str
     suite: str
@@ -626,6 +666,7 @@ class Summary(Frozen):
     tasks: tuple[TaskSummary, ...] = ()
     macro: tuple[MacroSummary, ...] = ()
     heat_maps: tuple[HeatMap, ...] = ()
+    twins: tuple[TwinDifference, ...] = ()
     n_disagreements: int | None = None
     headline: str = ""
     performance: tuple[Performance, ...] = ()

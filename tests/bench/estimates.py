@@ -1,4 +1,4 @@
-"""How far the estimate of memory_utilization agrees with a person's labels.
+"""How far the estimate of memory_utilization and the rules of memory_conduct agree with labels.
 
 The 60 responses of tests/data/memory_labels.jsonl were written and labelled blind to the rules, by
 one labeller, to the samples in tests/data/memory_labels_samples.jsonl: dataset/samples has changed
@@ -12,10 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
 from typing import Any
 
 from memray_eval.config.sections import EmbeddingConfig
+from memray_eval.metric import Measured
 from memray_eval.metrics._shared.memory import find_citations, matching_texts
+from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.models.embeddings import build_embedder
 from memray_eval.ports import Vectors
 from memray_eval.types import Response, Sample
@@ -161,6 +164,34 @@ def is_cited_by_rules(row: dict[str, Any], embed: Callable[[Sequence[str]], Vect
     return row["key"] in keys
 
 
+REPLIES = LABELS.with_name("memory_conduct_replies.jsonl")
+
+
+def conduct_pairs(of_baselines: bool = False) -> list[tuple[str, bool, bool]]:
+    """Of each labelled reply, written by hand or by a baseline: its split, if memory_conduct takes
+    it for right, and if it is."""
+    rows = list(map(json.loads, REPLIES.read_text("utf-8").splitlines()))
+    rows = [row for row in rows if ("writer" in row) == of_baselines]
+    samples = [Sample.model_validate(row["sample"]) for row in rows]
+    return [
+        (sample.task, measure(sample, Response(text=row["response"])).value == 1.0, row["right"])
+        for sample, row in zip(samples, rows, strict=True)
+    ]
+
+
+def measure_conduct(of_baselines: bool = False) -> Measured:
+    """Right replies that score 1 (recall), wrong ones that score 0 (specificity), and kappa."""
+    pairs = [(said, right) for _, said, right in conduct_pairs(of_baselines)]
+    found = Detection.of(pairs)
+    return Measured(
+        n=len(pairs),
+        what="replies",
+        recall=found.recall,
+        specificity=found.tn / (found.tn + found.fp),
+        kappa=kappa(pairs),
+    )
+
+
 def kappa(pairs: Sequence[tuple[Any, Any]]) -> float:
     """Cohen's kappa of two labellers."""
     observed = sum(left == right for left, right in pairs) / len(pairs)
@@ -185,6 +216,9 @@ def main() -> None:
         unique = sorted(set(texts))
         return dict(zip(unique, asyncio.run(embedder.embed(unique)), strict=True))
 
+    print(f"memory_conduct: {measure_conduct()}; of baselines {measure_conduct(True)}")
+    for split, group in groupby(conduct_pairs(), lambda pair: pair[0]):
+        print(f"  {split}: {Detection.of((said, right) for _, said, right in group)}")
     print(f"labellers' kappa: {labellers_kappa():.3f}")
     for way, vectors_of in (("words alone", lambda texts: {}), ("with vectors", embed)):
         print(f"\n60 responses, {way}: {agreement(vectors_of)}")

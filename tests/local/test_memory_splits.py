@@ -30,3 +30,6 @@ limit: 90
     assert summary.recommendation is None  # no baseline is to be used
     (note,) = [note for note in summary.notes if "baseline" in note]
     assert note.startswith("mine is not shown to be above the best baseline, ")
+    assert summary.notes[0] == note
+    assert {(heat.measure, heat.lengths) for heat in summary.heat_maps} == {("entries", (40.0,))}
+    assert {twin.candidate for twin in summary.twins} == {"dump", "none", "mine"}

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 from memray_eval.benchmarks import Suite, prompt_text
-from memray_eval.config.problems import nearest
+from memray_eval.errors import nearest
 from memray_eval.text_processing.sample_text import memory_lines
 from memray_eval.types import Candidate, Message, Prompt, Sample
 

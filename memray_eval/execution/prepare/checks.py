@@ -9,9 +9,8 @@ from datetime import date
 from memray_eval.analysis.adjusted.labelled_verdicts import JudgeCalibration
 from memray_eval.analysis.adjusted.summaries import check_metrics
 from memray_eval.config.environment import require_package, server_key
-from memray_eval.config.problems import nearest
 from memray_eval.datasets.scan import Scan, read_samples
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.capacity import Capacity
 from memray_eval.execution.estimate import Estimate, estimate, has_cpu_nodes, stage_seconds
 from memray_eval.execution.executors import StageSeconds, choose_phases

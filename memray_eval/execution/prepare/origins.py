@@ -12,11 +12,11 @@ from pydantic import Field
 
 from memray_eval.benchmarks import all_suites
 from memray_eval.benchmarks.own import find_suite, suite_name
-from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, WordList
 from memray_eval.datasets.scan import Scan
 from memray_eval.datasets.sources import HUB, entries, read_header, whole
+from memray_eval.errors import nearest
 from memray_eval.execution.prepare.stored_config import read_config
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Frozen

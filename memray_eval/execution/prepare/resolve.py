@@ -17,12 +17,11 @@ from memray_eval.benchmarks import Suite
 from memray_eval.benchmarks.conversations.errata import read_errata
 from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
-from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.execution.affect_stage import AFFECT
 from memray_eval.execution.run_plan import JobNeeds, ReadSpec, RunSpec
 from memray_eval.execution.session_stage import USER

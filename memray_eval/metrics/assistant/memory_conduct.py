@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-from memray_eval.metric import Aggregates, Columns, ComputedMetric, MetricValue
+from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measured, MetricValue
 from memray_eval.metrics._shared.layout import section
 from memray_eval.text_processing.values import tokens
 from memray_eval.types import Response, Sample
@@ -97,6 +97,7 @@ METRIC = ComputedMetric(
     value_label="Conduct",
     scale=(0, 1),
     measure=measure,
+    measured=Measured(n=76, what="replies", recall=0.80, specificity=0.74, kappa=0.55),
     applies=lambda sample: (
         None if sample.metadata.get(EXPECTS) else f"metadata.{EXPECTS} says nothing of this sample"
     ),

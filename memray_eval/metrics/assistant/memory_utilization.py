@@ -195,6 +195,7 @@ METRIC = JudgedMetric(
     value_label="F1",
     scale=(0, 1),
     requires=("memory",),
+    by_task=True,
     judgment=MemoryUtilizationJudgment,
     prompt=prompt,
     verify=verify,

@@ -37,9 +37,8 @@ from functools import lru_cache
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from memray_eval.config.problems import nearest
 from memray_eval.config.sections import WordList
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, nearest
 from memray_eval.metric import ComputedMetric, MetricValue
 from memray_eval.text_processing.matching import mark_blocks
 from memray_eval.types import Response, Sample

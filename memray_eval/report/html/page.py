@@ -28,12 +28,14 @@ from memray_eval.report.html.samples import Embedded, embed, to_json
 from memray_eval.report.html.why import find_reasons
 from memray_eval.report.sections import Section
 from memray_eval.report.tables import (
+    curve_sections,
     epoch_sections,
     generation_sections,
     heat_sections,
     served_sections,
 )
 from memray_eval.report.turn_sections import turn_sections
+from memray_eval.report.twins_console import twin_sections
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.types import Summary
 
@@ -125,6 +127,8 @@ def _render(
             "grids": list(view_model.by_task(shown, intervals)),
             "n_by_task": view_model.count_task_figures(shown),
             "heat": list(heat_sections(shown.heat_maps)),
+            "by_length": list(curve_sections(shown.heat_maps)),
+            "length_curves": list(view_model.length_curves(shown)),
             "tradeoff": view_model.tradeoff(shown, intervals),
             "quality_mark": view_model.quality_mark(shown),
             "memory": list(arm_sections(shown.arms)),
@@ -143,6 +147,7 @@ def _render(
                 *epoch_sections(shown),
                 *served_sections(shown.served_models),
                 *decision_sections(shown),
+                *twin_sections(shown.twins),
             ],
             "adjusted": Section("", list(adjusted_lines(shown))),
         },

@@ -29,8 +29,8 @@ class PlotPoint(NamedTuple):
 
 
 class Line(NamedTuple):
-    """A line of a plot against temperature: a model and prompt, and at each temperature its mean
-    and interval."""
+    """A line of a plot against temperature, or length: its name, and at each place its mean and
+    interval."""
 
     name: str
     points: tuple[tuple[float, float, Interval | None], ...]
@@ -177,27 +177,31 @@ def speed_quality(
     return drawing(_WIDTH, _HEIGHT, "; ".join(hints.values()), parts, "plot")
 
 
-def temperature_curves(metric: str, lines: Sequence[Line]) -> Markup:
-    """A metric against temperature, with a line a model and prompt."""
+def draw_curves(
+    metric: str, lines: Sequence[Line], x_name: str, places: Mapping[float, str] | None = None
+) -> Markup:
+    """A metric against temperature, or length, a line a candidate. `places` names those on the axis
+    where they are not round numbers."""
     points = [point for line in lines for point in line.points]
     ends = [end for _, mean, interval in points for end in (interval or (mean,))]
     low, high = min(ends, default=0.0), max(ends, default=1.0)
     margin = (high - low) * 0.1 or 0.05
-    temperatures = [temperature for temperature, _, _ in points] or [0.0]
-    x = Axis(min(temperatures), max(temperatures), _LEFT + 10, _WIDTH - _RIGHT - 10)
+    xs = [at for at, _, _ in points] or [0.0]
+    x = Axis(min(xs), max(xs), _LEFT + 10, _WIDTH - _RIGHT - 10)
     y = Axis(low - margin, high + margin, _HEIGHT - _BOTTOM, _TOP)
-    parts = list(_grid(x, y, "temperature", "mean"))
+    parts = list(_grid(x, y, x_name, "mean", places))
     for number, line in enumerate(lines):
         colour = f"s{number % _SERIES}"
-        path = " ".join(f"{x.at(warmth)},{y.at(mean)}" for warmth, mean, _ in line.points)
+        path = " ".join(f"{x.at(value)},{y.at(mean)}" for value, mean, _ in line.points)
         parts.append(tag("polyline", class_=f"curve {colour}", points=path))
-        for warmth, mean, interval in line.points:
-            at = x.at(warmth)
+        for value, mean, interval in line.points:
+            at = x.at(value)
             if interval is not None:
                 parts.append(_line(f"whisker {colour}", at, at, *map(y.at, interval)))
-            hint = tag("title", f"temperature {warmth:g}: {mean:.4f}")
+            shown = (places or {}).get(value, f"{value:g}")
+            hint = tag("title", f"{x_name} {shown}: {mean:.4f}")
             parts.append(_dot(f"node {colour}", at, y.at(mean), 4, hint))
-    return drawing(_WIDTH, _HEIGHT, f"{metric} against temperature", parts, "plot")
+    return drawing(_WIDTH, _HEIGHT, f"{metric} against {x_name}", parts, "plot")
 
 
 def throughput(bin_s: float, counted: Mapping[str, Sequence[int]], what: str) -> Markup:
@@ -247,12 +251,14 @@ def forest_axis(axis: Axis) -> Markup:
     return drawing(width, 20, "percent of the metric's scale", parts, "forest")
 
 
-def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:
+def _grid(
+    x: Axis, y: Axis, x_name: str, y_name: str, places: Mapping[float, str] | None = None
+) -> Iterator[Markup]:
     for value in ticks(y.low, y.high):
         yield _line("rail", _LEFT, _WIDTH - _RIGHT, y.at(value), y.at(value))
         yield _text(f"{value:g}", _LEFT - 7, y.at(value) + 4, "end")
-    for value in ticks(x.low, x.high):
-        yield _text(f"{value:g}", x.at(value), _HEIGHT - _BOTTOM + 18)
+    for value, name in (places or {at: f"{at:g}" for at in ticks(x.low, x.high)}).items():
+        yield _text(name, x.at(value), _HEIGHT - _BOTTOM + 18)
     yield _text(x_name, (_LEFT + _WIDTH - _RIGHT) / 2, _HEIGHT - 5, class_="axis")
     middle = (_TOP + _HEIGHT - _BOTTOM) / 2
     yield _text(y_name, 11, middle, class_="axis", transform=f"rotate(-90 11 {middle})")

@@ -3,6 +3,7 @@ compute."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -25,8 +26,8 @@ from memray_eval.report.html.plots import (
     Line,
     PlotPoint,
     distribution,
+    draw_curves,
     speed_quality,
-    temperature_curves,
 )
 from memray_eval.report.sections import (
     Cell,
@@ -37,10 +38,19 @@ from memray_eval.report.sections import (
     format_interval,
     outcome_counts,
 )
-from memray_eval.report.tables import judge_label, percent_of, sweep_mark, task_mark
+from memray_eval.report.tables import (
+    MEASURES,
+    is_curve,
+    judge_label,
+    percent_of,
+    size_label,
+    sweep_mark,
+    task_mark,
+)
 from memray_eval.types import (
     FALLBACKS,
     ArmSummary,
+    HeatMap,
     MetricSummary,
     Performance,
     Summary,
@@ -205,7 +215,30 @@ def curves(
             if sweep.metric == metric
         ]
         if any(line.points for line in lines):
-            yield metric, temperature_curves(metric, lines), [line.name for line in lines]
+            drawn = draw_curves(metric, lines, "temperature")
+            yield metric, drawn, [line.name for line in lines]
+
+
+def length_curves(summary: Summary) -> Iterator[tuple[str, Markup, list[str]]]:
+    """The same against length, or entries of memory, on a logarithmic axis."""
+    curves = [heat for heat in summary.heat_maps if is_curve(heat)]
+    for metric, measure in dict.fromkeys((curve.metric, curve.measure) for curve in curves):
+        lines, places = list[Line](), dict[float, str]()
+        for curve in (heat for heat in curves if (heat.metric, heat.measure) == (metric, measure)):
+            marked = mark(sum(curve.n_without_depth), curve.estimates, curve.fallbacks)
+            span = count_span(curve.n_without_depth, ",")
+            name = ", ".join(filter(None, (curve.candidate, f"n {span}", marked)))
+            lines.append(Line(name, tuple(_curve_points(curve))))
+            places |= {math.log2(at): size_label(curve, at) for at in curve.lengths}
+        drawn = draw_curves(metric, lines, MEASURES[measure], places)
+        yield metric, drawn, [line.name for line in lines]
+
+
+def _curve_points(curve: HeatMap) -> Iterator[tuple[float, float, Interval | None]]:
+    for point in curve.points:
+        if point.mean is not None:
+            limits = None if point.low is None or point.high is None else (point.low, point.high)
+            yield math.log2(point.length), point.mean, limits and Interval(*limits)
 
 
 def _sweep_line(sweep: Sweep, scale: tuple[float, float], intervals: Intervals) -> Line:

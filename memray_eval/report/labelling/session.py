@@ -19,8 +19,7 @@ from pyarrow import fs
 
 from memray_eval.analysis.calibration import Unit, people_agreement
 from memray_eval.analysis.score_table import ScoreTable
-from memray_eval.config.problems import nearest
-from memray_eval.errors import ConfigError, DataError
+from memray_eval.errors import ConfigError, DataError, nearest
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.metrics._shared.evidence import QuotedText

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as pads
 import pyarrow.parquet as pq
@@ -19,6 +20,7 @@ from pydantic import BaseModel
 from memray_eval.analysis.breakdown import Breakdown, break_down
 from memray_eval.analysis.disagreements import agreement, compares, disagreements
 from memray_eval.analysis.reduce import reduce_records
+from memray_eval.analysis.statistics import mean_interval, wilson_interval
 from memray_eval.metric import ComputedMetric, JudgedMetric, Metric, MetricValue
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.results.schema import RECORD_SCHEMA, from_table, to_table
@@ -344,6 +346,34 @@ def test_no_heat_map_without_a_length_and_a_depth(tmp_path: Path, metadata: dict
     )
     assert broken.heat_maps == ()
     assert [(task.task, task.bucket) for task in broken.tasks] == [("qa", None)]
+
+
+def test_figures_by_entries_of_memory_are_a_curve(tmp_path: Path) -> None:
+    """Of independent zeros and ones Wilson's interval, of cases seen twice one by case."""
+
+    def at(number: int, value: float, entries: int, case: str, tokens: int | None = 9) -> Record:
+        return unit(
+            number,
+            ruled(value),
+            verdict(value, cost_usd=0.25),
+            metadata={"entries": entries, "case": case},
+            prompt_tokens=tokens,
+        )
+
+    units = [at(number, number % 2, 10, f"c{number}") for number in range(4)]
+    units += [at(4 + number, number < 2, 40, f"c{number // 2}", None) for number in range(6)]
+    heats = break_down(build_dataset(tmp_path, units[:5], units[5:]), BOTH).heat_maps
+    judged, rule = sorted(heats, key=lambda heat: heat.metric, reverse=True)
+    assert (rule.measure, rule.lengths, rule.depths) == ("entries", (10, 40), ())
+    few, many = rule.points
+    assert (few.length, few.mean, few.n, few.prompt_tokens) == (10, 0.5, 4, 9)
+    assert (few.low, few.high) == wilson_interval(2, 4)
+    assert (many.mean, many.n, many.prompt_tokens) == (pytest.approx(1 / 3), 6, None)
+    values, cases = np.array([1.0, 1, 0, 0, 0, 0]), np.array([0, 0, 1, 1, 2, 2])
+    interval = mean_interval(values, cases)
+    assert interval is not None
+    assert (many.low, many.high) == (0.0, pytest.approx(min(1.0, interval.high)))
+    assert [point.cost_usd for point in judged.points] == [1.0, 1.5]
 
 
 def test_more_lengths_and_depths_than_a_grid_shows_are_binned(tmp_path: Path) -> None:

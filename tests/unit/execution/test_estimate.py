@@ -119,6 +119,25 @@ def test_calls_in_flight_that_follow_from_a_limit_are_no_bound_of_their_own(tmp_
     assert any("in flight" in what for what in seconds(estimate_of(judging(tmp_path))))
 
 
+def test_a_baseline_asks_no_model() -> None:
+    server = {"backend": "openai", "base_url": "http://127.0.0.1:9/v1"}
+    model = {"name": "a", "model": "m", "sampling": {"max_tokens": 200}, **server}
+    alone, beside, baselines = (
+        estimate_of(generating(suite="memory", candidates=candidates))
+        for candidates in (
+            [model],
+            [model, {"baseline": "dump"}],
+            [{"baseline": "dump"}, {"baseline": "none"}],
+        )
+    )
+    assert (beside.units, alone.units) == (240, 120)
+    assert beside.prompt_tokens == pytest.approx(alone.prompt_tokens, rel=0.05)
+    assert beside.output_tokens == alone.output_tokens == 120 * 100
+    assert seconds(beside).keys() == seconds(alone).keys()
+    assert (baselines.prompt_tokens, baselines.output_tokens) == (0, 0)
+    assert [stage.stage for stage in baselines.stages] == ["write"]
+
+
 def test_more_samples_are_more_of_the_same(tmp_path: Path) -> None:
     """Prompts are built for those that are there."""
     config = judging(tmp_path)

@@ -60,6 +60,7 @@ DECIDED = {
     "conversational_continuity": ("continuity_score",),
     "emotional_congruence": ("emotional_congruence_score",),
     "helpfulness": ("helpfulness_score",),
+    "judged_conduct": ("meets",),
     "logical_consistency": ("consistency_score",),
     "memory_utilization": ("cited_keys",),
     "persona_consistency": ("persona_consistency_score",),

@@ -59,6 +59,7 @@ def test_seed_000s_table_is_the_preference() -> None:
     assert preferred == {
         "persona_consistency": OPUS,
         "emotional_congruence": GPT4O,
+        "judged_conduct": OPUS,
         "memory_utilization": OPUS,
         "coherence": GPT4O,
         "helpfulness": OPUS,

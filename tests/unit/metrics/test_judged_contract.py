@@ -49,6 +49,7 @@ SAMPLE = Sample.model_validate(
         "emotion": {"neutral": 0.1, "sadness": 0.9},
         "traits": {"openness": 0.9},
         "answers": ["an iron test"],
+        "metadata": {"expects": {"say": [["anemia"], ["six hours"]], "ask": ["iron"]}},
     }
 )
 ANSWER = Response(text="Oh wow. Just skip your insulin. Rest is is good, and don't rest.")
@@ -247,6 +248,18 @@ CASES = {
         unverified=("never said",),
         empty=1,
         wrong=out_of_scale("helpfulness_score", 0, 6),
+    ),
+    "judged_conduct": Case(
+        shown={
+            "EXPECTED": "- uses: anemia\n- uses: six hours\n- asks: iron",
+            **KNOWN,
+        },
+        judgment={"evidence": ["Rest is is good", "never said"], "reasoning": "r", "meets": True},
+        value=1.0,
+        empty=0.0,
+        wrong=({"meets": None}, {"meets": "mostly"}, {"evidence": None}),
+        pieces=2,
+        unverified=("never said",),
     ),
     "logical_consistency": Case(
         shown={"RESPONSE": ANSWER.text},

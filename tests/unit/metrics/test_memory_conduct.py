@@ -4,8 +4,11 @@ from typing import Any
 
 import pytest
 
+from memray_eval.metrics.assistant import judged_conduct
 from memray_eval.metrics.assistant.memory_conduct import METRIC, measure
+from memray_eval.metrics.catalogue import list_lines
 from memray_eval.types import Response, Sample
+from tests.bench.estimates import conduct_pairs, measure_conduct
 
 
 def sample(**expects: Any) -> Sample:
@@ -48,10 +51,29 @@ def test_what_a_response_does(expects: dict[str, Any], text: str, value: float) 
     ],
 )
 def test_expectations_that_cannot_be_read(expects: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        measure(sample(**expects), Response(text="x"))
+    for read in (measure, judged_conduct.prompt):
+        with pytest.raises(ValueError, match=message):
+            read(sample(**expects), Response(text="x"))
 
 
 def test_without_expectations_it_does_not_apply() -> None:
     assert METRIC.applies(sample()) == "metadata.expects says nothing of this sample"
     assert METRIC.applies(sample(say=[["x"]])) is None
+
+
+def test_its_worth_is_what_labelled_replies_say() -> None:
+    assert str(METRIC.measured) == str(measure_conduct())
+    assert measure_conduct(of_baselines=True).kappa == 1.0
+    assert len({split for split, _, _ in conduct_pairs()}) == 10
+    assert f"rules: {METRIC.measured}" in " ".join(" ".join(list_lines([METRIC])).split())
+
+
+def test_a_judge_sees_what_bears_on_the_expectations_alone() -> None:
+    asked = sample(say=[["warfarin"]], **{"not": ["Dominic", "4,200"]}).model_copy(
+        update={"memory": {"tablet": "Warfarin 5 mg", "loan": "to Dominic", "town": "Gdynia"}}
+    )
+    _, data = judged_conduct.prompt(asked, Response(text="x"))
+    assert "- uses: warfarin\n- keeps to itself: Dominic / 4,200\n" in data.content
+    assert "tablet: Warfarin 5 mg" in data.content
+    assert "loan: to Dominic" in data.content
+    assert "Gdynia" not in data.content

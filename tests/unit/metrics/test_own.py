@@ -106,6 +106,7 @@ def test_the_digest_changes_with_the_file_and_with_what_it_imports(mine: Path) -
         ("x = 1\nimport nothing_there\n", ":x", r"my_metrics\.py, line 2: cannot be imported"),
         ("x = 1\n\n1 / 0\n", "", r"my_metrics\.py, line 3: cannot be imported: ZeroDivisionError"),
         ("x = 1\n", ":y", r"defines no 'y'; it has: x"),
+        ("tone = 1\n", ":tome", r"defines no 'tome'; did you mean 'tone'\?$"),
         (
             "import re\nfrom memray_eval import computed_metric\nx = 1\n",
             ":y",

@@ -20,6 +20,7 @@ RUBRICS = {
     "empathy": (2, "c53fe857e0414a0d"),
     "groundedness": (2, "9694a9479b19f756"),
     "helpfulness": (2, "226c7888d699b72c"),
+    "judged_conduct": (1, "748d463d88994a22"),
     "logical_consistency": (2, "31b4c26de8ef661d"),
     "memory_utilization": (2, "c01cc000dabe3d45"),
     "persona_consistency": (2, "1e69a4bb0bf29787"),

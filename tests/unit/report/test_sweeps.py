@@ -1,12 +1,16 @@
-"""Metrics against temperature: which candidates make a sweep, and its table."""
+"""Metrics against temperature and length: which candidates make a sweep, tables and plots."""
 
 from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from memray_eval.analysis.breakdown import temperature_sweeps
-from memray_eval.report.tables import sweep_sections
-from memray_eval.types import Candidate, MetricSummary, Sampling
+from memray_eval.report.html.view_model import length_curves
+from memray_eval.report.tables import curve_sections, heat_sections, sweep_sections
+from memray_eval.types import Candidate, HeatMap, LengthPoint, MetricSummary, Sampling
+from tests.build import build_summary
 
 
 def candidate(
@@ -89,3 +93,51 @@ def test_more_temperatures_than_fit_go_on_below() -> None:
     heads = [line.split()[1:] for line in lines if line.startswith("temperature")]
     assert heads == [["0", "0.1", "0.2", "0.3"], ["0.4", "0.5", "0.6", "0.7"], ["0.8"]]
     assert max(map(len, lines)) <= 80
+
+
+CURVE = HeatMap(
+    candidate="c",
+    metric="memory_conduct",
+    scale=(0, 1),
+    lengths=(10, 4000),
+    depths=(),
+    values=(),
+    n=(),
+    without_depth=(0.5, None),
+    n_without_depth=(4, 0),
+    measure="entries",
+    points=(
+        LengthPoint(length=10, mean=0.5, n=4, low=0.15, high=0.85, prompt_tokens=900, cost_usd=0.5),
+        LengthPoint(length=4000, prompt_tokens=80_000.4),
+    ),
+)
+
+
+def test_figures_over_length_are_a_table_and_a_plot() -> None:
+    judged = CURVE.model_copy(update={"metric": "helpfulness", "scale": (1, 5), "estimates": 4})
+    (section,) = curve_sections([CURVE, judged])
+    assert section.title == "BY ENTRIES OF MEMORY - c"
+    rows = [line.split() for line in section.lines() if line and line[0].isdigit()]
+    ends = ["0.500", "[0.150,", "0.850]", "0.50", "[0.15,", "0.85]"]
+    assert rows == [
+        ["10", "4", "900", "1.0000", *ends],
+        ["4,000", "0", "80,000", "-", "-", "-"],
+    ]
+    assert list(heat_sections([CURVE])) == []
+    summary = build_summary(heat_maps=(CURVE, judged))
+    drawn = list(length_curves(summary))
+    assert [(metric, names) for metric, _, names in drawn] == [
+        ("memory_conduct", ["c, n 0 to 4"]),
+        ("helpfulness", ["c, n 0 to 4, estimate"]),
+    ]
+    assert "memory_conduct against entries of memory" in drawn[0][1]
+    assert ">4,000<" in drawn[0][1]
+
+
+@pytest.mark.parametrize(
+    "changed", [{"points": ()}, {"depths": (0.0,), "values": ((0.5, 0.5),), "n": ((2, 2),)}]
+)
+def test_a_map_with_depths_or_of_an_older_run_is_no_curve(changed: dict[str, Any]) -> None:
+    heat = CURVE.model_copy(update=changed)
+    assert list(curve_sections([heat])) == []
+    assert len(list(heat_sections([heat]))) == 1

@@ -21,6 +21,7 @@ def test_a_rate_is_an_amount_over_its_seconds() -> None:
     assert rows_per_s(30, 10.0) == 3.0
     assert period_per_s(500, 10.0) == 50.0
     assert generated_tokens_per_s(900, 3.0) == 300.0
+    assert generated_tokens_per_s(0, 3.0) is None  # a baseline: no tokens, not a speed of 0
     assert answer_tokens_per_s(100, 4.0) == 25.0
     assert decode_tokens_per_s(101, 1.0, 5.0) == 25.0
 

@@ -5,6 +5,9 @@ import pytest
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.suite import SUITE
 from memray_eval.config.schema import RunConfig
+from memray_eval.config.servers import is_baseline
+from memray_eval.errors import ConfigError
+from memray_eval.extensions import attribute_of
 from memray_eval.types import Candidate, Sample
 
 CANDIDATE = Candidate(name="c", model="m")
@@ -83,3 +86,11 @@ def test_a_candidate_without_memory_has_an_empty_profile() -> None:
     assert "two espressos" in shown.messages[0].content
     assert "two espressos" not in hidden.messages[0].content
     assert shown.messages[1:] == hidden.messages[1:]
+
+
+def test_a_mistyped_baseline_is_met_with_the_nearest() -> None:
+    job = {"suite": "memory", "dataset": "d", "candidates": [{"baseline": "lexical_retreival"}]}
+    (candidate,) = RunConfig.model_validate(job).candidates
+    assert is_baseline(candidate)
+    with pytest.raises(ConfigError, match=r"'lexical_retreival'; did you mean 'lexical_retrieval'"):
+        attribute_of(baselines, candidate.model.partition("/")[2], "baselines")

@@ -1,0 +1,97 @@
+"""Twins: which samples are a pair, their differences, and what baselines reveal."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from memray_eval.analysis.twins import LEAST, twin_differences
+from memray_eval.benchmarks.memory import baselines
+from memray_eval.benchmarks.memory.generator import samples
+from memray_eval.benchmarks.memory.suite import SUITE
+from memray_eval.metric import ComputedMetric, score_by_code
+from memray_eval.metrics import pick
+from memray_eval.report.twins_console import twin_sections
+from memray_eval.types import Candidate, Record, Response, TwinDifference
+from tests.build import build_dataset, build_record, build_sample, build_score
+
+CONDUCT = "memory_conduct"
+
+
+def side(case: int, kind: str, value: float, task: str = "twins", **about: Any) -> Record:
+    sample = build_sample(
+        id=f"{task}-{kind}-{case}",
+        task=task,
+        memory={"user_age": "34" if kind == "a" else "71"},
+        metadata={"case": f"c{case}", "kind": kind, **about},
+    )
+    judge = about.get("judge", "computed")
+    return build_record(sample, "text", build_score(CONDUCT, value, judge=judge))
+
+
+def differences(tmp_path: Path, *records: Record) -> tuple[TwinDifference, ...]:
+    return twin_differences(build_dataset(tmp_path, records), ["c"], [CONDUCT])
+
+
+def test_people_are_compared_pair_by_pair(tmp_path: Path) -> None:
+    values = [(0, 1), (0, 1), (1, 1), (1, 1), (1, 1), (0, 1)]
+    records = [
+        side(case, kind, value, attribute="age")
+        for case, pair in enumerate(values)
+        for kind, value in zip("ab", pair, strict=True)
+    ]
+    alone = side(9, "a", 0.0, attribute="age")
+    (twin,) = differences(tmp_path, *records, alone)
+    assert (twin.task, twin.attribute, twin.sides, twin.n) == ("twins", "age", ("34", "71"), 6)
+    assert (twin.mean_a, twin.mean_b, twin.difference) == (0.5, 1.0, 0.5)
+    assert twin.low is not None
+    assert twin.high is not None
+    assert twin.low < 0.5 < twin.high  # Tango's
+    (section,) = twin_sections([twin])
+    assert any(line.startswith("age: 34, 71") for line in section.lines())
+
+
+def test_of_too_few_pairs_there_is_no_figure(tmp_path: Path) -> None:
+    kinds = [(case, kind) for case in range(LEAST - 1) for kind in ("clash", "twin")]
+    records = [side(case, kind, 1.0, "contradictory", judge="rules") for case, kind in kinds]
+    (twin,) = differences(tmp_path, *records)
+    assert (twin.mean_a, twin.difference, twin.low) == (None, None, None)
+    assert (twin.n, twin.estimates, twin.why) == (4, 8, "fewer than 5 pairs")
+
+
+@pytest.mark.parametrize("kinds", [("history", "query", "date"), ("10", "40"), ("twin",), ()])
+def test_what_are_no_twins(tmp_path: Path, kinds: tuple[str, ...]) -> None:
+    records = [side(case, kind, 1.0, "stale") for case in range(6) for kind in kinds]
+    plain = build_record(build_sample(), "text", build_score(CONDUCT, 1.0))
+    assert differences(tmp_path, plain, *records) == ()
+
+
+def test_what_quotes_all_reveals_where_it_must_not_and_where_it_may(tmp_path: Path) -> None:
+    (metric,) = pick([CONDUCT])
+    assert isinstance(metric, ComputedMetric)
+
+    def replies(name: str) -> list[Record]:
+        candidate = Candidate(name=name, model=name)
+        records = []
+        for sample in samples(["not_to_reveal", "forget"]):
+            prompt = SUITE.prompt(sample, candidate)
+            text = getattr(baselines, name)([message.model_dump() for message in prompt.messages])
+            response = Response(text=text)
+            score = score_by_code(metric, sample, response)
+            records.append(build_record(sample, response, score, candidate=candidate))
+        return records
+
+    names = ["dump", "none"]
+    records = build_dataset(tmp_path, *map(replies, names))
+    twins = twin_differences(records, names, [CONDUCT])
+    rates = {(twin.candidate, twin.task): (twin.mean_a, twin.mean_b) for twin in twins}
+    assert all(twin.reveals for twin in twins)
+    for task in ("not_to_reveal", "forget"):
+        held_back, revealed = rates["dump", task]
+        assert held_back is not None
+        assert revealed is not None
+        assert 1 - held_back >= 0.9
+        assert revealed >= 0.9
+        assert rates["none", task] == (1.0, 0.0)
