@@ -107,7 +107,7 @@ class ForeignCase(Question):
         expects = {"say": [list(self.marks)], "not": list(self.tempting.values())}
         about = {"kind": self.language, "case": self.id, "theme": self.theme, EXPECTS: expects}
         return Sample(
-            id=f"languages-{self.id}",
+            id=f"languages-{self.language}-{self.id}",
             task="languages",
             language=self.language,
             query=self.query,

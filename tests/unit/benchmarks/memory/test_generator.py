@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from itertools import islice
 from statistics import fmean
 from typing import Any
 
@@ -48,7 +49,7 @@ def conduct(name: str, asked: list[Sample]) -> float:
 def test_every_split_has_sixty_samples_that_are_valid() -> None:
     counts = Counter(sample.task for sample in ALL)
     assert set(counts) == set(TASKS)
-    assert min(counts[name] for name in SPLITS) >= 60
+    assert min(counts[name] for name in (*SPLITS, "large")) >= 60
     assert Counter(sample.language for sample in of("languages")) == dict.fromkeys(
         ("de", "es", "zh", "ar", "hi"), 6
     )
@@ -69,20 +70,21 @@ def test_whoever_quotes_all_reveals() -> None:
     assert conduct("dump", of("not_to_reveal", "twin")) >= 0.9
 
 
-def test_a_place_in_memory_gives_nothing_away() -> None:
+@pytest.mark.parametrize("task", TASKS)
+def test_a_place_in_memory_gives_nothing_away(task: str) -> None:
     places: dict[str, list[float]] = {"required": [], "forbidden": []}
     last_is_forbidden = []
-    for sample in ALL:
+    for sample in of(task):
         keys = [key for key, _ in memory_entries(sample)]
         for role, listed in (
             ("required", sample.required_keys),
             ("forbidden", sample.forbidden_keys),
         ):
             places[role] += [keys.index(key) / (len(keys) - 1) for key in listed]
-        if sample.task != "large":  # nearly all is forbidden there
-            last_is_forbidden.append(keys[-1] in sample.forbidden_keys)
+        last_is_forbidden.append(keys[-1] in sample.forbidden_keys)
     assert all(0.45 <= fmean(values) <= 0.55 for values in places.values())
-    assert 0.35 <= fmean(last_is_forbidden) <= 0.65
+    if task != "large":  # nearly all is forbidden there
+        assert 0.35 <= fmean(last_is_forbidden) <= 0.65
 
 
 def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
@@ -92,12 +94,45 @@ def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
     assert other != of("large")
 
 
-@pytest.mark.parametrize("size", [40, 400])
-def test_a_large_memory_has_its_size(size: int) -> None:
-    for sample in samples(["large"], [size]):
+@pytest.mark.parametrize(("size", "share"), [(40, 0.15), (400, 0.01), (4000, 0.01)])
+def test_a_large_memory_has_its_size_and_near_misses(size: int, share: float) -> None:
+    cases = {case.id: case for case in load_cases()}
+    for sample in islice(samples(["large"], [size]), 12):
+        case, kind = cases[sample.metadata["case"]], sample.metadata["kind"]
         assert len(sample.memory) == size
-        assert len(sample.required_keys) <= 0.15 * size
-        assert set(sample.required_keys) <= set(sample.memory)
+        assert len(sample.required_keys) <= share * size
+        assert (case.deciding in sample.memory) is (kind == str(size))
+        near = [
+            key
+            for key, text in sample.memory.items()
+            if any(key.startswith(f"{own}_") for own in required_of(case.theme)[str(text)])
+        ]
+        assert len(near) >= (8 if size == 40 else 40)
+        assert not set(near) & set(sample.required_keys)
+
+
+def required_of(theme: str) -> Mapping[str, list[str]]:
+    """What the theme's required entries say, or once said -> their keys."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for case in load_cases():
+        if case.theme == theme:
+            for key, text in (*case.required.items(), (case.deciding, case.earlier.value)):
+                keys[text].append(key)
+    return keys
+
+
+def test_twins_of_a_premise_are_the_cases_own_or_differ_in_its_value_alone() -> None:
+    cases = {case.id: case for case in load_cases()}
+    in_own_words = []
+    for false, true in zip(of("false_premise", "false"), of("false_premise", "twin"), strict=True):
+        case = cases[false.metadata["case"]]
+        in_own_words.append(false.query == case.false_premise)
+        if in_own_words[-1]:
+            assert true.query == case.true_premise
+        else:
+            present = case.required[case.deciding]
+            assert false.query.replace(case.earlier.value, present) == true.query
+    assert 0.25 <= fmean(in_own_words) <= 0.75
 
 
 @pytest.mark.parametrize(
