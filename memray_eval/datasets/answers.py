@@ -228,7 +228,7 @@ def parse_answer(
     missing = Fault(field="response", message=f"missing; it may be called {', '.join(TEXT_FIELDS)}")
     faults = [] if response is not None else [missing]
     try:
-        sample = parse_sample(fields, suite, checks_spelling)
+        sample = parse_sample(fields, suite, checks_spelling, is_answered=True)
     except InvalidSample as error:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:
