@@ -199,9 +199,8 @@ def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
             "neutral_keys"
         )
         yield Fault(field="forbidden_keys", message=message)
-    if isinstance(sample.metadata.get(EXPECTS), dict) or (
-        sample.suite == "memory" and EXPECTS in sample.metadata
-    ):
+    expects = sample.metadata.get(EXPECTS)
+    if expects not in (None, {}) and (isinstance(expects, dict) or sample.suite == "memory"):
         try:
             read_expectations(sample.metadata)
         except ValueError as error:

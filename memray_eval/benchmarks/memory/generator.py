@@ -7,19 +7,24 @@ What code can tell of a reply is in the sample's metadata under EXPECTS, for mem
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
+from hashlib import blake2b
 from importlib import resources
 from random import Random
 from typing import Any, Self
 
 import yaml
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
+from memray_eval.config.problems import describe
+from memray_eval.text_processing.expectations import says
 from memray_eval.types import Frozen, Sample, Turn
 from memray_eval.types.samples import EXPECTS
 
 SIZES = (40, 400, 4_000)  # entries of a large memory
+# In each file of cases and each held-back question: text with it is not for training
+CANARY = "memray_eval memory cases, not for training: 5d0c0b3e-6f5c-4a53-9a57-1f6f3a1c2b90"
 
 
 class Earlier(Frozen):
@@ -93,6 +98,9 @@ class Case(Question):
         if self.earlier.value == self.required[self.deciding]:
             raise ValueError("earlier.value: equals the present one")
         _check_marks(self.earlier.marks, self.earlier.value)
+        telling = next((word for word in self.asks_for if says(word, self.marks)), None)
+        if telling and "ask_first" not in self.leave_out:
+            raise ValueError(f"asks_for: {telling!r} has a mark; change it, or leave out ask_first")
         _check_marks(self.secret.marks, self.tempting[self.secret.key])
         return self
 
@@ -122,14 +130,19 @@ class ForeignCase(Question):
 Draw = Callable[[Case, Random], Iterator[Sample]]
 
 
-def samples(tasks: Sequence[str], sizes: Sequence[int] = SIZES, seed: int = 0) -> Iterator[Sample]:
-    """The samples of the splits, drawn by (seed, split, case) alone. Raises KeyError for a split
-    that does not exist."""
+def samples(
+    tasks: Sequence[str],
+    sizes: Sequence[int] = SIZES,
+    seed: int = 0,
+    cases: Sequence[Case] | None = None,
+) -> Iterator[Sample]:
+    """The samples of the splits, drawn by (seed, split, case) alone, from the package's cases or
+    from others, which have no `languages`. Raises KeyError for a split that does not exist."""
     for task in tasks:
         if task == "languages":
-            yield from (case.to_sample() for case in load_foreign_cases())
+            yield from (case.to_sample() for case in load_foreign_cases() if cases is None)
             continue
-        for case in load_cases():
+        for case in load_cases() if cases is None else cases:
             if task in case.leave_out:
                 continue
             if task == "large":
@@ -142,7 +155,35 @@ def samples(tasks: Sequence[str], sizes: Sequence[int] = SIZES, seed: int = 0) -
 @cache
 def load_cases() -> tuple[Case, ...]:
     """The cases of cases.yaml."""
-    return tuple(Case.model_validate(case) for case in _read("cases.yaml")["cases"])
+    return parse_cases(_read("cases.yaml"))
+
+
+def parse_cases(content: Any) -> tuple[Case, ...]:
+    """The cases of a file like cases.yaml. Raises ValueError that names the case and its fields."""
+    cases = content.get("cases") if isinstance(content, Mapping) else None
+    if not isinstance(cases, list) or not cases:
+        raise ValueError("cases: a list, as in cases.yaml of memray_eval/benchmarks/memory")
+    parsed = []
+    for number, case in enumerate(cases, 1):
+        try:
+            parsed.append(Case.model_validate(case))
+        except ValidationError as error:
+            name = case.get("id", number) if isinstance(case, Mapping) else number
+            raise ValueError(f"case {name}: {'; '.join(describe(error, Case))}") from None
+    return tuple(parsed)
+
+
+def hold_back(made: Iterable[Sample]) -> list[tuple[Sample, Sample]]:
+    """Samples as (question, key) under an id that tells nothing, in the ids' order. The question
+    has neither roles of keys nor what is expected; the key is the whole sample."""
+    pairs = []
+    for sample in made:
+        digest = blake2b(sample.model_dump_json().encode(), digest_size=8).hexdigest()
+        about = {**sample.metadata, "canary": CANARY}
+        key = sample.model_copy(update={"id": digest, "metadata": about})
+        asked = key.model_dump(include={"id", "query", "memory", "history"})
+        pairs.append((Sample.model_validate({**asked, "metadata": {"canary": CANARY}}), key))
+    return sorted(pairs, key=lambda pair: pair[0].id)
 
 
 @cache

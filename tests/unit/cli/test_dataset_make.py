@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 
+from tests.conftest import REPOSITORY
 from tests.unit.cli.conftest import Call
 
 tokenizers = pytest.importorskip("tokenizers")
@@ -65,3 +67,42 @@ def test_bad_input_is_named_and_nothing_is_written(
     assert code == 2
     assert text in error
     assert not list(tmp_path.glob("n.parquet*"))
+
+
+HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"
+
+
+def test_memory_cases_are_held_back(cli: Call, tmp_path: Path) -> None:
+    out, key = tmp_path / "q.jsonl", tmp_path / "k.jsonl"
+    words = ("--out", str(out), "--held-back", str(key), "--cases", str(HELD_BACK))
+    code, text, _ = cli("dataset", "make", "memory", *words, "--tasks", "stale", "--limit", "9")
+    assert (code, text) == (0, f"{out}: 9 samples\n{key}: 9 samples\n")
+    for file in (out, key):
+        assert cli("dataset", "validate", str(file), "--suite", "memory")[0] == 0
+    questions, keys = (
+        [json.loads(row) for row in file.read_text("utf-8").splitlines()] for file in (out, key)
+    )
+    assert [row["id"] for row in questions] == [row["id"] for row in keys]
+    assert all({*row} <= {"id", "query", "memory", "history", "metadata"} for row in questions)
+    assert all(row["required_keys"] and row["metadata"]["expects"] for row in keys)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--held-back", "out.jsonl"), "--held-back out.jsonl: is --out too"),
+        (("--held-back", "key.txt"), "key.txt"),
+        (("--cases", "absent.yaml"), "--cases absent.yaml: No such file or directory"),
+        (("--cases", "bad.yaml"), "--cases bad.yaml: case 1: id: missing"),
+        (("--tasks", "stael"), "--tasks: no split 'stael'; there are: stale"),
+        (("--entries", "0"), "--entries 0: whole numbers above 0"),
+    ],
+)
+def test_memory_splits_that_cannot_be_made(
+    cli: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("cases: [{theme: sleep}]")
+    code, _, problem = cli("dataset", "make", "memory", "--out", "out.jsonl", *words)
+    assert (code, text in problem) == (2, True), problem
+    assert not Path("out.jsonl").exists()

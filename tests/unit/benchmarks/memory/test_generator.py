@@ -1,20 +1,28 @@
 from __future__ import annotations
 
+import json
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Mapping
+from hashlib import sha256
 from itertools import islice
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import (
+    CANARY,
     SPLITS,
     TASKS,
     Case,
+    hold_back,
     load_cases,
+    parse_cases,
     samples,
 )
 from memray_eval.benchmarks.memory.suite import SUITE
@@ -22,7 +30,10 @@ from memray_eval.datasets.parsing import parse_sample
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
+from tests.conftest import REPOSITORY
 
+PACKAGE = Path(baselines.__file__).parent
+HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"
 CANDIDATE = Candidate(name="c", model="m")
 ALL = tuple(samples(TASKS, [40]))
 CASE = load_cases()[0].model_dump()
@@ -145,8 +156,69 @@ def test_twins_of_a_premise_are_the_cases_own_or_differ_in_its_value_alone() -> 
             "earlier.value: equals the present one",
         ),
         ({"secret": {**CASE["secret"], "key": "nothing"}}, "secret.key: 'nothing' is not one of"),
+        ({"asks_for": CASE["marks"], "leave_out": ()}, "asks_for: 'warfarin' has a mark"),
     ],
 )
 def test_a_case_that_cannot_be(change: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Case.model_validate({**CASE, **change})
+
+
+def held_back() -> tuple[Case, ...]:
+    return parse_cases(yaml.safe_load(HELD_BACK.read_text("utf-8")))
+
+
+def test_held_back_questions_are_shipped_without_their_labels() -> None:
+    shipped = (REPOSITORY / "dataset/memory_held_back/questions.jsonl").read_text("utf-8")
+    pairs = hold_back(samples(TASKS, [40], cases=held_back()))
+    assert [json.loads(line) for line in shipped.splitlines()] == [
+        question.model_dump(mode="json", exclude_defaults=True) for question, _ in pairs
+    ]
+    for question, key in pairs:
+        assert {*question.metadata} == {"canary"}
+        assert not question.required_keys + question.forbidden_keys + question.neutral_keys
+        assert (question.id, question.query, question.memory) == (key.id, key.query, key.memory)
+        assert key.metadata["expects"] or not key.required_keys
+        assert key.task not in question.id
+
+
+def test_nothing_that_is_packaged_has_labels_of_the_held_back_cases() -> None:
+    wheel = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    wheel = wheel["build"]["targets"]["wheel"]
+    packaged = [
+        file
+        for folder in (*wheel["packages"], *wheel["force-include"])
+        for file in (REPOSITORY / folder).rglob("*")
+        if file.is_file()
+    ]
+    assert HELD_BACK not in packaged
+    ids = [case.id.encode() for case in held_back()]
+    assert not [file for file in packaged if any(case in file.read_bytes() for case in ids)]
+    assert not {case.id for case in held_back()} & {case.id for case in load_cases()}
+
+
+def test_the_datasheet_names_this_version_and_the_canary() -> None:
+    digest = sha256()
+    for name in ("cases.yaml", "languages.yaml"):
+        text = (PACKAGE / name).read_text("utf-8")
+        assert CANARY in text
+        digest.update(text.encode())
+    for sample in ALL:
+        digest.update(sample.model_dump_json().encode())
+    sheet = (PACKAGE / "DATASHEET.md").read_text("utf-8")
+    assert CANARY in sheet
+    assert f"Version 2 (sha256 {digest.hexdigest()})" in sheet
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "cases: a list, as in cases.yaml"),
+        ({"cases": [{**CASE, "id": "a", "marks": ["quinine"]}]}, "case a: marks .* are not in"),
+        ({"cases": [CASE, 3]}, "case 2: "),
+        ({"cases": [{**CASE, "quest": 1}]}, "quest: no such key; did you mean 'query'|quest"),
+    ],
+)
+def test_a_file_of_cases_that_cannot_be_read(content: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_cases(content)
