@@ -79,8 +79,8 @@ class Case(Question):
     """A question of which all splits but `languages` are made. A reply that asks for the deciding
     entry has one of `asks_for` in a question. `told_in_history` and `told_in_query` say that its
     value has replaced the earlier one; `false_premise` asks with the earlier value as a fact,
-    `true_premise` with the present one. The splits in `leave_out` have no samples of it: two
-    labellers did not agree with them."""
+    `true_premise` with the present one. The splits in `leave_out` (`large_absent`: the twins of
+    `large`) have no samples of it: two labellers did not agree with them."""
 
     asks_for: tuple[str, ...]
     earlier: Earlier
@@ -422,7 +422,8 @@ def _large(case: Case, size: int, rng: Random) -> Iterator[Sample]:
     entry is absent, and a reply asks for it."""
     ask = {"ask": list(case.asks_for), "not": list(case.marks)}
     kinds = ((str(size), "", {"say": [list(case.marks)]}), (f"{size}-absent", case.deciding, ask))
-    for kind, absent, expects in kinds[: 1 if "ask_first" in case.leave_out else 2]:
+    has_twin = {"ask_first", "large_absent"}.isdisjoint(case.leave_out)
+    for kind, absent, expects in kinds if has_twin else kinds[:1]:
         memory = {**case.required, **case.tempting}
         memory.pop(absent, None)
         marks = [mark.casefold() for mark in (*case.marks, *case.secret.marks)]
@@ -452,13 +453,14 @@ def _further(case: Case, n_near: int, rng: Random) -> Iterator[tuple[str, str]]:
     other themes, errands. A near miss has the value that the deciding entry once had, of another
     person or of a past year, or another person's entry required in a case of the theme."""
     people = [who.replace(" ", "_").lower() for who in _read("cases.yaml")["filler"]["people"]]
-    near, others = [], []
+    near: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []
     for other in load_cases():
         if other.theme != case.theme:
             others += other.tempting.items()
         elif other.id != case.id:
             near += other.required.items()
-    for key in (f"of_{rng.choice(people)}", f"in_{rng.randrange(2008, 2018)}")[:n_near]:
+    for key in (f"of_{rng.choice(people)}", f"in_{rng.randrange(2023, 2025)}")[:n_near]:
         yield f"{case.deciding}_{key}", case.earlier.value
     pairs = list(itertools.product(near, people))
     for (key, text), who in rng.sample(pairs, min(max(n_near - 2, 0), len(pairs))):
