@@ -12,6 +12,8 @@ from pathlib import Path
 
 LABELS = Path(__file__).parents[1] / "data" / "memory_case_labels.jsonl"
 
+BOTH = {"labeller_1", "labeller_2"}
+
 
 def kappa(pairs: Sequence[tuple[str, str]]) -> float:
     """Cohen's kappa of two labellers; 1 where both give one label throughout."""
@@ -23,16 +25,17 @@ def kappa(pairs: Sequence[tuple[str, str]]) -> float:
 
 
 def pairs_by_split() -> tuple[dict[str, list[tuple[str, str]]], dict[str, list[tuple[str, str]]]]:
-    """The labels of keys, by who wrote the case, and those of samples, by split. An unsure label
-    counts as the label."""
+    """The labels of keys, by split, and those of samples, by split. An unsure label
+    counts as the label; what one of them has not labelled is left out."""
     roles, samples = defaultdict(list), defaultdict(list)
     for line in LABELS.read_text("utf-8").splitlines():
         case = json.loads(line)
-        for by in case["roles"].values():
+        for by in filter(BOTH.issubset, case["roles"].values()):
             roles[case.get("split", "cases")].append((by["labeller_1"], by["labeller_2"]))
         for name, by in case["samples"].items():
-            both = by["labeller_1"].rstrip("?"), by["labeller_2"].rstrip("?")
-            samples[name.partition("-")[0]].append(both)
+            if BOTH.issubset(by):
+                both = by["labeller_1"].rstrip("?"), by["labeller_2"].rstrip("?")
+                samples[name.partition("-")[0]].append(both)
     return roles, samples
 
 
