@@ -58,14 +58,13 @@ def raw_sample() -> dict[str, Any]:
             "known_condition": "mild anemia",
         },
         "required_keys": ["sleep_hours_avg", "known_condition"],
-        "forbidden_keys": ["age"],
         "neutral_keys": ["name"],
     }
 
 
 @pytest.fixture
 def sample(raw_sample: dict[str, Any]) -> Sample:
-    return Sample.model_validate(raw_sample | {"suite": "memory"})
+    return Sample.model_validate(raw_sample | {"suite": "memory", "forbidden_keys": ["age"]})
 
 
 @pytest.fixture

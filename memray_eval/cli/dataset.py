@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from itertools import islice
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from memray_eval.types import Sample
 
 if TYPE_CHECKING:
     from memray_eval.benchmarks.generator.plan import TaskSet
+    from memray_eval.benchmarks.memory.generator import Case
 
 PROGRESS_S = 5.0
 NOLIMA = "nolima"  # made from files of the user's own, not by a TaskSet
@@ -39,7 +41,7 @@ TASKSETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
         "graphwalks": {"lengths": "8k", "samples": 10, "tasks": "all"},
         "babilong": {"lengths": "8k", "samples": 10, "tasks": "all", "haystack": None},
         NOLIMA: {"lengths": "1k", "depths": 26, "needles": None, "books": None},
-        MEMORY: {"tasks": "all", "entries": "40,400,4000"},
+        MEMORY: {"tasks": "all", "entries": "40,400,4000", "cases": None, "held_back": None},
         RISK: {"tasks": "all"},
     }
 )
@@ -83,6 +85,10 @@ class MakeOptions(Options):
     entries: str | None = option(
         "memory: entries of the `large` split's memories, comma-separated.  [default: 40,400,4000]"
     )
+    cases: str | None = option("memory: a file of cases of your own, in the form of cases.yaml.")
+    held_back: str | None = option(
+        "memory: write questions without labels, and the whole samples to this .jsonl."
+    )
     limit: int | None = option("Write only the first N samples.", min=1)
     force: bool = flag("Overwrite an existing file.", None, "--force")
 
@@ -90,7 +96,7 @@ class MakeOptions(Options):
 @dataset_app.command("make", no_args_is_help=True)
 @takes(
     "taskset out lengths depths samples tasks languages seed tokenizer haystack documents needles "
-    "books entries limit force"
+    "books entries cases held_back limit force"
 )
 def make(
     options: MakeOptions,
@@ -116,9 +122,12 @@ def make(
         _make_memory(options)
         return
     if taskset == RISK:
+        from memray_eval.benchmarks.generator.parquet import check_writable
         from memray_eval.benchmarks.risk_over_context import generator
 
-        _write_lines(generator.samples(_choose_tasks(options, generator.ARMS)), options)
+        check_writable(options.out, options.force, ".jsonl")
+        made = generator.samples(_choose_tasks(options, generator.ARMS))
+        _write_lines(options.out, islice(made, options.limit))
         return
     folder = "needles.generator.tasks" if taskset == "needles" else f"{taskset}.generator"
     module = import_module(f"memray_eval.benchmarks.{folder}")
@@ -162,13 +171,24 @@ def _make_nolima(options: MakeOptions) -> None:
 
 def _make_memory(options: MakeOptions) -> None:
     """Writes the memory suite's splits, a sample a line."""
-    from memray_eval.benchmarks.memory.generator import TASKS, samples
+    from memray_eval.benchmarks.generator.parquet import check_writable
+    from memray_eval.benchmarks.memory.generator import TASKS, hold_back, samples
 
     names = _choose_tasks(options, TASKS)
     sizes = (options.entries or "").split(",")
     if not all(size.isdecimal() and int(size) for size in sizes):
         raise ConfigError(f"--entries {options.entries}: whole numbers above 0, comma-separated")
-    _write_lines(samples(names, [int(size) for size in sizes], options.seed), options)
+    if options.held_back == options.out:
+        raise ConfigError(f"--held-back {options.out}: is --out too; name another file")
+    outs = [out for out in (options.out, options.held_back) if out is not None]
+    for out in outs:
+        check_writable(out, options.force, ".jsonl")
+    cases = _read_cases(options.cases) if options.cases else None
+    made = samples(names, [int(size) for size in sizes], options.seed, cases)
+    kept = islice(made, options.limit)
+    files = zip(*hold_back(kept), strict=True) if options.held_back else (kept,)
+    for out, rows in zip(outs, files, strict=True):
+        _write_lines(out, rows)
 
 
 def _choose_tasks(options: MakeOptions, known: Sequence[str]) -> Sequence[str]:
@@ -186,21 +206,27 @@ def _check_known(problem: str, name: str, known: Collection[str]) -> None:
         raise ConfigError(f"{problem} {name!r}; {advice}")
 
 
-def _write_lines(samples: Iterable[Sample], options: MakeOptions) -> None:
-    """Writes the first of the samples, one a line."""
-    from memray_eval.benchmarks.generator.parquet import check_writable
+def _read_cases(path: str) -> tuple[Case, ...]:
+    """The cases of a file. Raises ConfigError."""
+    import yaml
+
+    from memray_eval.benchmarks.memory.generator import parse_cases
+
+    try:
+        return parse_cases(yaml.safe_load(Path(path).read_text("utf-8")))
+    except OSError as error:
+        raise ConfigError(f"--cases {path}: {error.strerror}") from None
+    except (ValueError, yaml.YAMLError) as error:
+        raise ConfigError(f"--cases {path}: {error}") from None
+
+
+def _write_lines(out: str, samples: Iterable[Sample]) -> None:
     from memray_eval.storage.paths import locate, whole_file
 
-    check_writable(options.out, options.force, ".jsonl")
-    filesystem, inner = locate(options.out)
-    with whole_file(filesystem, inner) as stream:
-        made = islice(samples, options.limit)
-        n = sum(1 for sample in made if stream.write(_line_of(sample)))
-    show(f"{options.out}: {n:,} samples")
-
-
-def _line_of(sample: Sample) -> bytes:
-    return f"{sample.model_dump_json(exclude_defaults=True)}\n".encode()
+    with whole_file(*locate(out)) as stream:
+        lines = (f"{sample.model_dump_json(exclude_defaults=True)}\n" for sample in samples)
+        n = sum(1 for line in lines if stream.write(line.encode()))
+    show(f"{out}: {n:,} samples")
 
 
 def _make_tasks(task_set: TaskSet, options: MakeOptions) -> None:

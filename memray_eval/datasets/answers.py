@@ -235,7 +235,7 @@ def parse_answer(
         message = f"is {number!r}; number a sample's answers by whole numbers from 1"
         faults.append(Fault(field="epoch", message=message))
     try:
-        sample = parse_sample(fields, suite, checks_spelling)
+        sample = parse_sample(fields, suite, checks_spelling, is_answered=True)
     except InvalidSample as error:
         raise InvalidSample([*faults, *error.faults], error.sample_id) from None
     if faults:

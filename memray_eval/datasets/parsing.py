@@ -13,8 +13,10 @@ import numpy as np
 from pydantic import BeforeValidator, ValidationError
 
 from memray_eval.errors import nearest
+from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.printable import escape_controls
 from memray_eval.types import Frozen, Sample
+from memray_eval.types.samples import EXPECTS
 
 MAX_NESTING = 64  # of lists and objects; pydantic reads JSON of up to about 200
 MAX_DIGITS = 1000
@@ -150,9 +152,12 @@ def check_nesting(data: bytes) -> None:
         Nesting().feed(data)
 
 
-def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
+def parse_sample(
+    raw: Any, suite: str, checks_spelling: bool = True, is_answered: bool = False
+) -> Sample:
     """Parses a raw object into a Sample of `suite`. Unknown fields go to its metadata, unless they
-    look like a misspelling and that is checked. Raises InvalidSample with every fault."""
+    look like a misspelling and that is checked. One that `is_answered`, in a run or elsewhere, may
+    forbid keys that memory lacks. Raises InvalidSample with every fault."""
     if not isinstance(raw, dict):
         raise invalid(f"a sample must be a JSON object, not {_json_type(raw)}")
     sample_id = raw["id"] if isinstance(raw.get("id"), str) else ""
@@ -183,9 +188,29 @@ def parse_sample(raw: Any, suite: str, checks_spelling: bool = True) -> Sample:
             and (fault != _NO_QUERY or fields.keys().isdisjoint(("turns", "user")))
         )
     else:
+        faults.extend(_find_wrong_memory(sample, is_answered))
         if not faults:
             return sample
     raise InvalidSample(faults, sample_id)
+
+
+def _find_wrong_memory(sample: Sample, is_answered: bool) -> Iterator[Fault]:
+    """Finds forbidden keys that are absent from memory, unless the sample is answered, and
+    expectations that cannot be read or met."""
+    absent = sorted(set(sample.forbidden_keys) - set(sample.memory))
+    if absent and not is_answered:
+        message = (
+            f"forbidden but absent from memory: {absent}; add them to memory, or move them to "
+            "neutral_keys"
+        )
+        yield Fault(field="forbidden_keys", message=message)
+    expects = sample.metadata.get(EXPECTS)
+    if expects not in (None, {}) and (isinstance(expects, dict) or sample.suite == "memory"):
+        try:
+            read_expectations(sample.metadata)
+        except ValueError as error:
+            field, _, message = str(error).partition(": ")
+            yield Fault(field=field, message=message)
 
 
 def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
@@ -193,6 +218,9 @@ def _plain_sample(fields: Mapping[str, Any]) -> Sample | None:
     compared, as those of most rows are; None where pydantic has to look at them."""
     values = _DEFAULTS.copy()
     values["memory"], values["traits"], values["emotion"], values["metadata"] = {}, {}, {}, {}
+    metadata = fields.get("metadata")
+    if isinstance(metadata, dict) and EXPECTS in metadata:
+        return None
     for name, value in fields.items():
         kind = type(value)
         if kind is str and name in _TEXTS:

@@ -16,9 +16,7 @@ BIG_FIVE = ("openness", "conscientiousness", "extraversion", "agreeableness", "n
 
 EMOTION_SUM_TOLERANCE = 1e-3
 
-EXPECTS = (
-    "expects"  # the key of what code can tell of an answer: metrics/assistant/memory_conduct.py
-)
+EXPECTS = "expects"  # the key of what code can tell of an answer: text_processing/expectations.py
 PAIR = "pair"  # the key of a sample's metadata that holds two answers to one question
 PAIRS = "pairs"  # the suite of a run over pairs
 
@@ -75,7 +73,7 @@ class SimulatedUser(Frozen):
 class Sample(Frozen):
     """One question to the model under test, with all that a metric may need to judge its answer.
     `memory` maps a key to a fact about the user: `required_keys` must be used, `forbidden_keys`
-    must not (they may be absent), `neutral_keys` may. `traits` are Big Five scores in 0-1;
+    must not, `neutral_keys` may. `traits` are Big Five scores in 0-1;
     `emotion` is a distribution summing to 1. A session has `turns`, the user's messages in order,
     or a `user`; its `query` is the first of them, and is filled in."""
 

@@ -11,8 +11,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
+import yaml
 
 from tests.conftest import REPOSITORY
 from tests.servers.judgments import judgment_reply
@@ -30,6 +32,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     _run("uv", "build", "--wheel", "--quiet", "--out-dir", str(folder), str(REPOSITORY))
     (built,) = folder.glob("*.whl")
     return built
+
+
+def test_the_wheel_has_no_labels_of_the_held_back_cases(wheel: Path) -> None:
+    text = (REPOSITORY / "tests/data/memory_held_back/cases.yaml").read_text("utf-8")
+    ids = [case["id"].encode() for case in yaml.safe_load(text)["cases"]]
+    with ZipFile(wheel) as packed:
+        names = packed.namelist()
+        assert any(name.endswith("memory_held_back/questions.jsonl") for name in names)
+        assert not [name for name in names if any(case in packed.read(name) for case in ids)]
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])

@@ -13,6 +13,7 @@ from memray_eval.metric import JudgedMetric, MetricValue
 from memray_eval.metrics._shared.evidence import verify_quotes
 from memray_eval.metrics._shared.judging import judge_messages, with_memory
 from memray_eval.metrics.assistant import memory_conduct
+from memray_eval.text_processing.expectations import read_expectations
 from memray_eval.text_processing.judge_prompts import JudgePrompt
 from memray_eval.types import Response, Sample
 from memray_eval.types.samples import EXPECTS
@@ -44,7 +45,7 @@ class JudgedConductJudgment(BaseModel):
 
 
 def prompt(sample: Sample, response: Response) -> JudgePrompt:
-    expects = memory_conduct.expectations(sample) if sample.metadata.get(EXPECTS) else {}
+    expects = read_expectations(sample.metadata) if sample.metadata.get(EXPECTS) else {}
     wanted = [("uses", group) for group in expects.get("say", ())]
     wanted += [(line, expects[name]) for name, line in _LINES.items() if name in expects]
     texts = [text.casefold() for _, group in wanted for text in group]

@@ -11,78 +11,31 @@ what the response means by it."""
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import Any
 
 from memray_eval.metric import Aggregates, Columns, ComputedMetric, Measured, MetricValue
 from memray_eval.metrics._shared.layout import section
-from memray_eval.text_processing.values import tokens
+from memray_eval.text_processing.expectations import read_expectations, says
 from memray_eval.types import Response, Sample
 from memray_eval.types.samples import EXPECTS
 
-_LISTS = ("not", "outdated", "ask", "or_ask")
 _QUESTION = re.compile(r"[^.!?\n。！？؟]*[?？؟]")
-_POSSESSIVE = re.compile(r"['’]s\b")
 SAID, SLIPPED, ASKED = "said", "slipped", "asked"
 
 
-def expectations(sample: Sample) -> Mapping[str, Any]:
-    """What is expected of a response. Raises ValueError that names the field at fault."""
-    expects = sample.metadata.get(EXPECTS)
-    if not isinstance(expects, Mapping) or not expects:
-        raise ValueError(f"metadata.{EXPECTS}: a mapping of say, {', '.join(_LISTS)}")
-    if unknown := sorted(expects.keys() - {"say", *_LISTS}):
-        raise ValueError(
-            f"metadata.{EXPECTS}: no {unknown[0]!r}; there are: say, {', '.join(_LISTS)}"
-        )
-    groups = {"say": expects.get("say", []), **{name: [expects.get(name, [])] for name in _LISTS}}
-    for name, lists in groups.items():
-        if not isinstance(lists, list) or not all(map(_is_texts, lists)):
-            raise ValueError(f"metadata.{EXPECTS}.{name}: lists of texts, none of them empty")
-    return expects
-
-
-def _is_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(isinstance(text, str) and tokens(text) for text in value)
-
-
 def measure(sample: Sample, response: Response) -> MetricValue:
-    """1 if the response does all that is expected, else 0."""
-    expects = expectations(sample)
+    """1 if the response does all that is expected, else 0. Raises ValueError for expectations that
+    cannot be read."""
+    expects = read_expectations(sample.metadata)
     text = response.text
     questions = " . ".join(_QUESTION.findall(text))
-    said = all(_holds(text, group) for group in expects.get("say", ()))
-    asked = _holds(questions, [*expects.get("ask", ()), *expects.get("or_ask", ())])
-    slipped = _holds(text, expects.get("not", ())) or (
-        _holds(text, expects.get("outdated", ())) and not said
+    said = all(says(text, group) for group in expects.get("say", ()))
+    asked = says(questions, [*expects.get("ask", ()), *expects.get("or_ask", ())])
+    slipped = says(text, expects.get("not", ())) or (
+        says(text, expects.get("outdated", ())) and not said
     )
     does = (said or (asked and "or_ask" in expects)) and (asked or "ask" not in expects)
     parts = {SAID: float(said), SLIPPED: float(slipped), ASKED: float(asked)}
     return MetricValue(float(does and not slipped), parts)
-
-
-def _holds(text: str, sought: Iterable[str]) -> bool:
-    return any(
-        _is_within(phrase, words) for words in _readings(text) for phrase in map(tokens, sought)
-    )
-
-
-@lru_cache(8)
-def _readings(text: str) -> tuple[tuple[str, ...], ...]:
-    """The words of a text without possessive endings; with hyphens as tokens() has them, and as
-    spaces."""
-    plain = _POSSESSIVE.sub("", text)
-    return tokens(plain), tokens(plain.replace("-", " "))
-
-
-def _is_within(phrase: Sequence[str], words: Sequence[str]) -> bool:
-    """True if the words hold the phrase. Text without spaces between words (Chinese, Japanese) is
-    looked through by character."""
-    if any("\u3040" <= character <= "\u9fff" for word in phrase for character in word):
-        return "".join(phrase) in "".join(words)
-    size = len(phrase)
-    return any(tuple(words[at : at + size]) == tuple(phrase) for at in range(len(words) - size + 1))
 
 
 def aggregate(columns: Columns) -> Aggregates:

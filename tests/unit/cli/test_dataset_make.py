@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 from memray_eval.benchmarks import get_suite
 from memray_eval.benchmarks.risk_over_context.generator import samples
 from memray_eval.datasets.reading import SampleReader
+from tests.conftest import REPOSITORY
 from tests.unit.benchmarks.builders import read_folder
 from tests.unit.cli.conftest import Call
 
@@ -99,3 +101,42 @@ def test_what_is_written_is_read_again(cli: Call, tmp_path: Path) -> None:
     read = read_folder(tmp_path, SampleReader(suite="risk_over_context", adapt=suite.adapt))
     made = list(samples(["benign"]))[:6]
     assert [s.model_copy(update={"suite": ""}) for s in read] == made
+
+
+HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"
+
+
+def test_memory_cases_are_held_back(cli: Call, tmp_path: Path) -> None:
+    out, key = tmp_path / "q.jsonl", tmp_path / "k.jsonl"
+    words = ("--out", str(out), "--held-back", str(key), "--cases", str(HELD_BACK))
+    code, text, _ = cli("dataset", "make", "memory", *words, "--tasks", "stale", "--limit", "9")
+    assert (code, text) == (0, f"{out}: 9 samples\n{key}: 9 samples\n")
+    for file in (out, key):
+        assert cli("dataset", "validate", str(file), "--suite", "memory")[0] == 0
+    questions, keys = (
+        [json.loads(row) for row in file.read_text("utf-8").splitlines()] for file in (out, key)
+    )
+    assert [row["id"] for row in questions] == [row["id"] for row in keys]
+    assert all({*row} <= {"id", "query", "memory", "history", "metadata"} for row in questions)
+    assert all(row["required_keys"] and row["metadata"]["expects"] for row in keys)
+
+
+@pytest.mark.parametrize(
+    ("words", "text"),
+    [
+        (("--held-back", "out.jsonl"), "--held-back out.jsonl: is --out too"),
+        (("--held-back", "key.txt"), "key.txt"),
+        (("--cases", "absent.yaml"), "--cases absent.yaml: No such file or directory"),
+        (("--cases", "bad.yaml"), "--cases bad.yaml: case 1: id: missing"),
+        (("--tasks", "stael"), "--tasks: no task 'stael'; did you mean 'stale'?"),
+        (("--entries", "0"), "--entries 0: whole numbers above 0"),
+    ],
+)
+def test_memory_splits_that_cannot_be_made(
+    cli: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], text: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("bad.yaml").write_text("cases: [{theme: sleep}]")
+    code, _, problem = cli("dataset", "make", "memory", "--out", "out.jsonl", *words)
+    assert (code, text in problem) == (2, True), problem
+    assert not Path("out.jsonl").exists()

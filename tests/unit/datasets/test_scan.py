@@ -37,6 +37,21 @@ def folder(tmp_path: Path, *samples: Raw | bytes) -> Path:
     [
         ({"forbidden_keys": ["known_condition"]}, "forbidden_keys", "both"),
         ({"required_keys": ["weight"]}, "required_keys", "absent"),
+        ({"forbidden_keys": ["age"]}, "forbidden_keys", "add them to memory, or move them to"),
+        ({"metadata": {"expects": {"tell": []}}}, "metadata.expects", "no 'tell'; there are: say"),
+        ({"expects": "new"}, "metadata.expects", "a mapping of say, not"),
+        ({"expects": {"ask": "a"}}, "metadata.expects.ask", "a list of texts, none of them empty"),
+        (
+            {"expects": {"say": [["5 mg"]], "outdated": ["5mg", "2 mg"]}},
+            "metadata.expects.outdated",
+            "'5mg' is the old value and in say the new one",
+        ),
+        (
+            {"expects": {"say": [["iron tablets"]], "not": ["iron"]}},
+            "metadata.expects.not",
+            "forbids 'iron tablets', which is in say; leave it out of one of them",
+        ),
+        ({"expects": {"ask": ["dose"], "not": ["dose"]}}, "metadata.expects.not", "is in ask"),
         ({"neutral_keys": ["known_condition"]}, "neutral_keys", "also required"),
         ({"required_keys": ["known_condition"] * 2}, "required_keys", "twice"),
         ({"query": 7}, "query", "must be text, not the number 7"),

@@ -45,9 +45,9 @@ def test_what_a_response_does(expects: dict[str, Any], text: str, value: float) 
     ("expects", "message"),
     [
         ({"tell": ["x"]}, "no 'tell'; there are: say, not"),
-        ({"say": ["x"]}, "expects.say: lists of texts"),
-        ({"not": [""]}, "expects.not: lists of texts, none of them empty"),
-        ({"ask": "dose"}, "expects.ask: lists of texts"),
+        ({"say": ["x"]}, "expects.say: a list of lists of texts"),
+        ({"not": [""]}, "expects.not: a list of texts, none of them empty"),
+        ({"ask": "dose"}, "expects.ask: a list of texts"),
     ],
 )
 def test_expectations_that_cannot_be_read(expects: dict[str, Any], message: str) -> None:

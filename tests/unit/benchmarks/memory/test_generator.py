@@ -1,19 +1,28 @@
 from __future__ import annotations
 
-from collections import Counter
+import json
+import tomllib
+from collections import Counter, defaultdict
 from collections.abc import Mapping
+from hashlib import sha256
+from itertools import islice
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from memray_eval.benchmarks.memory import baselines
 from memray_eval.benchmarks.memory.generator import (
+    CANARY,
     SPLITS,
     TASKS,
     Case,
+    hold_back,
     load_cases,
+    parse_cases,
     samples,
 )
 from memray_eval.benchmarks.memory.suite import SUITE
@@ -21,7 +30,10 @@ from memray_eval.datasets.parsing import parse_sample
 from memray_eval.metrics.assistant.memory_conduct import measure
 from memray_eval.text_processing.sample_text import memory_entries
 from memray_eval.types import Candidate, Response, Sample
+from tests.conftest import REPOSITORY
 
+PACKAGE = Path(baselines.__file__).parent
+HELD_BACK = REPOSITORY / "tests/data/memory_held_back/cases.yaml"
 CANDIDATE = Candidate(name="c", model="m")
 ALL = tuple(samples(TASKS, [40]))
 CASE = load_cases()[0].model_dump()
@@ -48,7 +60,7 @@ def conduct(name: str, asked: list[Sample]) -> float:
 def test_every_split_has_sixty_samples_that_are_valid() -> None:
     counts = Counter(sample.task for sample in ALL)
     assert set(counts) == set(TASKS)
-    assert min(counts[name] for name in SPLITS) >= 60
+    assert min(counts[name] for name in (*SPLITS, "large")) >= 60
     assert Counter(sample.language for sample in of("languages")) == dict.fromkeys(
         ("de", "es", "zh", "ar", "hi"), 6
     )
@@ -69,20 +81,21 @@ def test_whoever_quotes_all_reveals() -> None:
     assert conduct("dump", of("not_to_reveal", "twin")) >= 0.9
 
 
-def test_a_place_in_memory_gives_nothing_away() -> None:
+@pytest.mark.parametrize("task", TASKS)
+def test_a_place_in_memory_gives_nothing_away(task: str) -> None:
     places: dict[str, list[float]] = {"required": [], "forbidden": []}
     last_is_forbidden = []
-    for sample in ALL:
+    for sample in of(task):
         keys = [key for key, _ in memory_entries(sample)]
         for role, listed in (
             ("required", sample.required_keys),
             ("forbidden", sample.forbidden_keys),
         ):
             places[role] += [keys.index(key) / (len(keys) - 1) for key in listed]
-        if sample.task != "large":  # nearly all is forbidden there
-            last_is_forbidden.append(keys[-1] in sample.forbidden_keys)
+        last_is_forbidden.append(keys[-1] in sample.forbidden_keys)
     assert all(0.45 <= fmean(values) <= 0.55 for values in places.values())
-    assert 0.35 <= fmean(last_is_forbidden) <= 0.65
+    if task != "large":  # nearly all is forbidden there
+        assert 0.35 <= fmean(last_is_forbidden) <= 0.65
 
 
 def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
@@ -92,12 +105,45 @@ def test_a_seed_makes_the_same_and_a_part_the_same_of_it() -> None:
     assert other != of("large")
 
 
-@pytest.mark.parametrize("size", [40, 400])
-def test_a_large_memory_has_its_size(size: int) -> None:
-    for sample in samples(["large"], [size]):
+@pytest.mark.parametrize(("size", "share"), [(40, 0.15), (400, 0.01), (4000, 0.01)])
+def test_a_large_memory_has_its_size_and_near_misses(size: int, share: float) -> None:
+    cases = {case.id: case for case in load_cases()}
+    for sample in islice(samples(["large"], [size]), 12):
+        case, kind = cases[sample.metadata["case"]], sample.metadata["kind"]
         assert len(sample.memory) == size
-        assert len(sample.required_keys) <= 0.15 * size
-        assert set(sample.required_keys) <= set(sample.memory)
+        assert len(sample.required_keys) <= share * size
+        assert (case.deciding in sample.memory) is (kind == str(size))
+        near = [
+            key
+            for key, text in sample.memory.items()
+            if any(key.startswith(f"{own}_") for own in required_of(case.theme)[str(text)])
+        ]
+        assert len(near) >= (8 if size == 40 else 40)
+        assert not set(near) & set(sample.required_keys)
+
+
+def required_of(theme: str) -> Mapping[str, list[str]]:
+    """What the theme's required entries say, or once said -> their keys."""
+    keys: dict[str, list[str]] = defaultdict(list)
+    for case in load_cases():
+        if case.theme == theme:
+            for key, text in (*case.required.items(), (case.deciding, case.earlier.value)):
+                keys[text].append(key)
+    return keys
+
+
+def test_twins_of_a_premise_are_the_cases_own_or_differ_in_its_value_alone() -> None:
+    cases = {case.id: case for case in load_cases()}
+    in_own_words = []
+    for false, true in zip(of("false_premise", "false"), of("false_premise", "twin"), strict=True):
+        case = cases[false.metadata["case"]]
+        in_own_words.append(false.query == case.false_premise)
+        if in_own_words[-1]:
+            assert true.query == case.true_premise
+        else:
+            present = case.required[case.deciding]
+            assert false.query.replace(case.earlier.value, present) == true.query
+    assert 0.25 <= fmean(in_own_words) <= 0.75
 
 
 @pytest.mark.parametrize(
@@ -110,8 +156,69 @@ def test_a_large_memory_has_its_size(size: int) -> None:
             "earlier.value: equals the present one",
         ),
         ({"secret": {**CASE["secret"], "key": "nothing"}}, "secret.key: 'nothing' is not one of"),
+        ({"asks_for": CASE["marks"], "leave_out": ()}, "asks_for: 'warfarin' has a mark"),
     ],
 )
 def test_a_case_that_cannot_be(change: Mapping[str, Any], message: str) -> None:
     with pytest.raises(ValidationError, match=message):
         Case.model_validate({**CASE, **change})
+
+
+def held_back() -> tuple[Case, ...]:
+    return parse_cases(yaml.safe_load(HELD_BACK.read_text("utf-8")))
+
+
+def test_held_back_questions_are_shipped_without_their_labels() -> None:
+    shipped = (REPOSITORY / "dataset/memory_held_back/questions.jsonl").read_text("utf-8")
+    pairs = hold_back(samples(TASKS, [40], cases=held_back()))
+    assert [json.loads(line) for line in shipped.splitlines()] == [
+        question.model_dump(mode="json", exclude_defaults=True) for question, _ in pairs
+    ]
+    for question, key in pairs:
+        assert {*question.metadata} == {"canary"}
+        assert not question.required_keys + question.forbidden_keys + question.neutral_keys
+        assert (question.id, question.query, question.memory) == (key.id, key.query, key.memory)
+        assert key.metadata["expects"] or not key.required_keys
+        assert key.task not in question.id
+
+
+def test_nothing_that_is_packaged_has_labels_of_the_held_back_cases() -> None:
+    wheel = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["tool"]["hatch"]
+    wheel = wheel["build"]["targets"]["wheel"]
+    packaged = [
+        file
+        for folder in (*wheel["packages"], *wheel["force-include"])
+        for file in (REPOSITORY / folder).rglob("*")
+        if file.is_file()
+    ]
+    assert HELD_BACK not in packaged
+    ids = [case.id.encode() for case in held_back()]
+    assert not [file for file in packaged if any(case in file.read_bytes() for case in ids)]
+    assert not {case.id for case in held_back()} & {case.id for case in load_cases()}
+
+
+def test_the_datasheet_names_this_version_and_the_canary() -> None:
+    digest = sha256()
+    for name in ("cases.yaml", "languages.yaml"):
+        text = (PACKAGE / name).read_text("utf-8")
+        assert CANARY in text
+        digest.update(text.encode())
+    for sample in ALL:
+        digest.update(sample.model_dump_json(exclude_defaults=True).encode())
+    sheet = (PACKAGE / "DATASHEET.md").read_text("utf-8")
+    assert CANARY in sheet
+    assert f"Version 2 (sha256 {digest.hexdigest()})" in sheet
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ({}, "cases: a list, as in cases.yaml"),
+        ({"cases": [{**CASE, "id": "a", "marks": ["quinine"]}]}, "case a: marks .* are not in"),
+        ({"cases": [CASE, 3]}, "case 2: "),
+        ({"cases": [{**CASE, "quest": 1}]}, "quest: no such key; did you mean 'query'|quest"),
+    ],
+)
+def test_a_file_of_cases_that_cannot_be_read(content: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        parse_cases(content)
