@@ -31,9 +31,16 @@ def kept(folder: RunFolder) -> dict[str, Record]:
 
 
 @pytest.mark.parametrize(
-    ("n_sessions", "n_turns"), [(20, 4), pytest.param(200, 10, marks=pytest.mark.night)]
+    ("n_sessions", "n_turns", "executor"),
+    [
+        (20, 4, "local"),
+        pytest.param(200, 10, "local", marks=pytest.mark.night),
+        pytest.param(40, 6, "ray", marks=pytest.mark.night),
+    ],
 )
-def test_no_kept_turn_is_asked_again(tmp_path: Path, n_sessions: int, n_turns: int) -> None:
+def test_no_kept_turn_is_asked_again(
+    tmp_path: Path, n_sessions: int, n_turns: int, executor: str
+) -> None:
     rows = [
         {"id": f"s{n}", "turns": [f"Message {k} of session {n}" for k in range(n_turns)]}
         for n in range(n_sessions)
@@ -51,7 +58,8 @@ def test_no_kept_turn_is_asked_again(tmp_path: Path, n_sessions: int, n_turns: i
                 "server": {"max_in_flight": IN_FLIGHT},
                 "judging": {"cache": str(tmp_path / "calls.sqlite")},
                 "out": str(tmp_path / "out"),
-                "executor": "local",
+                "cluster": {"num_cpus": 2},
+                "executor": executor,
             }
         )
         config = tmp_path / "job.json"
@@ -60,7 +68,7 @@ def test_no_kept_turn_is_asked_again(tmp_path: Path, n_sessions: int, n_turns: i
             wait_for(server, n_sessions * n_turns // 2, process)
             children = psutil.Process(process.pid).children(recursive=True)
             process.kill()
-        gone(children, limit_s=10)
+        gone(children, limit_s=10 if executor == "local" else 60)
         before, answered = kept(run_folder(tmp_path)), server.stats()["n_answered"]
         with evaluating(config, tmp_path / "log") as process:
             assert process.wait(300) == 0, (tmp_path / "log").read_text()[-2000:]

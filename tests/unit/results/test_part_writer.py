@@ -255,3 +255,19 @@ def test_a_store_that_takes_no_quick_writes_of_one_file_gets_another(
     asyncio.run(write())
     assert len(folder.parts()) == 3
     assert len(units(folder)) == 48
+
+
+def test_an_urgent_row_waits_for_no_other_and_its_parts_stay_small(
+    folder: WatchedFolder, blocks: Blocks
+) -> None:
+    def stopped_clock() -> float:
+        return 0.0  # by which no other row would be due again
+
+    async def write_in_turn() -> None:
+        writer = PartWriter(folder, RECORDS, 1, stopped_clock, most_rows=4, is_urgent=True)
+        for block in blocks(10, rows=1):
+            await asyncio.wait_for(writer.write(block), 5.0)
+
+    asyncio.run(write_in_turn())
+    assert folder.writes == [1, 2, 3, 4, 1, 2, 3, 4, 1, 2]
+    assert folder.records().count_rows() == 10
