@@ -30,7 +30,7 @@ from memray_eval.execution.affect_stage import DEGRADED_TRAITS
 from memray_eval.execution.progress import RunTelemetry
 from memray_eval.execution.run_manifest import own_code_of, rubrics_of, temperatures_of
 from memray_eval.execution.run_plan import RunPlan, RunSpec
-from memray_eval.execution.spending import spending_so_far
+from memray_eval.execution.spending import killed_sessions, spending_so_far
 from memray_eval.judges.accounts import is_embedded
 from memray_eval.judges.batches.journal import BatchJournal
 from memray_eval.judges.limits.budget import NOTHING
@@ -129,6 +129,7 @@ def _summarise_records(
         decided=telemetry.decided,
         cost_usd=None if spent is None else spent.known_usd,
         unpriced_calls=0 if spent is None else spent.unpriced_calls,
+        killed_sessions=0 if spent is None else killed_sessions(folder, plan.n_before + 1),
         prompt_cache=reduced.prompt_cache,
         served_models=served,
         unknown_marks=marks,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -22,10 +22,9 @@ from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
-from memray_eval.execution.spending import SpendingBook, spending_before
+from memray_eval.execution.spending import SpendingBook, paid_for, spending_before
 from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
-from memray_eval.judges.limits.budget import Spending
 from memray_eval.judges.router import calls_a_record
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.sinks import import_ahead, send_run, write_summary
@@ -206,12 +205,12 @@ class RunSession:
 
     def _run_stages(self, counter: RunCounter, quiet: bool) -> None:
         display = RunDisplay(counter, self._outline(), lambda: self._phase)
-        try:
-            with display.showing(quiet):
-                self._executor.run(counter, self._enter_phase, display.waiting)
-        finally:
-            if self.spec.calls_judges and not self.spec.budget.is_set:
-                self._book_spending(counter, self.plan.n_before)
+        book: AbstractContextManager[None] = nullcontext()
+        if self.spec.calls_judges and not self.spec.budget.is_set:  # a budget's ledger keeps it
+            keeper = SpendingBook(self.folder.path, self.plan.n_before + 1)
+            book = keeper.kept(lambda: paid_for(counter.telemetry().calls))
+        with book, display.showing(quiet):
+            self._executor.run(counter, self._enter_phase, display.waiting)
 
     def _outline(self) -> RunOutline:
         """The facts that the display shows of the run."""
@@ -246,23 +245,6 @@ class RunSession:
     def _enter_phase(self, phase: Phase) -> None:
         self._phase = phase
         self._write_manifest("running")
-
-    def _book_spending(self, counter: RunCounter, n_before: int) -> None:
-        """Adds up what a session without a budget paid: a later one may have one. A session that is
-        killed adds nothing."""
-        # Ray has ended, or the folder is out of reach: the error that ended the session counts
-        with suppress(Exception):
-            book = self.folder.read_spending()
-            if book.get("sessions", 0) < n_before:
-                return  # an earlier one kept none: its scores tell more
-            calls = counter.telemetry().calls
-            paid = Spending(
-                usd=book.get("usd", 0.0) + calls.get("cost_usd", 0.0),
-                tokens=book.get("tokens", 0)
-                + sum(calls.get(kind, 0) for kind in ("input_tokens", "output_tokens")),
-                unpriced_calls=book.get("unpriced_calls", 0) + calls.get("unpriced_calls", 0),
-            )
-            SpendingBook(self.folder.path, n_before + 1).write_now(paid)
 
     def _stages(self) -> tuple[str, ...]:
         """The stages that this run has."""

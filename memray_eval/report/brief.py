@@ -68,7 +68,13 @@ def _parts(summary: Summary, path: str) -> Iterator[Content]:
     yield ""
     cost, unpriced = "", summary.unpriced_calls
     if summary.cost_usd is not None or unpriced:
-        cost = f", and judge calls for {cost_text(summary.cost_usd, unpriced)}"
+        paid = cost_text(summary.cost_usd, unpriced)
+        if (n := summary.killed_sessions) and not unpriced:
+            paid = f"at least {paid}"
+        cost = f", and judge calls for {paid}"
+        if n:
+            which = "a killed session" if n == 1 else f"{n} killed sessions"
+            cost += f" (without the last seconds of {which})"
     yield f"{summary.total_s:.1f} s in all{cost}. The run is in {path}"
     yield from _next_steps(summary, path)
 
