@@ -26,7 +26,7 @@ from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
-from memray_eval.errors import ConfigError, describe_error
+from memray_eval.errors import ConfigError, describe_error, reason_of
 
 ENTRY_POINTS = "memray_eval"
 _MODULE = "memray_eval_own_"
@@ -154,7 +154,7 @@ def read_own_file(path: str) -> OwnFile:
         except FileNotFoundError:
             raise ConfigError(f"no file {path}") from None
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"cannot read {folder / name}: {error}") from None
+            raise ConfigError(f"cannot read {folder / name}: {reason_of(error)}") from None
         except (SyntaxError, ValueError) as error:
             line = getattr(error, "lineno", None)
             where = f"{folder / name}, line {line}" if line else f"{folder / name}"

@@ -16,7 +16,7 @@ from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
 from memray_eval.datasets.own_rows import to_rows, write_rows
 from memray_eval.datasets.scan import read_samples
-from memray_eval.errors import ConfigError, describe_error
+from memray_eval.errors import ConfigError, describe_error, without_advice
 from memray_eval.execution import runs
 from memray_eval.execution.prepare.origins import find_origin, follow_origin
 from memray_eval.execution.prepare.resolve import resolve_reading
@@ -129,7 +129,7 @@ def score(
 
         me.score("How do I rest?", "Sleep early.", ["readability_score"])
     """
-    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out:
+    with tempfile.TemporaryDirectory(prefix="memray_eval_score_") as out, without_advice():
         done = evaluate(
             [{"query": query, "response": response, **fields}],
             metrics,

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import names_a_file
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.ports import PublishedFiles, no_adaptation
 from memray_eval.storage.paths import locate, open_reader
 from memray_eval.types import Candidate, Prompt, Sample
@@ -183,7 +183,7 @@ def prompt_text(path: str) -> str:
     except FileNotFoundError:
         raise ConfigError(f"prompt: no file {path}") from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"prompt: cannot read {path}: {error}") from None
+        raise ConfigError(f"prompt: cannot read {path}: {reason_of(error)}") from None
     if not text:
         raise ConfigError(f"prompt: {path} is empty")
     return text

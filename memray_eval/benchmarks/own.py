@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from memray_eval.benchmarks import Suite, all_suites, get_suite
 from memray_eval.config.problems import describe, nearest
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, names_a_text_file
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import OwnObject, find_own_object, split_reference
 from memray_eval.metric import Metric
 from memray_eval.types import Candidate, Message, Prompt, Sample
@@ -171,7 +171,7 @@ def _read_text(key: str, text: str) -> str:
     try:
         return Path(text).read_text("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"suite.{key}: cannot read {text}: {error}") from None
+        raise ConfigError(f"suite.{key}: cannot read {text}: {reason_of(error)}") from None
 
 
 def _parse(text: str, what: str) -> jinja2.Template | None:

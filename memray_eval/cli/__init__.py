@@ -24,7 +24,7 @@ from memray_eval.cli import (  # noqa: F401 (their commands join the app)
     view,
 )
 from memray_eval.cli.app import GROUPS, app, escape_what_cannot_be_shown, say
-from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted
+from memray_eval.errors import BatchesUnderWay, EvalError, Interrupted, reason_of
 from memray_eval.execution.interrupts import handle_termination
 
 # --help shows a group where its first command stands
@@ -49,7 +49,7 @@ def program() -> NoReturn:
             pass
         except OSError as error:
             with suppress(OSError):
-                say(f"error: the output cannot be written: {error}")
+                say(f"error: the output cannot be written: {reason_of(error)}")
             code = EvalError.exit_code
     os._exit(code)
 

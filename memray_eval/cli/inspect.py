@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from datetime import date
-from difflib import get_close_matches
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -26,6 +25,7 @@ from memray_eval.cli.app import (
 from memray_eval.cli.options import JobOptions, argument, column_overrides, flag, option
 from memray_eval.config.environment import calls_file, keys_set
 from memray_eval.config.loading import load_config
+from memray_eval.config.problems import suggest
 from memray_eval.config.schema import RunConfig
 from memray_eval.config.sections import EngineConfig
 from memray_eval.errors import ConfigError
@@ -185,8 +185,7 @@ def list_metrics(
     elif name in metrics:
         show("\n".join(page_lines(metrics[name])))
     else:
-        near = ", ".join(get_close_matches(name, metrics)) or ", ".join(metrics)
-        raise ConfigError(f"no metric {name!r}; did you mean: {near}")
+        raise ConfigError(f"no metric {name!r}; {suggest(name, metrics)}")
 
 
 @list_app.command("suites")

@@ -14,7 +14,7 @@ from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
 from memray_eval.config.strict_yaml import parse_yaml
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
 
 PATH_FIELDS = ("dataset", "templates", "errata", "out")
@@ -106,7 +106,7 @@ def _read_yaml(path: Path) -> dict[str, Any]:
             f"{', '.join(shipped_jobs())}"
         ) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read {path}: {error}") from None
+        raise ConfigError(f"cannot read {path}: {reason_of(error)}") from None
     except yaml.YAMLError as error:
         raise ConfigError(f"{path} is not valid YAML: {error}") from None
     if not isinstance(data, dict):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Annotated, Any, Literal, NotRequired
 
 from pydantic import (
+    AfterValidator,
     BeforeValidator,
     ConfigDict,
     Field,
@@ -24,7 +25,19 @@ from memray_eval.types import Frozen, Stream
 EMBEDDED = "embedded"
 _WITH_METRIC = re.compile(r"([A-Za-z_]\w*)=(.+)", re.DOTALL)
 
-Jury = str | tuple[str, ...]  # one judge, or several who vote
+
+def _refuse_twice(judges: str | tuple[str, ...]) -> str | tuple[str, ...]:
+    """Raises ValueError for a judge that is named twice: it would have one vote."""
+    for name in judges if isinstance(judges, tuple) else ():
+        if (n := judges.count(name)) > 1:
+            raise ValueError(
+                f"{name} is named {n} times; name it once (judging.repeats: {n} asks each as often)"
+            )
+    return judges
+
+
+# One judge, or several who vote
+Jury = Annotated[str | tuple[str, ...], AfterValidator(_refuse_twice)]
 Provider = Literal["openai", "anthropic", "google"]
 OnJudgeFailure = Literal["error", "string_match", "zero", "default"]
 Positive = Annotated[float, Field(gt=0)]
@@ -433,7 +446,7 @@ class JudgingConfig(Frozen):
     parameters: dict[str, Any] = Field(default_factory=dict)
     """Further fields of each request, such as `temperature` or `reasoning_effort`, null for none;
     under PROVIDER/MODEL or SERVER/MODEL those of that judge alone."""
-    fallbacks: tuple[str, ...] = ()
+    fallbacks: Annotated[tuple[str, ...], AfterValidator(_refuse_twice)] = ()
     """Judges to ask, in order, where one gives no verdict."""
     on_judge_failure: OnJudgeFailure = "error"
     """What a response without a verdict gets: `error` (no value), or for metrics that have it

@@ -22,7 +22,7 @@ from memray_eval.execution.run_log import RunLog, keep_run_log
 from memray_eval.execution.run_manifest import build_manifest
 from memray_eval.execution.run_plan import RunPlan
 from memray_eval.execution.run_summary import inapplicable_metrics, summarise_run
-from memray_eval.execution.spending import SpendingBook, paid_for, spending_before
+from memray_eval.execution.spending import SpendingBook, paid_for, resume_command, spending_before
 from memray_eval.execution.stopping import ScoredUnits, StopWatch, scored_units
 from memray_eval.execution.waiting import no_waiting, show_waiting
 from memray_eval.judges.router import calls_a_record
@@ -39,7 +39,8 @@ class RunResult:
     """A run that ended, with the exit code its failures call for; `stopped` says why, when it ended
     early, `is_decided` that this was because its `stop_at` was decided, `has_failed` that more
     units failed than are tolerated, and `warnings` what else calls for exit code 1. `n_missing`
-    units were planned and are not in the records of a run that went to its end."""
+    units were planned and are not in the records of a run that went to its end. `resume_command`
+    goes on with it."""
 
     folder: RunFolder
     summary: Summary
@@ -49,6 +50,7 @@ class RunResult:
     has_failed: bool = False
     warnings: tuple[str, ...] = ()
     n_missing: int = 0
+    resume_command: str = ""
 
 
 class RunSession:
@@ -75,7 +77,7 @@ class RunSession:
                 batches = self._leave_batches()
                 text = (
                     f"Interrupted by {ending.number.name}: {self._finished_units()}. {batches}"
-                    f"{self._go_on}"
+                    f"{self._go_on()}"
                 )
                 raise Interrupted(text, ending.exit_code) from None
             except BaseException as error:
@@ -84,7 +86,7 @@ class RunSession:
                 self._record_end(
                     status, str(ours) if isinstance(ours, EvalError) else describe_error(ours)
                 )
-                ours.add_note(self._go_on)
+                ours.add_note(self._go_on(str(ours)))
                 if ours is error:
                     raise
                 raise ours from error
@@ -136,7 +138,15 @@ class RunSession:
         is_decided = telemetry.decided is not None
         exit_code = int(bool((stopped and not is_decided) or has_failed or warnings))
         return RunResult(
-            self.folder, summary, exit_code, stopped, is_decided, has_failed, warnings, n_missing
+            self.folder,
+            summary,
+            exit_code,
+            stopped,
+            is_decided,
+            has_failed,
+            warnings,
+            n_missing,
+            resume_command(self.folder, self.spec.budget, stopped),
         )
 
     def _scored_before(self, watch: StopWatch) -> list[ScoredUnits]:
@@ -167,9 +177,8 @@ class RunSession:
                 print(escape_controls(line), file=sys.stderr, flush=True)
         return replace(result, summary=self.folder.read_summary())
 
-    @property
-    def _go_on(self) -> str:
-        return f"Go on with `memray-eval resume {self.folder.path}`."
+    def _go_on(self, stopped: str | None = None) -> str:
+        return f"Go on with `{resume_command(self.folder, self.spec.budget, stopped)}`."
 
     def _finished_units(self) -> str:
         """The progress of the run, for the last line of one that was interrupted."""
@@ -195,7 +204,7 @@ class RunSession:
         """Ends this process, while it can still be ended in order."""
         self._record_end("failed", reason)
         print(
-            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on}"),
+            escape_controls(f"error: {reason}; {self._finished_units()}. {self._go_on()}"),
             file=sys.stderr,
             flush=True,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -16,7 +17,7 @@ from memray_eval.analysis.score_table import ScoreTable, score_columns
 from memray_eval.config.sections import Budget
 from memray_eval.errors import EvalError
 from memray_eval.judges.batches.journal import BatchJournal, spent_in_batches
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.log_once import log_once
 from memray_eval.results.run_folder import RECORDS, RESPONSES, SPENDING, RunFolder
 
@@ -100,8 +101,8 @@ def spending_so_far(folder: RunFolder, sessions: int) -> Spending:
 
 
 def _live_spending(folder: RunFolder, sessions: int, in_batches: Spending) -> Spending:
-    """The part of it that was paid call by call. If a session's book was not closed (it was killed),
-    at least what the scores cost."""
+    """The part of it that was paid call by call. If a session was killed, at least what the scores
+    cost."""
     book = folder.read_spending()
     booked = Spending.model_validate({key: book[key] for key in _BOOKED if key in book})
     if not killed_sessions(folder, sessions):
@@ -121,6 +122,16 @@ def spending_in_scores(folder: RunFolder) -> Spending:
             tokens += sum(pc.sum(scores.column(name)).as_py() or 0 for name in _TOKENS)
             unpriced += pc.sum(scores.column("unpriced_calls")).as_py() or 0
     return Spending(usd=usd, tokens=tokens, unpriced_calls=unpriced)
+
+
+def resume_command(folder: RunFolder, budget: Budget, stopped: str | None) -> str:
+    """The command that goes on with a run; one that its budget stopped needs a larger one."""
+    command = f"memray-eval resume {shlex.quote(folder.path)}"
+    if NO_MONEY not in (stopped or ""):
+        return command
+    limits = budget.model_dump(exclude_none=True)
+    larger = (f" --set budget.{kind}={2 * limit or 1:.12g}" for kind, limit in limits.items())
+    return command + "".join(larger)
 
 
 def spending_before(folder: RunFolder, sessions: int, budget: Budget) -> Spending:

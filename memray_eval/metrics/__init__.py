@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import cache
 from types import ModuleType
 
+from memray_eval.config.problems import suggest
 from memray_eval.config.sections import MetricOptions
 from memray_eval.errors import ConfigError
 from memray_eval.metric import JudgedMetric, Metric
@@ -51,7 +52,7 @@ def pick(names: Iterable[str], options: MetricOptions = DEFAULTS) -> tuple[Metri
     chosen: dict[str, Metric] = {}
     for name in names:
         if name not in available:
-            raise ConfigError(f"no metric {name!r}; there are: {', '.join(available)}")
+            raise ConfigError(f"no metric {name!r}; {suggest(name, available)}")
         chosen[name] = available[name]
         if (fit := options.questions.get(name)) is not None:
             chosen[name] = metric_by_questions(chosen[name], fit)

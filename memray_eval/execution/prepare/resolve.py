@@ -19,7 +19,13 @@ from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
+from memray_eval.config.sections import (
+    AffectConfig,
+    JudgingConfig,
+    MetricOptions,
+    NamedServer,
+    most_of,
+)
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
@@ -60,6 +66,7 @@ def resolve(
     metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
+    _check_affect_values(config.affect)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
@@ -243,12 +250,10 @@ def _affect_judges(
     }
 
 
-def check_affect(spec: RunSpec) -> None:
-    """Raises ConfigError for weights, backends or keys that would fail every sample."""
-    affect = spec.affect
-    if not spec.adds_affect:
-        return
-    normalised_weights(affect.speech_weight, affect.text_weight)
+def _check_affect_values(affect: AffectConfig) -> None:
+    """Raises ConfigError for weights and backends that there are not, also if affect is off."""
+    if affect.enabled or affect.speech_weight or affect.text_weight:
+        normalised_weights(affect.speech_weight, affect.text_weight)
     for key, name, backends in (
         ("emotion", affect.emotion, (JUDGE, f"{TRANSFORMERS}MODEL", OFF)),
         ("speech", affect.speech, (f"{TRANSFORMERS}MODEL", "openai", "uniform")),
@@ -259,6 +264,13 @@ def check_affect(spec: RunSpec) -> None:
         if name not in backends and not (is_model and f"{TRANSFORMERS}MODEL" in backends):
             reason = WITHDRAWN.get(name, "is no backend")
             raise ConfigError(f"affect.{key}: {name!r} {reason}; there are: {', '.join(backends)}")
+
+
+def check_affect(spec: RunSpec) -> None:
+    """Raises ConfigError for a key that speech needs and that is not set."""
+    affect = spec.affect
+    if not spec.adds_affect:
+        return
     synthesis = choose_synthesis(affect.tts, affect.base_url)
     if affect.hears and (synthesis == "openai" or affect.speech == "openai"):
         server_key(affect.base_url, affect.api_key_env, "affect (speech by openai)")

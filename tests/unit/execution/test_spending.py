@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 
 from memray_eval.execution import spending
-from memray_eval.execution.spending import SpendingBook, killed_sessions, spending_in_scores, spending_so_far
+from memray_eval.execution.spending import (
+    SpendingBook,
+    killed_sessions,
+    spending_in_scores,
+    spending_so_far,
+)
 from memray_eval.judges.limits.budget import Spending
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
