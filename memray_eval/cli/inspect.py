@@ -199,6 +199,28 @@ def list_suites() -> None:
             show(f"{'':<16} baselines: {', '.join(suite.baselines)}")
 
 
+@list_app.command("providers")
+def list_providers() -> None:
+    """List who can judge and answer: what each needs, where it is, and how a model is named."""
+    from memray_eval.config.environment import LOCAL_SERVERS, PROVIDERS
+
+    rows = [("provider", "needs", "address", "a model")]
+    for name, facts in PROVIDERS.items():
+        extra = f", memray-eval[{name}]" if facts.extra else ""
+        other = f"{facts.address} or ${facts.url_variable}"
+        rows.append((name, f"${facts.key_variable}{extra}", other, f"--judge {name}/MODEL"))
+    for name, url in LOCAL_SERVERS.items():
+        rows.append((name, "a running server", url, f"--judge or --model {name}/MODEL"))
+    form = "--judge or --model MODEL@URL, or URL of one model"
+    rows.append(("any other", "OpenAI's protocol", "URL", form))
+    rows.append(("embedded", "nothing", "this machine", "--judge or --model embedded"))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True))
+        show("  ".join(cells).rstrip())
+    show("With a key, limits or a price: servers: {NAME: {url: URL, api_key_env: VARIABLE}}")
+
+
 @list_app.command("judges")
 def list_judges(
     models: str | None = option("Use this table of judges instead of the built-in one."),

@@ -13,6 +13,8 @@ from pydantic import ValidationError
 from memray_eval.config.problems import describe
 from memray_eval.config.schema import DEFAULT_OUT, JobFile, RunConfig
 from memray_eval.config.sections import names_a_file, names_a_text_file, split_metric
+from memray_eval.config.server_models import choose_model
+from memray_eval.config.servers import rename_models
 from memray_eval.config.strict_yaml import parse_yaml
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import split_reference
@@ -49,6 +51,7 @@ def load_config(
     for key, value in laid_over.items():
         if value is not None:
             _put(data, key, _resolve_paths(key, value, Path.cwd()))
+    data = rename_models(data, choose_model)
     try:
         return JobFile.model_validate(data).expand()
     except ValidationError as error:

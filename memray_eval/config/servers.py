@@ -1,33 +1,110 @@
-"""The named servers of a job: those that users' functions make, and pools of several servers. A
-judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds a path."""
+"""The named servers of a job: those that users' functions and addresses make, and pools of several
+servers. A judge or candidate `my_judge.py:ask` becomes my_judge/ask, so that no figure's name holds
+a path, and `gemma3@http://lab:8000/v1` lab-8000/gemma3."""
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
+from memray_eval.config.environment import LOCAL_SERVERS
 from memray_eval.config.problems import nearest
 from memray_eval.config.sections import EMBEDDED, NamedServer
 from memray_eval.extensions import entry_points, split_reference
 
 BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
+_URL = re.compile(r"(?:(?P<model>.+)@)?(?P<url>https?://\S+)")
+_JUDGES = (("judge", None), ("judging", "fallbacks"), ("affect", "judge"))
+
+
+def split_address(name: str) -> tuple[str, str] | None:
+    """The model ("" if none is named) and the server's address of MODEL@URL or URL, which ends in
+    /v1 where it has no path; None for another name."""
+    if (match := _URL.fullmatch(name)) is None:
+        return None
+    url = match["url"].rstrip("/")
+    return match["model"] or "", url if urlsplit(url).path else f"{url}/v1"
+
+
+def name_candidate(model: str) -> str:
+    """What a candidate of the command line is called, by its model."""
+    named, url = split_address(model) or (model, "")
+    return Path(named).name if named else _server_at(url)
+
+
+def rename_models(data: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    """A job's keys with each model's name in them renamed: of judges, candidates, embeddings."""
+    named = _rename_judges(data, rename)
+    if isinstance(embedding := named.get("embedding"), dict):
+        named["embedding"] = _rename_in(embedding, "model", rename)
+    if isinstance(candidates := named.get("candidates"), list | tuple):
+        named["candidates"] = [
+            _rename_in(entry, "model", rename) if isinstance(entry, dict) else entry
+            for entry in candidates
+        ]
+    return named
+
+
+def _rename_judges(data: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
+    named = dict(data)
+    for section, key in _JUDGES:
+        if key is None:
+            named = _rename_in(named, section, rename)
+        elif isinstance(named.get(section), dict):
+            named[section] = _rename_in(named[section], key, rename)
+    return named
+
+
+def _rename_in(
+    section: Mapping[str, Any], key: str, rename: Callable[[str], str]
+) -> dict[str, Any]:
+    """A section with the name, names or names by metric of one of its keys renamed."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: renamed(judge) for name, judge in value.items()}
+        if isinstance(value, list | tuple):
+            return [renamed(judge) for judge in value]
+        return rename(value) if isinstance(value, str) else value
+
+    return {**section, key: renamed(section[key])} if key in section else dict(section)
+
+
+def _server_at(url: str) -> str:
+    """A server's name by its address, such as lab-8000 or at-127-0-0-1-8000."""
+    name = re.sub(r"\W+", "-", urlsplit(url).netloc.rpartition("@")[2]).strip("-")
+    return name if name[:1].isalpha() else f"at-{name}"
+
+
+def _name_served(name: str, servers: dict[str, Any]) -> str:
+    """NAME/MODEL for MODEL@URL, whose server joins the others, as those of LOCAL_SERVERS do that
+    are named. Raises ValueError if there is another server of its name."""
+    if (address := split_address(name)) is not None:
+        model, url = address
+        server = _server_at(url)
+        namesake = servers.setdefault(server, {"url": url})
+        known = namesake.get("url") if isinstance(namesake, dict) else namesake.url
+        if known != url:
+            raise ValueError(f"{name}: there is a server {server!r} at {known}; name this one")
+        return f"{server}/{model}"
+    server, slash, _ = name.partition("/")
+    if slash and server in LOCAL_SERVERS:
+        servers.setdefault(server, {"url": LOCAL_SERVERS[server]})
+    return name
 
 
 def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     """A job's keys with the functions that it names as judges and candidates behind `servers`.
     Raises ValueError if two files would be servers of one name."""
     servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
-    named = dict(data)
-    if "judge" in named:
-        named["judge"] = _name_functions(named["judge"], servers)
-    for section, key in (("judging", "fallbacks"), ("affect", "judge")):
-        if isinstance(named.get(section), dict) and named[section].get(key):
-            judges = _name_functions(named[section][key], servers)
-            named[section] = {**named[section], key: judges}
+    named = rename_models(data, lambda name: _name_served(name, servers))
+    named = _rename_judges(named, lambda name: _name_function(name, servers))
     if isinstance(candidates := named.get("candidates"), list | tuple):
         suite = str(data.get("suite", ""))
         named["candidates"] = [_name_candidate(entry, suite, servers) for entry in candidates]
@@ -42,9 +119,19 @@ def _name_candidate(entry: Any, suite: str, servers: dict[str, Any]) -> Any:
         raise ValueError(
             f"candidates: {model}: write it as {{baseline: {model.partition('/')[2]}}}"
         )
+    if not isinstance(model, str):
+        return entry
     # A server may call a model llama3:latest
-    if isinstance(model, str) and (entry.get("backend") == "code" or ".py:" in model):
-        return {**entry, "model": _name_functions(model, servers)}
+    backend = entry.get("backend", "vllm")
+    if backend == "code" or ".py:" in model:
+        return {**entry, "model": _name_function(model, servers)}
+    is_served = backend != "vllm" or model.partition("/")[0] in servers
+    if ":" in model and not is_served and not os.path.exists(model):
+        raise ValueError(
+            f"candidates: {model!r} has a colon, as only a server's model has: write "
+            f"ollama/{model} or {model}@URL, or take the job `server`: "
+            f"`memray-eval run server --model {model}`"
+        )
     return entry
 
 
@@ -60,14 +147,10 @@ def _to_baseline(entry: Mapping[str, Any], suite: str, servers: dict[str, Any]) 
     return {"name": entry.get("name", name), "model": f"{BASELINE}/{name}", "backend": "code"}
 
 
-def _name_functions(value: Any, servers: dict[str, Any]) -> Any:
-    """A judge, a jury or judges by metric, their functions as those of servers, which are put
-    beside the others."""
-    if isinstance(value, Mapping):
-        return {key: _name_functions(judge, servers) for key, judge in value.items()}
-    if isinstance(value, list | tuple):
-        return [_name_functions(judge, servers) for judge in value]
-    if not isinstance(value, str) or value in WORDS or value.startswith(f"{EMBEDDED}:"):
+def _name_function(value: str, servers: dict[str, Any]) -> str:
+    """SERVER/FUNCTION for a judge or candidate that is a function, whose server joins the
+    others."""
+    if value in WORDS or value.startswith(f"{EMBEDDED}:"):
         return value
     reference = split_reference(entry_points().get(value, value))
     if reference is None or not reference[1]:

@@ -273,7 +273,7 @@ def test_a_probe_that_ends_in_an_unknown_error_has_failed() -> None:
         ([], 10, 10),
         ([], 600, 600),  # its user knows that it starts slowly
         ([None], 300, 300),
-        ([DOWN], 300, 300),  # a 503 is from somebody
+        ([JudgeError("400")], 300, 300),  # somebody says that
     ],
 )
 def test_a_judge_that_was_never_reached_is_waited_for_a_short_time(
