@@ -343,7 +343,7 @@ def _served_notes(served: Sequence[ServedModel], marks: Mapping[str, int]) -> It
         counts = ", ".join(f"{model.model} ({model.n:,})" for model in models)
         yield (
             f"{models[0].of} {models[0].name} answered as {len(models)} models: {counts}. "
-            "`memray-eval report --full` prints the figures of each."
+            "`memray-eval report --full RUN` prints the figures of each."
         )
     if marks:
         yield (
