@@ -76,8 +76,9 @@ def reason_of(error: Exception) -> str:
 def may_pass_again(cause: str) -> bool:
     """False for an error of code, which the same input raises again."""
     kind = getattr(builtins, cause.partition(":")[0], None)
-    is_of_code = isinstance(kind, type) and issubclass(kind, Exception)
-    return not is_of_code or issubclass(kind, OSError | RuntimeError)
+    if not isinstance(kind, type) or not issubclass(kind, Exception):
+        return True
+    return issubclass(kind, OSError | RuntimeError)
 
 
 class EvalError(Exception):

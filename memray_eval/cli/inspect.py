@@ -209,8 +209,8 @@ def list_providers() -> None:
         extra = f", memray-eval[{name}]" if facts.extra else ""
         other = f"{facts.address} or ${facts.url_variable}"
         rows.append((name, f"${facts.key_variable}{extra}", other, f"--judge {name}/MODEL"))
-    for name, url in LOCAL_SERVERS.items():
-        rows.append((name, "a running server", url, f"--judge or --model {name}/MODEL"))
+    for server, url in LOCAL_SERVERS.items():
+        rows.append((server, "a running server", url, f"--judge or --model {server}/MODEL"))
     form = "--judge or --model MODEL@URL, or URL of one model"
     rows.append(("any other", "OpenAI's protocol", "URL", form))
     rows.append(("embedded", "nothing", "this machine", "--judge or --model embedded"))

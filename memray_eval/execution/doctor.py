@@ -10,7 +10,7 @@ from datetime import date
 from typing import Literal
 
 from memray_eval.config.environment import MEND, api_key, cache_dir, is_installed, keys_set
-from memray_eval.config.sections import EMBEDDED, ClusterConfig, EngineConfig
+from memray_eval.config.sections import EMBEDDED, ClusterConfig, EmbeddingConfig, EngineConfig
 from memray_eval.config.server_models import check_served
 from memray_eval.datasets.sources import whole
 from memray_eval.errors import ConfigError, EvalError
@@ -33,7 +33,7 @@ from memray_eval.metrics import all_metrics
 from memray_eval.models.embedded_model import model_dir
 from memray_eval.models.embeddings import LOCAL_PACKAGE
 from memray_eval.sinks import check_sinks
-from memray_eval.types import Frozen
+from memray_eval.types import Candidate, Frozen
 
 MIN_DISK_GIB = 2.0
 MIN_SHM_GIB = 1.0
@@ -215,7 +215,8 @@ def _check_servers(spec: RunSpec) -> Iterator[Check]:
             if (url := own_server(judge, spec.judging)) is not None:
                 model = judge.partition("/")[2]
                 asked[model, url] = key_variable(judge, spec.judging)
-    for section in (*spec.candidates, spec.embedding):
+    sections: list[Candidate | EmbeddingConfig] = [*spec.candidates, spec.embedding]
+    for section in sections:
         if section.base_url is not None:
             asked[section.model.removeprefix("openai/"), section.base_url] = section.api_key_env
     for (model, url), variable in asked.items():

@@ -55,8 +55,8 @@ class FailedCalls:
         texts = table.column("error").filter(rows).fill_null("no reason was given")
         coded = texts.dictionary_encode()
         causes = list(causes_of(coded.dictionary))
-        failed = pa.table({"text": coded.indices, "metric": table.column("metric").filter(rows)})
-        counted = failed.group_by(["text", "metric"]).aggregate([([], "count_all")])
+        by_metric = pa.table({"text": coded.indices, "metric": table.column("metric").filter(rows)})
+        counted = by_metric.group_by(["text", "metric"]).aggregate([([], "count_all")])
         for row in counted.to_pylist():
             self._n[kind][causes[row["text"]], row["metric"]] += row["count_all"]
 
