@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -84,6 +85,7 @@ def _text(
 
 
 _SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
+_LETTER = 8  # pixels of a letter's width, about
 _LANE = 13  # pixels for one candidate in such a row
 
 
@@ -236,15 +238,29 @@ def forest_row(
 
 
 def forest_axis(axis: Axis) -> Markup:
-    """The scale below such rows, in percent."""
+    """The scale below such rows, in percent, with as many labels as have room."""
     width = axis.end + axis.start
-    parts = []
-    for value in ticks(axis.low, axis.high, 4):
-        at, text = axis.at(value), f"{value * 100:+g}%" if value else "0"
-        reach = 4 * len(text)  # half of the text's width, about
-        anchor = "start" if at < reach else "end" if at > width - reach else "middle"
-        parts.append(_text(text, {"start": 0.0, "end": width, "middle": at}[anchor], 14, anchor))
+    for about in (4, 2, 1):
+        labels = [_label(axis, value) for value in ticks(axis.low, axis.high, about)]
+        if all(left.end < right.start for left, right in pairwise(labels)):
+            break
+    parts = [_text(label.text, (label.start + label.end) / 2, 14) for label in labels]
     return drawing(width, 20, "percent of the metric's scale", parts, "forest")
+
+
+class _Label(NamedTuple):
+    text: str
+    start: float
+    end: float
+
+
+def _label(axis: Axis, value: float) -> _Label:
+    """The label of a tick in the middle below it, but within the picture."""
+    text = f"{value * 100:+g}%" if value else "0"
+    width = _LETTER * len(text)
+    most = axis.end + axis.start - width
+    start = min(max(axis.at(value) - width / 2, 0.0), most)
+    return _Label(text, start, start + width)
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:
