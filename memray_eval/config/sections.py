@@ -314,7 +314,8 @@ class BreakerConfig(Frozen):
     longest_probe_s: Positive = 60.0
     """The longest pause between two tries."""
     outage_s: Positive = 300.0
-    """After so long, calls that wait for it fail."""
+    """After so long, calls that wait for it fail. A judge that was never reached ends the run after
+    16 s, unless this is above 300."""
 
 
 class Budget(Frozen):
