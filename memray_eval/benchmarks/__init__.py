@@ -11,7 +11,7 @@ from functools import cache, partial
 from statistics import fmean
 from typing import Any, NamedTuple
 
-from memray_eval.config.problems import nearest
+from memray_eval.config.problems import suggest
 from memray_eval.config.sections import names_a_file
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.ports import PublishedFiles, no_adaptation
@@ -132,8 +132,7 @@ def get_suite(name: str, templates: str | None = None) -> Suite:
     has them. Raises ConfigError that lists the known ones, or says what is wrong with the
     templates."""
     if name not in all_suites():
-        hint = nearest(name, all_suites())
-        advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(all_suites())}"
+        advice = suggest(name, all_suites())
         raise ConfigError(f"no suite {name!r}; {advice} One of your own is FILE.py:NAME")
     suite = all_suites()[name]
     if templates is None:

@@ -15,7 +15,7 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from pydantic import ValidationError
 
 from memray_eval.benchmarks import Suite, all_suites, get_suite
-from memray_eval.config.problems import describe, nearest
+from memray_eval.config.problems import describe, suggest
 from memray_eval.config.sections import RubricMetric, SuiteTemplate, names_a_text_file
 from memray_eval.errors import ConfigError, reason_of
 from memray_eval.extensions import OwnObject, find_own_object, split_reference
@@ -185,9 +185,7 @@ def _parse(text: str, what: str) -> jinja2.Template | None:
         raise ConfigError(f"{what}, line {error.lineno}: {error.message}") from None
     for name in sorted(jinja2.meta.find_undeclared_variables(tree)):
         if name not in FIELDS:
-            hint = nearest(name, FIELDS)
-            advice = f"did you mean {hint!r}?" if hint else f"there are: {', '.join(FIELDS)}"
-            raise ConfigError(f"{what}: a sample has no field {name!r}; {advice}")
+            raise ConfigError(f"{what}: a sample has no field {name!r}; {suggest(name, FIELDS)}")
     return _TEMPLATES.from_string(text)
 
 

@@ -34,7 +34,9 @@ _WANTED = {
     "literal_error": "{expected}",
 }
 # The branch of a union in the place of an error, which is no key of the user's
-_BRANCH = re.compile(r"str|int|float|bool|constrained-\w+|[\w-]+\[.*|[A-Z]\w*(Metric|Template)")
+_BRANCH = re.compile(
+    r"str|int|float|bool|constrained-\w+|[\w-]+\[.*|[A-Z]\w*(Metric|Template|Range)"
+)
 
 
 def describe(error: ValidationError, model: type[Frozen]) -> Iterable[str]:
@@ -69,16 +71,13 @@ def _merge_branches(error: ValidationError) -> Iterator[Any]:
         if loc[:1] == ("judging",) and loc[1:] in by_place:  # the job's servers, handed on
             continue
         told = [problem for problem in problems if problem["type"] == "value_error"]
-        wanted = dict.fromkeys(filter(None, map(_wanted, problems)))
+        words = (_WANTED.get(each["type"], "").format(**each.get("ctx", {})) for each in problems)
+        wanted = dict.fromkeys(filter(None, words))
         yield {**(told or problems)[0], "wanted": "" if told else " or ".join(wanted)}
 
 
 def _is_branch(part: Any) -> bool:
     return isinstance(part, str) and _BRANCH.fullmatch(part) is not None
-
-
-def _wanted(problem: Any) -> str:
-    return _WANTED.get(problem["type"], "").format(**problem.get("ctx", {}))
 
 
 def _words(problem: Any) -> str:

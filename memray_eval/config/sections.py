@@ -12,13 +12,10 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    TypeAdapter,
-    ValidationError,
     model_validator,
 )
 from typing_extensions import TypedDict
 
-from memray_eval.config.problems import describe
 from memray_eval.extensions import OwnObject, OwnSource
 from memray_eval.types import Frozen, Stream
 
@@ -62,27 +59,8 @@ class CountRange(Frozen):
         return self
 
 
-def _check_count(value: Any) -> Any:
-    """A number or a range, checked as the one that it is meant as: pydantic would tell of both."""
-    try:
-        if isinstance(value, CountRange):
-            return value
-        if isinstance(value, Mapping):
-            return CountRange.model_validate(value)
-        return TypeAdapter(Count).validate_python(value)
-    except ValidationError as error:
-        # A misspelt key is told of before the key that it leaves missing
-        lines = sorted(describe(error, CountRange), key=lambda line: "no such key" not in line)
-        raise ValueError(
-            f"{lines[0]}; write a number from 1 up, or a range such as {{min: 1, max: 8}}"
-        ) from None
-
-
-Counts = Annotated[Count | CountRange, BeforeValidator(_check_count)]
-CountsOrNone = Annotated[
-    Count | CountRange | None,
-    BeforeValidator(lambda value: None if value is None else _check_count(value)),
-]
+Counts = Count | CountRange
+CountsOrNone = Counts | None
 
 
 def least_of(counts: int | CountRange) -> int:

@@ -12,27 +12,27 @@ from memray_eval.config.servers import split_address
 from memray_eval.errors import ConfigError, reason_of
 
 ANSWER_S = 5.0
-_START = "start the server, or mend its address"
 
 
 def models_at(url: str, key: str | None = None) -> list[str]:
     """The models of an OpenAI-compatible server, by its own list. Raises ConfigError that says what
     to do if it cannot be reached, or gives none."""
-    headers = {"Authorization": f"Bearer {key}"} if key else {}
-    request = urllib.request.Request(f"{url.rstrip('/')}/models", headers=headers)
+    request = urllib.request.Request(f"{url.rstrip('/')}/models")
+    if key:
+        request.add_header("Authorization", f"Bearer {key}")
     try:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
-            entries = json.load(reply)["data"]
-            return [str(entry["id"]) for entry in entries]
+            return [str(entry["id"]) for entry in json.load(reply)["data"]]
     except urllib.error.HTTPError as error:
-        mend = "its address ends in /v1, mostly"
-        if error.code in (401, 403):
-            mend = "it wants a key: servers: {NAME: {url: URL, api_key_env: VARIABLE}}"
-        raise ConfigError(f"{url} does not list its models (HTTP {error.code}); {mend}") from None
+        raise ConfigError(
+            f"{url} does not list its models (HTTP {error.code}); mostly an address ends in /v1, "
+            "and a key goes into servers: {NAME: {url: URL, api_key_env: VARIABLE}}"
+        ) from None
     except (OSError, HTTPException) as error:
-        inner = getattr(error, "reason", error)
-        why = reason_of(inner) if isinstance(inner, Exception) else inner
-        raise ConfigError(f"{url} cannot be reached: {why}; {_START}") from None
+        why = reason_of(getattr(error, "reason", error))
+        raise ConfigError(
+            f"{url} cannot be reached: {why}; start the server, or mend its address"
+        ) from None
     except (ValueError, KeyError, TypeError):
         raise ConfigError(f"{url} does not list its models; name one: MODEL@{url}") from None
 
@@ -47,12 +47,9 @@ def choose_model(name: str) -> str:
     models = models_at(url)
     if len(models) == 1:
         return f"{models[0]}@{url}"
-    if not models:
-        raise ConfigError(f"{url} has no model yet; load one there, or name it: MODEL@{url}")
-    raise ConfigError(
-        f"{url} has {len(models)} models: {', '.join(models)}; choose one, such as "
-        f"{models[0]}@{url}"
-    )
+    listed = f"{len(models)} models: {', '.join(models)}" if models else "no model yet"
+    example = models[0] if models else "MODEL"
+    raise ConfigError(f"{url} has {listed}; choose one, such as {example}@{url}")
 
 
 def check_served(model: str, url: str, key: str | None = None) -> None:

@@ -13,14 +13,13 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from memray_eval.config.environment import LOCAL_SERVERS
-from memray_eval.config.problems import nearest
+from memray_eval.config.problems import suggest
 from memray_eval.config.sections import EMBEDDED, NamedServer
 from memray_eval.extensions import entry_points, split_reference
 
 BASELINE = "baseline"  # the server of a suite's own candidates without a model
 WORDS = (EMBEDDED, "rules", "auto")  # what a judge may be called that is no model
 _URL = re.compile(r"(?:(?P<model>.+)@)?(?P<url>https?://\S+)")
-_JUDGES = (("judge", None), ("judging", "fallbacks"), ("affect", "judge"))
 
 
 def split_address(name: str) -> tuple[str, str] | None:
@@ -38,33 +37,11 @@ def name_candidate(model: str) -> str:
     return Path(named).name if named else _server_at(url)
 
 
-def rename_models(data: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    """A job's keys with each model's name in them renamed: of judges, candidates, embeddings."""
-    named = _rename_judges(data, rename)
-    if isinstance(embedding := named.get("embedding"), dict):
-        named["embedding"] = _rename_in(embedding, "model", rename)
-    if isinstance(candidates := named.get("candidates"), list | tuple):
-        named["candidates"] = [
-            _rename_in(entry, "model", rename) if isinstance(entry, dict) else entry
-            for entry in candidates
-        ]
-    return named
-
-
-def _rename_judges(data: Mapping[str, Any], rename: Callable[[str], str]) -> dict[str, Any]:
-    named = dict(data)
-    for section, key in _JUDGES:
-        if key is None:
-            named = _rename_in(named, section, rename)
-        elif isinstance(named.get(section), dict):
-            named[section] = _rename_in(named[section], key, rename)
-    return named
-
-
-def _rename_in(
-    section: Mapping[str, Any], key: str, rename: Callable[[str], str]
+def rename_models(
+    data: Mapping[str, Any], rename: Callable[[str], str], only_judges: bool = False
 ) -> dict[str, Any]:
-    """A section with the name, names or names by metric of one of its keys renamed."""
+    """A job's keys with the name of each model in them renamed: of judges (alone, in juries and by
+    metric), and unless `only_judges` of candidates and embeddings."""
 
     def renamed(value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -73,7 +50,18 @@ def _rename_in(
             return [renamed(judge) for judge in value]
         return rename(value) if isinstance(value, str) else value
 
-    return {**section, key: renamed(section[key])} if key in section else dict(section)
+    def renamed_in(section: Any, key: str) -> Any:
+        has = isinstance(section, dict) and section.get(key)
+        return {**section, key: renamed(section[key])} if has else section
+
+    named = renamed_in(dict(data), "judge")
+    keys = {"judging": "fallbacks", "affect": "judge", "embedding": "model"}
+    for section in ("judging", "affect") if only_judges else keys:
+        if section in named:
+            named[section] = renamed_in(named[section], keys[section])
+    if not only_judges and isinstance(candidates := named.get("candidates"), list | tuple):
+        named["candidates"] = [renamed_in(entry, "model") for entry in candidates]
+    return named  # type: ignore[no-any-return]
 
 
 def _server_at(url: str) -> str:
@@ -104,7 +92,7 @@ def name_code(data: Mapping[str, Any]) -> dict[str, Any]:
     Raises ValueError if two files would be servers of one name."""
     servers = dict(data["servers"]) if isinstance(data.get("servers"), dict) else {}
     named = rename_models(data, lambda name: _name_served(name, servers))
-    named = _rename_judges(named, lambda name: _name_function(name, servers))
+    named = rename_models(named, lambda name: _name_function(name, servers), only_judges=True)
     if isinstance(candidates := named.get("candidates"), list | tuple):
         suite = str(data.get("suite", ""))
         named["candidates"] = [_name_candidate(entry, suite, servers) for entry in candidates]
@@ -182,10 +170,7 @@ def _check_pool(pool: str, members: Sequence[str], servers: Mapping[str, NamedSe
     for name in members:
         if name not in servers:
             single_servers = [other for other in servers if servers[other].pool is None]
-            way_out = f"there are: {', '.join(single_servers) or 'none but pools'}"
-            if (hint := nearest(name, single_servers)) is not None:
-                way_out = f"did you mean {hint!r}?"
-            raise ValueError(f"{pool}: no server {name!r}; {way_out}")
+            raise ValueError(f"{pool}: no server {name!r}; {suggest(name, single_servers)}")
         server = servers[name]
         if server.pool is not None:
             raise ValueError(

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import pyarrow as pa
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError, ResourceError, reason_of
+from memray_eval.errors import ConfigError, ResourceError
 from memray_eval.judges.call_cache import CachedCall
 from memray_eval.storage.paths import (
     is_object_store,
@@ -78,9 +78,7 @@ class SegmentLog:
                     self._filesystem.create_dir(self._inner, recursive=True)
                 write_whole(self._filesystem, path, sink.getvalue().to_pybytes())
         except OSError as error:
-            raise ResourceError(
-                f"cannot write judge calls to {self.folder}: {reason_of(error)}"
-            ) from None
+            raise ResourceError(f"cannot write judge calls to {self.folder}: {error}") from None
         return Segment(path, list(calls), len(text))
 
     def merge(self, calls: Sequence[CachedCall], sources: Sequence[str]) -> Segment | None:
@@ -152,9 +150,7 @@ class SegmentLog:
                 fs.FileSelector(self._inner, allow_not_found=True)
             )
         except OSError as error:
-            raise ConfigError(
-                f"cannot list the judge calls in {self.folder}: {reason_of(error)}"
-            ) from None
+            raise ConfigError(f"cannot list the judge calls in {self.folder}: {error}") from None
         # What a kill left pending ends otherwise.
         segments = [info for info in infos if info.path.endswith(SUFFIX)]
         return sorted(segments, key=lambda info: info.path)

@@ -22,7 +22,7 @@ from typing import IO, Any, cast
 import pyarrow as pa
 from pyarrow import fs
 
-from memray_eval.errors import ConfigError, DataError, EvalError, ResourceError, reason_of
+from memray_eval.errors import ConfigError, DataError, EvalError, ResourceError
 
 # Prefix of a file of a submitted job: relative to the working directory, which on each node is its
 # own copy of the job's package.
@@ -84,7 +84,7 @@ def _locate_uri(path: str) -> tuple[fs.FileSystem, str]:
     try:
         return cast(tuple[fs.FileSystem, str], fs.FileSystem.from_uri(path))
     except (ValueError, OSError) as error:
-        raise ConfigError(f"cannot open {path}: {reason_of(error)}") from None
+        raise ConfigError(f"cannot open {path}: {error}") from None
 
 
 @lru_cache(maxsize=1024)
@@ -160,9 +160,7 @@ def readable(path: str, message: str = "") -> Iterator[None]:
         with translate_cloud_errors(path):
             yield
     except (OSError, pa.ArrowException) as error:
-        raise DataError(
-            f"{message or f'the records of {path} cannot be read'}: {reason_of(error)}"
-        ) from None
+        raise DataError(f"{message or f'the records of {path} cannot be read'}: {error}") from None
 
 
 def _explain_cloud_error(url: str, text: str) -> EvalError:
@@ -338,5 +336,5 @@ def write_atomically(path: str, mend: str = "name another place") -> Iterator[IO
         except OSError as error:
             if "://" in path:
                 raise
-            raise ConfigError(f"cannot write {path}: {reason_of(error)}; {mend}") from None
+            raise ConfigError(f"cannot write {path}: {error}; {mend}") from None
         yield file

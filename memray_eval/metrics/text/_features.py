@@ -37,7 +37,7 @@ from functools import lru_cache
 from operator import itemgetter, mul
 from typing import NamedTuple
 
-from memray_eval.config.problems import nearest
+from memray_eval.config.problems import suggest
 from memray_eval.config.sections import WordList
 from memray_eval.errors import ConfigError
 from memray_eval.metric import ComputedMetric, MetricValue
@@ -468,9 +468,7 @@ def check_weights(weights: Mapping[str, float]) -> dict[str, float]:
     and weights that don't sum to 1."""
     for name, weight in weights.items():
         if name not in WEIGHTS:
-            hint = nearest(name, WEIGHTS)
-            meant = f"; did you mean {hint!r}?" if hint else f"; there are: {', '.join(WEIGHTS)}"
-            raise ConfigError(f"text weights: no score {name!r}{meant}")
+            raise ConfigError(f"text weights: no score {name!r}; {suggest(name, WEIGHTS)}")
         if (
             isinstance(weight, bool)
             or not isinstance(weight, int | float)
