@@ -92,11 +92,9 @@ def main() -> NoReturn:
 
 def _name_jobs(error: object) -> None:
     """Says which jobs there are, if typer has refused a command without one."""
-    if getattr(getattr(error, "param", None), "name", "") != "config":
-        return
-    command = getattr(getattr(error, "ctx", None), "info_name", "run")
-    say(
-        f"Name a job's file, or one of {', '.join(shipped_jobs())}: `memray-eval {command} server "
-        f"--model MODEL` asks a server such as Ollama, `memray-eval {command} memory --model NAME` "
-        "takes a model of the hub"
-    )
+    if getattr(getattr(error, "param", None), "name", "") == "config":
+        command = getattr(getattr(error, "ctx", None), "info_name", "run")
+        say(
+            f"Name a job's file, or one of {', '.join(shipped_jobs())}. `memray-eval {command} "
+            "server --model MODEL` asks a server such as Ollama"
+        )

@@ -9,14 +9,14 @@ from http.client import HTTPException
 
 from memray_eval.config.problems import suggest
 from memray_eval.config.servers import split_address
-from memray_eval.errors import ConfigError, reason_of
+from memray_eval.errors import ConfigError, DataError, reason_of
 
 ANSWER_S = 5.0
 
 
 def models_at(url: str, key: str | None = None) -> list[str]:
     """The models of an OpenAI-compatible server, by its own list. Raises ConfigError that says what
-    to do if it cannot be reached, or gives none."""
+    to do if it cannot be reached, DataError if it gives none."""
     request = urllib.request.Request(f"{url.rstrip('/')}/models")
     if key:
         request.add_header("Authorization", f"Bearer {key}")
@@ -24,7 +24,7 @@ def models_at(url: str, key: str | None = None) -> list[str]:
         with urllib.request.urlopen(request, timeout=ANSWER_S) as reply:
             return [str(entry["id"]) for entry in json.load(reply)["data"]]
     except urllib.error.HTTPError as error:
-        raise ConfigError(
+        raise DataError(
             f"{url} does not list its models (HTTP {error.code}); mostly an address ends in /v1, "
             "and a key goes into servers: {NAME: {url: URL, api_key_env: VARIABLE}}"
         ) from None
@@ -34,7 +34,7 @@ def models_at(url: str, key: str | None = None) -> list[str]:
             f"{url} cannot be reached: {why}; start the server, or mend its address"
         ) from None
     except (ValueError, KeyError, TypeError):
-        raise ConfigError(f"{url} does not list its models; name one: MODEL@{url}") from None
+        raise DataError(f"{url} does not list its models; name one: MODEL@{url}") from None
 
 
 def choose_model(name: str) -> str:

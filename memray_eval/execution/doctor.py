@@ -223,8 +223,9 @@ def _check_servers(spec: RunSpec) -> Iterator[Check]:
         try:
             check_served(model, url, api_key(variable) if variable else None)
             yield Check(state="ok", what=f"{url} has the model {model}")
-        except ConfigError as error:
-            yield Check(state="fail", what=str(error))
+        except EvalError as error:
+            state: Literal["fail", "warn"] = "fail" if isinstance(error, ConfigError) else "warn"
+            yield Check(state=state, what=str(error))
 
 
 def _check_plan(spec: RunSpec, capacity: Capacity) -> Iterator[Check]:

@@ -13,7 +13,7 @@ from aiohttp import web
 from memray_eval.config.environment import LOCAL_SERVERS
 from memray_eval.config.loading import load_config
 from memray_eval.config.schema import RunConfig
-from memray_eval.errors import ConfigError
+from memray_eval.errors import ConfigError, DataError
 from memray_eval.execution.doctor import examine
 from memray_eval.execution.prepare.resolve import needs_of
 from memray_eval.judges.accounts import own_server
@@ -91,7 +91,7 @@ def test_a_server_of_this_machine_goes_by_its_name(tmp_path: Path, name: str) ->
 def test_an_address_that_names_no_model(
     tmp_path: Path, serve: Serve, models: tuple[str, ...], status: int, error: str
 ) -> None:
-    with pytest.raises(ConfigError, match=error):
+    with pytest.raises((ConfigError, DataError), match=error):
         load(tmp_path, serve(*models, status=status).base_url)
 
 

@@ -19,13 +19,7 @@ from memray_eval.benchmarks.own import SuiteSource, find_suite
 from memray_eval.config.environment import server_key
 from memray_eval.config.problems import nearest
 from memray_eval.config.schema import RunConfig
-from memray_eval.config.sections import (
-    AffectConfig,
-    JudgingConfig,
-    MetricOptions,
-    NamedServer,
-    most_of,
-)
+from memray_eval.config.sections import JudgingConfig, MetricOptions, NamedServer, most_of
 from memray_eval.datasets.own_rows import read_by
 from memray_eval.datasets.reading import SampleReader
 from memray_eval.errors import ConfigError
@@ -66,7 +60,7 @@ def resolve(
     metrics. A resumed run has `kept` these judges, by metric. Raises ConfigError
     for a suite, task, template, metric, judge or rubric that there is not, and for a judge's key
     that is missing."""
-    _check_affect_values(config.affect)
+    _check_affect_values(config)
     servers = _load_code(config)
     judging = config.judging.model_copy(update={"servers": {**config.judging.servers, **servers}})
     sources = {name: server.source for name, server in servers.items()}
@@ -250,8 +244,9 @@ def _affect_judges(
     }
 
 
-def _check_affect_values(affect: AffectConfig) -> None:
+def _check_affect_values(config: RunConfig) -> None:
     """Raises ConfigError for weights and backends that there are not, also if affect is off."""
+    affect = config.affect
     if affect.enabled or affect.speech_weight or affect.text_weight:
         normalised_weights(affect.speech_weight, affect.text_weight)
     for key, name, backends in (

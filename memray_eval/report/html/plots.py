@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import pairwise
 from typing import NamedTuple
 
 from markupsafe import Markup, escape
@@ -85,7 +84,7 @@ def _text(
 
 
 _SCALE = Axis(0.0, 1.0, 8, 232)  # the axis that all rows of a table of figures share
-_LETTER = 8  # pixels of a letter's width, about
+_LETTER = 9  # pixels of a letter's width, about
 _LANE = 13  # pixels for one candidate in such a row
 
 
@@ -241,26 +240,13 @@ def forest_axis(axis: Axis) -> Markup:
     """The scale below such rows, in percent, with as many labels as have room."""
     width = axis.end + axis.start
     for about in (4, 2, 1):
-        labels = [_label(axis, value) for value in ticks(axis.low, axis.high, about)]
-        if all(left.end < right.start for left, right in pairwise(labels)):
+        texts = {axis.at(v): f"{v * 100:+g}%" if v else "0" for v in ticks(*axis[:2], about)}
+        room = (axis.end - axis.start) / max(1, len(texts) - 1)
+        if (widest := _LETTER * max(map(len, texts.values()))) + axis.start < room:
             break
-    parts = [_text(label.text, (label.start + label.end) / 2, 14) for label in labels]
+    middles = {min(max(at, widest / 2), width - widest / 2): text for at, text in texts.items()}
+    parts = [_text(text, at, 14) for at, text in middles.items()]
     return drawing(width, 20, "percent of the metric's scale", parts, "forest")
-
-
-class _Label(NamedTuple):
-    text: str
-    start: float
-    end: float
-
-
-def _label(axis: Axis, value: float) -> _Label:
-    """The label of a tick in the middle below it, but within the picture."""
-    text = f"{value * 100:+g}%" if value else "0"
-    width = _LETTER * len(text)
-    most = axis.end + axis.start - width
-    start = min(max(axis.at(value) - width / 2, 0.0), most)
-    return _Label(text, start, start + width)
 
 
 def _grid(x: Axis, y: Axis, x_name: str, y_name: str) -> Iterator[Markup]:
