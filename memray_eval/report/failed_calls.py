@@ -12,13 +12,14 @@ import pyarrow.compute as pc
 
 from memray_eval.analysis.reduce import causes_of
 from memray_eval.analysis.score_table import Flags, ScoreTable, read_score_tables
+from memray_eval.config.sections import EMBEDDED
 from memray_eval.errors import EvalError
 from memray_eval.metric import JudgedMetric
 from memray_eval.metrics import all_metrics
 from memray_eval.report.sections import Content, Row, Section, Table
 from memray_eval.results.run_folder import RunFolder
 from memray_eval.storage.paths import readable
-from memray_eval.types import FALLBACKS, RULES, WITHOUT_CALL, Summary
+from memray_eval.types import FALLBACKS, RULES, Summary
 
 CAUSES_SHOWN = 10
 JUDGE_CALLS, COMPUTED = "FAILED JUDGE CALLS", "METRICS THAT FAILED WITHOUT A JUDGE"
@@ -39,9 +40,9 @@ class FailedCalls:
     def add(self, table: ScoreTable) -> None:
         answered = table.units["error"].is_null().to_numpy(zero_copy_only=False)
         is_error = pc.equal(table.column("status"), "error").to_numpy(zero_copy_only=False)
-        # a judge that fails is named; a jury of which nobody was reached may be not
+        # A judge that fails is named PROVIDER/MODEL; a jury of which nobody was reached may be not
         by_rules = table.is_judge(lambda name: name.partition("+")[0] == RULES)
-        is_named = table.is_judge(lambda name: name != "" and name not in WITHOUT_CALL)
+        is_named = table.is_judge(lambda name: "/" in name or name.startswith(EMBEDDED))
         is_judged = table.codes(self._judged) >= 0
         is_judged |= is_named & (table.codes(self._computed) < 0)
         is_judged &= ~by_rules

@@ -9,14 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from memray_eval.config.sections import Budget
 from memray_eval.execution import spending
 from memray_eval.execution.spending import (
     SpendingBook,
     killed_sessions,
+    resume_command,
     spending_in_scores,
     spending_so_far,
 )
-from memray_eval.judges.limits.budget import Spending
+from memray_eval.judges.limits.budget import NO_MONEY, Spending
 from memray_eval.results.run_folder import RECORDS, RESPONSES, RunFolder
 from memray_eval.results.schema import to_table
 from memray_eval.types import Record, Score, Usage
@@ -98,3 +100,22 @@ def test_what_a_killed_session_paid_is_in_the_sum(
         pass
     assert spending_so_far(folder, 2).usd == known + 1.0
     assert killed_sessions(folder, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("budget", "stopped", "options"),
+    [
+        (Budget(usd=0.5), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
+        (Budget(usd=0.0), f"the next judge call {NO_MONEY}", " --set budget.usd=1"),
+        (
+            Budget(usd=2.0, tokens=100),
+            f"the next judge call {NO_MONEY}",
+            " --set budget.usd=4 --set budget.tokens=200",
+        ),
+        (Budget(usd=2.0), "the judge answers no more", ""),
+        (Budget(), None, ""),
+    ],
+)
+def test_the_way_on_from_a_stop(budget: Budget, stopped: str | None, options: str) -> None:
+    command = resume_command(RunFolder("my runs/r"), budget, stopped)
+    assert command == f"memray-eval resume 'my runs/r'{options}"

@@ -35,7 +35,11 @@ def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_p
         failing(
             first,
             {"empathy": THROTTLED, "coherence": THROTTLED, "mine": "a bug"},
-            computed={"relevance": "all-MiniLM", "memory_utilization": "rules+all-MiniLM"},
+            computed={
+                "relevance": "all-MiniLM",
+                "memory_utilization": "rules+all-MiniLM",
+                "own": "computed",
+            },
         ),
         failing(second, {"empathy": THROTTLED, "safety": BROKEN}),
         failing(third, {"empathy": "generation failed"}, Response(error="the engine died")),
@@ -53,7 +57,7 @@ def test_causes_are_counted_by_metric_and_those_of_generation_are_left_out(tmp_p
         ],
         "METRICS THAT FAILED WITHOUT A JUDGE": [
             ("n", "cause", "metrics"),
-            ("3", "a bug", "memory_utilization 1, mine 1, relevance 1"),
+            ("4", "a bug", "memory_utilization 1, mine 1, own 1, relevance 1"),
         ],
     }
     assert THROTTLED in Page(render_html(folder)).text
